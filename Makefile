@@ -1,0 +1,38 @@
+# make setup | demo | test | lint | bench.  Another Python: make setup PYTHON=python3.12
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help setup demo test lint bench
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make setup   the environment in .venv, with the command .venv/bin/anabranch"
+	@echo "make demo    the lending job with a live view, within a minute"
+	@echo "make test    lint, types and all tests"
+	@echo "make lint    lint and types alone"
+	@echo "make bench   windows against native Spark, within 15 minutes"
+
+setup: $(READY)
+
+$(READY): pyproject.toml scripts/setup
+	@PYTHON="$(PYTHON)" bash scripts/setup
+	@touch $@
+
+demo: setup
+	@$(BIN)/anabranch run examples/lending.py --for "30 seconds" --finish
+
+test: lint
+	@echo "== tests"
+	@$(BIN)/python -m pytest -q
+
+lint: setup
+	@echo "== ruff"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@echo "== mypy"
+	@$(BIN)/mypy
+
+bench: setup
+	@$(BIN)/anabranch bench windows

@@ -1,0 +1,46 @@
+"""Everything that Anabranch raises: one hierarchy, each message names the bad value and what would be valid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class AnabranchError(Exception):
+    """The base of all errors that Anabranch raises itself."""
+
+
+class TopologyError(AnabranchError, ValueError):
+    """The topology, or an argument given with it, is not valid."""
+
+
+class NotYetError(TopologyError):
+    """The topology is valid, but this version cannot run it."""
+
+
+class CheckpointError(AnabranchError):
+    """The checkpoint does not fit: another topology, another driver, a batch out of order, a file that is gone."""
+
+
+class StateError(AnabranchError):
+    """A shard's state cannot be read or written."""
+
+
+class StateFullError(StateError):
+    """The place where shards live has no room left; the step was not committed and nothing is lost."""
+
+
+class ShardHeldError(StateError):
+    """Another process holds the shard and did not let go in time."""
+
+
+class FencedError(StateError):
+    """A newer attempt has taken this shard; this attempt must stop."""
+
+
+class StepError(AnabranchError):
+    """A step failed in all of its attempts."""
+
+
+def unknown(what: str, value: object, valid: Iterable[object]) -> str:
+    """The sentence for a value that is not among the valid ones."""
+    return f"unknown {what} {value!r}; valid: {', '.join(str(each) for each in valid) or 'none'}"

@@ -1,0 +1,121 @@
+"""Named points at which a fault can be set from outside, to prove that no crash changes a result.
+
+`ANABRANCH_FAULTS` holds them, separated by semicolons: `POINT@STEP=ACTION`, `POINT@STEP/SLOT=ACTION`. Each fires once in a
+checkpoint's life when `ANABRANCH_FAULTS_FIRED` names a directory for marks; else once per process. docs/reliability.md lists points.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from anabranch.errors import AnabranchError, unknown
+
+# Numbered as the protocol runs: in the driver, then inside a slot task.
+DRIVER_POINTS = (
+    "step.begin",
+    "job.before",
+    "job.after",
+    "restore.before",
+    "sinks.before",
+    "sinks.half",
+    "sinks.after",
+    "commit.before",
+    "commit.after",
+    "clean.after",
+)
+SLOT_POINTS = (
+    "slot.begin",
+    "slot.held",
+    "slot.merged",
+    "slot.logged",
+    "slot.half",
+    "slot.stored",
+)
+POINTS = DRIVER_POINTS + SLOT_POINTS
+ACTIONS = ("kill", "fail", "stop")
+_FORM = re.compile(r"([a-z.]+)@(\d+)(?:/(\d+))?=([a-z]+)(\d+)?")
+
+
+class InjectedError(AnabranchError):
+    """A fault that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens at a point of a step: the process is killed, the task fails, or the process stops for some seconds."""
+
+    point: str
+    step: int
+    slot: int | None
+    action: str
+    seconds: int
+
+    def __str__(self) -> str:
+        return f"{self.point}@{self.step}{'' if self.slot is None else f'/{self.slot}'}={self.action}{self.seconds or ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """The faults that are set. Without any, `at` costs one comparison."""
+
+    faults: tuple[Fault, ...] = ()
+    marks: str | None = None
+
+    def at(self, point: str, step: int, slot: int | None = None) -> None:
+        """The code passes a point; a fault that is set for it happens now."""
+        for fault in self.faults:
+            wanted = (fault.point, fault.step) == (point, step) and fault.slot in (None, slot)
+            if wanted and _first_time(fault, self.marks):
+                _act(fault)
+
+
+_fired: set[Fault] = set()
+
+
+def from_environment(environment: Mapping[str, str] | None = None) -> Faults:
+    """The faults that the environment asks for."""
+    environment = os.environ if environment is None else environment
+    text = environment.get("ANABRANCH_FAULTS", "")
+    return Faults(tuple(map(parse, filter(None, text.split(";")))), environment.get("ANABRANCH_FAULTS_FIRED"))
+
+
+def parse(text: str) -> Fault:
+    """A fault as it is written in the environment."""
+    match = _FORM.fullmatch(text.strip())
+    if not match:
+        raise AnabranchError(f"fault {text!r} is not POINT@STEP=ACTION or POINT@STEP/SLOT=ACTION")
+    if match[1] not in POINTS:
+        raise AnabranchError(unknown("fault point", match[1], POINTS))
+    if match[4] not in ACTIONS:
+        raise AnabranchError(unknown("fault action", match[4], ACTIONS))
+    return Fault(match[1], int(match[2]), None if match[3] is None else int(match[3]), match[4], int(match[5] or 0))
+
+
+def _first_time(fault: Fault, marks: str | None) -> bool:
+    if marks is None:
+        if fault in _fired:
+            return False
+        _fired.add(fault)
+        return True
+    try:
+        os.close(os.open(Path(marks, str(fault).replace("/", "_")), os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _act(fault: Fault) -> None:
+    if fault.action == "fail":
+        raise InjectedError(f"fault {fault} was asked for")
+    if fault.action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    script = f"import os, signal, time; time.sleep({fault.seconds or 2}); os.kill({os.getpid()}, signal.SIGCONT)"
+    subprocess.Popen([sys.executable, "-c", script], start_new_session=True)  # noqa: S603 - a script of our own
+    os.kill(os.getpid(), signal.SIGSTOP)

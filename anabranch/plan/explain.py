@@ -1,0 +1,114 @@
+"""A plan for people: text, JSON and a Mermaid graph, with the reason for each choice."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+from anabranch.errors import TopologyError, unknown
+from anabranch.plan.component import Component, Plan
+from anabranch.topology.durations import format_duration
+from anabranch.topology.graph import Graph
+
+FORMATS = ("text", "json", "mermaid")
+
+
+def explain(graph: Graph, plan: Plan, format: str = "text") -> str:
+    """The plan of a topology in one of the formats."""
+    if format not in FORMATS:
+        raise TopologyError(unknown("format", format, FORMATS))
+    if format == "mermaid":
+        return _mermaid(graph, plan.component)
+    facts = describe(graph, plan)
+    return json.dumps(facts, indent=2) if format == "json" else _text(facts)
+
+
+def describe(graph: Graph, plan: Plan) -> dict[str, Any]:
+    """The plan as plain data."""
+    component = plan.component
+    panes = component.slotted.panes
+    per_pane = {w.name: w.length_us // panes.width_us for w in panes.windows}
+    copies = sum(-(-w.length_us // w.every_us) for w in panes.windows)
+    operators = [component.source.name, *(m.name for m in component.maps), component.compute.name, component.name]
+    return {
+        "topology": plan.topology,
+        "components": [
+            {
+                "name": component.name,
+                "operators": operators,
+                "attributes": list(component.attributes),
+                "reason": _reason(component),
+                "delay": format_duration(component.source.delay_us),
+                "pane": format_duration(panes.width_us),
+                "windows": {name: f"{count} panes" for name, count in per_pane.items()},
+                "partials": [
+                    f"{type(k.partial).__name__.lower()}({_input(component, k.input)})" for k in component.slotted.kept
+                ],
+                "sharing": f"each row is aggregated once; window by window it would be {copies} times",
+            }
+        ],
+        "exchanges": [
+            "lift: rows combined to one per key and pane, hash of key and pane",
+            f"route: the combined rows to their slots by the hash of ({', '.join(component.attributes) or 'nothing'})",
+        ],
+        "sinks": [f"{sink.name} <- {sink.input}{'.late' if sink.late else ''}: {sink.target}" for sink in graph.sinks],
+    }
+
+
+def _reason(component: Component) -> str:
+    keys = ", ".join(component.attributes)
+    if not keys:
+        return "a global aggregate has no partition attributes: one shard does the work, whatever the number of slots"
+    before = "maps accept any partitioning, so they run before the exchange; " if component.maps else ""
+    return f"{before}{component.compute.name} and {component.name} have the attributes ({keys}) in common"
+
+
+def _input(component: Component, index: int) -> str:
+    given = component.inputs[index]
+    where = f" where {given.where}" if given.where is not None else ""
+    return f"{'*' if given.expression is None else given.expression}{where}"
+
+
+def _text(facts: dict[str, Any]) -> str:
+    lines = [f"topology {facts['topology']}"]
+    for component in facts["components"]:
+        lines += [
+            f"  component {component['name']}, partitioned by ({', '.join(component['attributes'])})",
+            f"    operators: {' -> '.join(component['operators'])}",
+            f"    reason:    {component['reason']}",
+            f"    delay:     {component['delay']}",
+            f"    pane:      {component['pane']}; {component['sharing']}",
+            *(f"    window:    {name} = {count}" for name, count in component["windows"].items()),
+            f"    partials:  {', '.join(component['partials'])}",
+        ]
+    lines += [f"  exchange {i}: {text}" for i, text in enumerate(facts["exchanges"], 1)]
+    lines += [f"  sink {text}" for text in facts["sinks"]]
+    return "\n".join(lines)
+
+
+def _mermaid(graph: Graph, component: Component) -> str:
+    names = {each.name: f"n{i}" for i, each in enumerate(graph.operators)}
+
+    def box(name: str, text: str) -> str:
+        return f'{names[name]}["{text}"]'.replace("\n", "<br/>")
+
+    keys = ", ".join(component.attributes)
+    lines = ["graph LR", f"  {box(component.source.name, component.source.name)}"]
+    lines += [f"  {box(each.name, each.name)}" for each in component.maps]
+    windows = "<br/>".join(each.name for each in component.consolidate.windows)
+    lines += [
+        f'  subgraph component["component {component.name} by ({keys})"]',
+        f"    {box(component.compute.name, f'compute {component.compute.name}')}",
+        f"    {box(component.name, f'consolidate {component.name}<br/>{windows}')}",
+        "  end",
+    ]
+    chain = [component.source.name, *(each.name for each in component.maps), component.compute.name]
+    edges = list(itertools.pairwise(chain))
+    for left, right in edges:
+        arrow = "== lift, route ==>" if right == component.compute.name else "-->"
+        lines.append(f"  {names[left]} {arrow} {names[right]}")
+    lines.append(f"  {names[component.compute.name]} --> {names[component.name]}")
+    for i, sink in enumerate(graph.sinks):
+        lines.append(f'  {names[sink.input]} -->{"|late|" if sink.late else ""} s{i}[/"{sink.name}"/]')
+    return "\n".join(lines)

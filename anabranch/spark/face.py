@@ -1,0 +1,388 @@
+"""What the user calls: a thin fluent face that turns DataFrames and functions into the immutable graph, and starts it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from anabranch.errors import NotYetError, TopologyError, unknown
+from anabranch.faults import from_environment
+from anabranch.plan import explain, make_plan
+from anabranch.plan.component import Component
+from anabranch.plan.fingerprint import fingerprint
+from anabranch.plan.route import Route, even_route
+from anabranch.spark.inspect import check_map, check_session, needed_columns, warm_up
+from anabranch.spark.lift import event_micros, expression, prepare, quoted
+from anabranch.spark.run import Run, as_trigger
+from anabranch.spark.schemas import fields_of
+from anabranch.spark.sinks import MemoryTarget, as_target
+from anabranch.spark.slot_task import StateSettings
+from anabranch.spark.step import Outlet, Settings, Stepper, tune
+from anabranch.state.commits import Checkpoint, open_checkpoint, open_or_create
+from anabranch.state.files import Files
+from anabranch.state.host import claim, open_host
+from anabranch.topology import graph as g
+from anabranch.topology.aggregates import Aggregate
+from anabranch.topology.durations import Duration, duration_us, unit_us
+from anabranch.topology.types import FLOATING, WHOLE, decimal_of
+from anabranch.topology.windows import Window
+
+SHARDS = 64
+
+
+class Stream:
+    """Rows with an event time: a source, or what a map made of it."""
+
+    def __init__(self, app: Topology, name: str, frame: DataFrame) -> None:
+        self._app, self.name, self._frame = app, name, frame
+
+    def map(self, fn: Callable[[DataFrame], DataFrame], *, name: str | None = None) -> Stream:
+        """A stateless function of a DataFrame, in Spark SQL; it must be deterministic and keep the event-time column."""
+        frame = check_map(fn, self._frame, self._app.graph.source_of(self.name))
+        node = g.Map(name=self._app.name_for(name, "map"), input=self.name, fn=fn, fields=fields_of(frame.schema))
+        self._app.add(node)
+        return Stream(self._app, node.name, frame)
+
+    def compute(self, by: str | Iterable[str], *, name: str | None = None, **aggregates: Aggregate) -> Computed:
+        """Mergeable aggregates per key; follow it with `.consolidate(windows)`."""
+        keys = g.key_fields(by, fields_of(self._frame.schema))
+        g.check_result_names(keys, aggregates)
+        named = tuple(self._named(each, aggregate) for each, aggregate in aggregates.items())
+        wish = f"by_{'_'.join(field.name for field in keys)}" if keys else "total"
+        node = g.Compute(name=self._app.name_for(name, wish), input=self.name, by=keys, aggregates=named)
+        self._app.add(node)
+        return Computed(self._app, node.name)
+
+    def aggregate(
+        self,
+        *,
+        by: str | Iterable[str],
+        windows: Window | Iterable[Window],
+        name: str | None = None,
+        **aggregates: Aggregate,
+    ) -> Windowed:
+        """`compute` and `consolidate` in one call."""
+        listed = [windows] if isinstance(windows, Window) else list(windows)
+        g.check_windows(listed)
+        return self.compute(by, name=None, **aggregates).consolidate(*listed, name=name)
+
+    def to(self, target: object, *, name: str | None = None) -> None:  # noqa: ARG002
+        """Rows of a stream cannot go to a sink yet."""
+        raise NotYetError(f"stream {self.name!r} has no windows; only windowed results can go to a sink so far")
+
+    def _named(self, name: str, aggregate: object) -> g.Named:
+        if not isinstance(aggregate, Aggregate):
+            raise TopologyError(f"{name}={aggregate!r} is not an aggregate; write {name}=ab.avg(...) or another one")
+        if aggregate.where is not None:
+            kind = self._type_of(aggregate.where, f"the filter of {name!r}")
+            if kind != "boolean":
+                raise TopologyError(f"the filter of {name!r} ({aggregate.where}) has type {kind}; valid: boolean")
+        input_type = "int" if aggregate.expression is None else self._type_of(aggregate.expression, f"aggregate {name!r}")
+        aggregate.partials(input_type)
+        return g.Named(name=name, aggregate=aggregate, input_type=input_type)
+
+    def _type_of(self, value: object, what: str) -> str:
+        if not isinstance(value, str | Column):
+            raise TopologyError(f"{what}: {value!r} is neither a Spark SQL expression nor a Column")
+        try:
+            chosen = self._frame.select(expression(value, self._frame.columns).alias("x"))
+        except Exception as error:  # noqa: BLE001 - whatever Spark says about the expression
+            columns = ", ".join(self._frame.columns)
+            reason = str(error).strip().splitlines()[0]
+            raise TopologyError(f"{what}: {value} does not fit the stream's columns ({columns}): {reason}") from None
+        return chosen.schema["x"].dataType.simpleString()
+
+
+class Computed:
+    """Partials per key, to be consolidated into windows."""
+
+    def __init__(self, app: Topology, name: str) -> None:
+        self._app, self.name = app, name
+
+    def consolidate(self, *windows: Window, name: str | None = None) -> Windowed:
+        """The windows that are formed from the partials; any number, sharing their panes."""
+        wish = f"{self.name}_windows"
+        node = g.Consolidate(name=self._app.name_for(name, wish), input=self.name, windows=g.check_windows(windows))
+        self._app.add(node)
+        return Windowed(self._app, node.name)
+
+
+class Windowed:
+    """Results per key and window. `late` has the rows that no open window took."""
+
+    def __init__(self, app: Topology, name: str, *, late: bool = False) -> None:
+        self._app, self.name, self._late = app, name, late
+
+    @property
+    def late(self) -> Windowed:
+        """The rows that came too late for every window, had no event time, or lie in none; with the reason."""
+        return Windowed(self._app, self.name, late=True)
+
+    def to(self, target: object, *, name: str | None = None) -> Windowed:
+        """Sends the results to a sink: ab.parquet(...), ab.memory(), a function of (DataFrame, step) ..."""
+        self._app.add_sink(self.name, as_target(target), late=self._late, name=name)
+        return self
+
+
+class Topology:
+    """A graph of named operators over streams. Build it, look at it with `explain()`, run it with `start()`."""
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name.strip():
+            raise TopologyError(f"topology name {name!r} is not a text")
+        self.graph = g.Graph(name=name)
+        self._frames: dict[str, DataFrame] = {}
+
+    @property
+    def name(self) -> str:
+        return self.graph.name
+
+    def source(
+        self,
+        rows: DataFrame,
+        *,
+        event_time: str,
+        delay: Duration = "0 seconds",
+        unit: str | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Any DataFrame, streaming or (for `run_batch`) static. `delay` is how much later than others a row may come.
+
+        `unit` says what a numeric event time counts: "seconds", "milliseconds", "microseconds" or "nanoseconds" since 1970.
+        """
+        if not isinstance(rows, DataFrame):
+            raise TopologyError(f"source {rows!r} is not a DataFrame")
+        check_session(rows.sparkSession)
+        fields = fields_of(rows.schema)
+        node = g.Source(
+            name=self.name_for(name, "source"),
+            fields=fields,
+            event_time=event_time,
+            unit_us=_unit(event_time, unit, fields),
+            delay_us=duration_us(delay, "delay", zero=True),
+        )
+        self.add(node)
+        self._frames[node.name] = rows
+        return Stream(self, node.name, rows)
+
+    def explain(self, format: str = "text") -> str:
+        """The component plan with its reasons, as "text", "json" or "mermaid"."""
+        return explain(self.graph, make_plan(self.graph), format)
+
+    def start(  # noqa: PLR0913 - every argument has a default that works
+        self,
+        *,
+        checkpoint: str | os.PathLike[str],
+        slots: int | None = None,
+        shards: int | None = None,
+        trigger: object = None,
+        idle: Duration | None = "1 second",
+        retries: int = 3,
+        state_root: str | os.PathLike[str] | None = None,
+        state_limit: int | None = None,
+        shard_wait: Duration = "60 seconds",
+    ) -> Run:
+        """Starts the topology; it goes on where the checkpoint ended.
+
+        slots: parallel tasks (default: as before, at first as many as cores). shards: pieces of the key space, fixed for a
+        checkpoint (default 64). trigger: as in Spark. idle: close windows when no batch comes for this long, None never.
+        retries: attempts at a failed job before the run ends. state_root: where node-local state lives (default: shared
+        memory). state_limit: most bytes of state a shard may have. shard_wait: how long to wait for a shard that another
+        process holds.
+        """
+        component = make_plan(self.graph).component
+        frame = self._frames[component.source.name]
+        if not frame.isStreaming:
+            raise TopologyError(f"source {component.source.name!r} is not a streaming DataFrame; run_batch() takes static ones")
+        chosen = as_trigger(trigger)
+        idle_s = None if idle is None else duration_us(idle, "idle", zero=True) / 1e6
+        session = frame.sparkSession.newSession()
+        state = StateSettings(
+            root=None if state_root is None else os.fspath(state_root),
+            wait_s=duration_us(shard_wait, "shard_wait") / 1e6,
+            limit_bytes=state_limit,
+        )
+        found, route = _open(Files(_located(checkpoint)), self.name, component, slots, shards, session)
+        warm_up(session)
+        claim(
+            open_host(state.root),
+            found.header.id,
+            found.files.location if not found.files.local else found.files.path(""),
+        )
+        stepper = Stepper(session, component, found, self._outlets(component), _settings(retries, state), route)
+        tune(session)
+        run = Run(stepper, idle_s, chosen)
+        late = any(sink.late for sink in self.graph.sinks)
+        metric = f"anabranch-{uuid.uuid4().hex}"
+        run.begin(self._prepared(component, frame, late=late, metric=metric), metric, _spark_location(found))
+        return run
+
+    def run_batch(
+        self,
+        inputs: Mapping[Stream | str, DataFrame] | DataFrame | None = None,
+        *,
+        slots: int | None = None,
+        shards: int = 8,
+    ) -> dict[str, DataFrame]:
+        """Runs the same topology over static rows, closes every window, and gives results and late rows as DataFrames.
+
+        The names of the result are the operators' names, and "<name>.late" for late rows.
+        """
+        component = make_plan(self.graph).component
+        frame = self._static(component, inputs)
+        session = frame.sparkSession.newSession()
+        place = tempfile.mkdtemp(prefix="anabranch-batch-")
+        results, late = MemoryTarget(), MemoryTarget()
+        outlets = [
+            Outlet(name="results", late=False, target=results),
+            Outlet(name="late", late=True, target=late),
+        ]
+        try:
+            found, route = _open(Files(f"{place}/checkpoint"), self.name, component, slots, shards, session)
+            state = StateSettings(root=f"{place}/state", wait_s=60.0, limit_bytes=None)
+            tune(session)
+            stepper = Stepper(session, component, found, outlets, _settings(3, state), route)
+            with _tuned(frame.sparkSession):
+                stepper.batch(self._prepared(component, frame, late=True, metric=None), 0, lambda: None)
+            stepper.close(finish=True)
+            given = {
+                component.name: (results, stepper.results(0, (), late=False)),
+                f"{component.name}.late": (late, stepper.results(0, (), late=True)),
+            }
+            return {
+                name: frame.sparkSession.createDataFrame(target.table(), schema=empty.schema)
+                for name, (target, empty) in given.items()
+            }
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def add(self, node: g.Operator) -> None:
+        self.graph = self.graph.add(node)
+
+    def add_sink(self, operator: str, target: Any, *, late: bool, name: str | None) -> None:
+        wish = f"sink_{len(self.graph.sinks) + 1}" if name is None else name
+        self.graph = self.graph.add_sink(g.Sink(name=wish, input=operator, late=late, target=target))
+
+    def name_for(self, name: str | None, wish: str) -> str:
+        return self.graph.free_name(wish) if name is None else name
+
+    def _prepared(self, component: Component, frame: DataFrame, *, late: bool, metric: str | None) -> DataFrame:
+        """The source's rows with the maps applied and only what a step needs; the largest event time is observed at the source."""
+
+        def mapped(rows: DataFrame) -> DataFrame:
+            for each in component.maps:
+                rows = each.fn(rows)
+            return prepare(rows, component, late=late)
+
+        if metric is None:
+            return mapped(frame)
+        names = needed_columns(frame, mapped(frame))
+        narrow = frame.select(*(F.col(quoted(name)) for name in frame.columns if name in {*names, component.source.event_time}))
+        try:
+            return mapped(narrow.observe(metric, F.max(event_micros(component.source)).alias("max_event")))
+        except Exception:  # noqa: BLE001 - a map that names all columns by itself: give it all
+            return mapped(frame.observe(metric, F.max(event_micros(component.source)).alias("max_event")))
+
+    def _outlets(self, component: Component) -> list[Outlet]:
+        return [Outlet(name=s.name, late=s.late, target=s.target) for s in self.graph.sinks if s.input == component.name]
+
+    def _static(self, component: Component, inputs: Mapping[Stream | str, DataFrame] | DataFrame | None) -> DataFrame:
+        name = component.source.name
+        if isinstance(inputs, DataFrame):
+            frame = inputs
+        else:
+            given = {each.name if isinstance(each, Stream) else each: rows for each, rows in (inputs or {}).items()}
+            for each in given:
+                if each != name:
+                    raise TopologyError(unknown("source", each, [name]))
+            frame = given.get(name, self._frames[name])
+        if frame.isStreaming:
+            raise TopologyError(f"run_batch() needs a static DataFrame for source {name!r}")
+        if fields_of(frame.schema) != component.source.fields:
+            want = ", ".join(f"{field.name}: {field.type}" for field in component.source.fields)
+            have = ", ".join(f"{field.name}: {field.type}" for field in fields_of(frame.schema))
+            raise TopologyError(f"source {name!r} has columns ({want}); the DataFrame given has ({have})")
+        return frame
+
+
+def _unit(event_time: object, unit: str | None, fields: tuple[g.Field, ...]) -> int | None:
+    """Microseconds of one unit of a numeric event time (0: nanoseconds); None for dates and timestamps."""
+    known = {field.name: field.type for field in fields}
+    if not isinstance(event_time, str) or event_time not in known:
+        raise TopologyError(unknown("event-time column", event_time, known))
+    kind = known[event_time]
+    if kind in WHOLE or kind in FLOATING or decimal_of(kind) is not None:
+        if unit is None:
+            raise TopologyError(f'event time {event_time!r} is a number ({kind}): say what it counts, such as unit="seconds"')
+        return 0 if unit.lower() in {"nanoseconds", "nanosecond", "ns"} else unit_us(unit, "unit")
+    if kind not in {"timestamp", "timestamp_ntz", "date"}:
+        valid = "timestamp, timestamp_ntz, date, or a number with unit="
+        raise TopologyError(f"event time {event_time!r} has type {kind}; valid: {valid}")
+    if unit is not None:
+        raise TopologyError(f"event time {event_time!r} has type {kind}: unit={unit!r} is for numbers only")
+    return None
+
+
+def _open(
+    files: Files, topology: str, component: Component, slots: int | None, shards: int | None, session: SparkSession
+) -> tuple[Checkpoint, Route]:
+    before = open_checkpoint(files)
+    count = shards if shards is not None else before.header.shards if before else SHARDS
+    if not isinstance(count, int) or not 1 <= count <= 32768:
+        raise TopologyError(f"shards={count!r}; valid: 1 to 32768")
+    last = before.last if before else None
+    wanted = slots if slots is not None else last.slots if last else min(count, session.sparkContext.defaultParallelism)
+    if not isinstance(wanted, int) or not 1 <= wanted <= count:
+        raise TopologyError(f"slots={wanted!r}; valid: 1 to {count}, the number of shards (fixed for a checkpoint)")
+    checkpoint = open_or_create(files, topology, fingerprint(component, count), count)
+    checkpoint.take_over()
+    if last is None:
+        return checkpoint, even_route(count, wanted)
+    route = Route(last.route, last.slots, last.route_version)
+    return checkpoint, route if route.slots == wanted else route.resized(wanted)
+
+
+def _settings(retries: int, state: StateSettings) -> Settings:
+    if not isinstance(retries, int) or retries < 0:
+        raise TopologyError(f"retries={retries!r}; valid: 0 or more")
+    return Settings(retries=retries, state=state, faults=from_environment())
+
+
+def _located(checkpoint: str | os.PathLike[str]) -> str:
+    text = os.fspath(checkpoint)
+    if not isinstance(text, str) or not text:
+        raise TopologyError(f"checkpoint {checkpoint!r} is not a directory or URI")
+    return text.rstrip("/") or "/"
+
+
+def _spark_location(checkpoint: Checkpoint) -> str:
+    files = checkpoint.files
+    return f"file://{files.path('spark')}" if files.local else f"{files.location}/spark"
+
+
+class _tuned:  # noqa: N801
+    """Lends a user's own session the settings of a step, and gives back what was there."""
+
+    _NAMES = (
+        "spark.sql.shuffle.partitions",
+        "spark.sql.adaptive.enabled",
+        "spark.sql.execution.arrow.maxRecordsPerBatch",
+    )
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self._before = {name: session.conf.get(name) for name in self._NAMES}
+
+    def __enter__(self) -> None:
+        tune(self._session)
+
+    def __exit__(self, *_: object) -> None:
+        for name, value in self._before.items():
+            self._session.conf.set(name, str(value))

@@ -1,0 +1,112 @@
+"""What Spark tells about sessions and query plans: is this usable, is this map deterministic, which columns does it need?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from anabranch.errors import AnabranchError, TopologyError
+from anabranch.topology.graph import Source
+
+_warm: set[str] = set()
+
+
+def check_session(session: SparkSession) -> None:
+    """Refuses sessions on which steps cannot run exactly once."""
+    if not hasattr(session, "_jsparkSession"):
+        raise TopologyError("this is a Spark Connect session; Anabranch needs a classic one: SparkSession.builder.master(...)")
+    if str(session.conf.get("spark.speculation", "false")).lower() == "true":
+        raise TopologyError("spark.speculation is true: two attempts at a task would run side by side; valid: false")
+
+
+def check_map(fn: Callable[[DataFrame], DataFrame], frame: DataFrame, source: Source) -> DataFrame:
+    """What a map makes of a stream; refuses what is not deterministic, not stateless, or loses the event time."""
+    if not callable(fn):
+        raise TopologyError(f"map({fn!r}) is not a function of a DataFrame")
+    try:
+        mapped = fn(frame)
+    except AnabranchError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the user's function may raise anything
+        raise TopologyError(f"map failed on columns ({', '.join(frame.columns)}): {str(error).splitlines()[0]}") from None
+    if not isinstance(mapped, DataFrame):
+        raise TopologyError(f"map must return a DataFrame; it returned {type(mapped).__name__}")
+    analyzed = mapped._jdf.queryExecution().analyzed()
+    if not analyzed.deterministic():
+        raise TopologyError("map must be deterministic: rand, uuid, shuffle and the like would change a step that runs again")
+    stateful = [name for node in _nodes(analyzed) if (name := node.nodeName()) in _STATEFUL]
+    if frame.isStreaming and stateful:
+        raise TopologyError(f"map must be stateless; it has {', '.join(stateful)}. Aggregate with compute() instead")
+    kinds = {field.name: field.dataType.simpleString() for field in mapped.schema.fields}
+    want = next(field.type for field in source.fields if field.name == source.event_time)
+    if kinds.get(source.event_time) != want:
+        have = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
+        raise TopologyError(f"map must keep the event-time column {source.event_time!r} of type {want}; it has {have}")
+    return mapped
+
+
+_STATEFUL = {
+    "Aggregate",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "Join",
+    "Distinct",
+    "FlatMapGroupsWithState",
+    "Limit",
+    "GlobalLimit",
+    "Sort",
+    "Window",
+    "TransformWithState",
+}
+
+
+def needed_columns(frame: DataFrame, used: DataFrame) -> set[str]:
+    """The columns of a stream that a query over it reads, from Spark's optimised plan; all where that cannot be told."""
+    try:
+        plan = used._jdf.queryExecution().optimizedPlan()
+        leaves = [node for node in _nodes(plan) if node.children().isEmpty()]
+        if len(leaves) != 1:
+            return set(frame.columns)
+        ids = {each.exprId().id(): each.name() for each in _sequence(leaves[0].output())}
+        read = {each.exprId().id() for node in _nodes(plan) for each in _sequence(node.references().toSeq())}
+        return {name for number, name in ids.items() if number in read}
+    except Exception:  # noqa: BLE001 - Spark's internals may change; then nothing is pruned
+        return set(frame.columns)
+
+
+def warm_up(session: SparkSession) -> None:
+    """Starts Python workers and lets them import what slot tasks need, before the first batch has to wait for it."""
+    context = session.sparkContext
+    key = f"{context.applicationId}"
+    if key in _warm:
+        return
+    tasks = context.defaultParallelism
+    try:
+        session.range(0, tasks, 1, tasks).mapInArrow(_import_all, "ok boolean").collect()
+    except Exception as error:  # noqa: BLE001 - whatever a worker died of
+        lines = [line.strip() for line in str(error).splitlines() if "Error" in line]
+        raise AnabranchError(
+            "Spark's Python workers cannot import anabranch; start Spark with PYSPARK_PYTHON set to the Python that has it "
+            f"installed ({(lines or ['unknown cause'])[-1]})"
+        ) from None
+    _warm.add(key)
+
+
+def _import_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import anabranch.spark.slot_task  # noqa: F401
+
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"ok": [True]})
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    for child in _sequence(plan.children()):
+        yield from _nodes(child)
+
+
+def _sequence(scala: Any) -> Iterator[Any]:
+    return (scala.apply(i) for i in range(scala.size()))

@@ -1,0 +1,137 @@
+"""From rows to combined rows, in the JVM: event time, lateness, pane, and the partials of each (key, pane).
+
+What can be decided before a batch comes is part of the streaming query (`prepare`), so that Spark reads only the columns that are
+needed and fixes the current time per batch. What depends on the watermark is added to each batch (`lift`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from anabranch.plan.component import EVERYTHING, Component
+from anabranch.plan.panes import Panes
+from anabranch.topology.graph import Source
+from anabranch.topology.types import WHOLE, Array
+from anabranch.topology.windows import Window
+
+# Instead of a pane, rows that no open window takes have one of these numbers; no event time comes near them.
+_LEFT_OUT = -9_000_000_000_000_000_000
+REASONS = ("no event time", "outside", "late")
+_FARTHEST_US = 8_000_000_000_000_000_000
+
+
+def reason_of(pane: int) -> str | None:
+    """Why rows with this number instead of a pane were left out; None for a pane."""
+    return REASONS[pane - _LEFT_OUT] if 0 <= pane - _LEFT_OUT < len(REASONS) else None
+
+
+def has_pane(pane: Array) -> Array:
+    """Which of these numbers are panes."""
+    return pane >= -_FARTHEST_US
+
+
+def expression(value: object, columns: list[str]) -> Column:
+    """A Column, the column of that name, or a Spark SQL expression."""
+    if isinstance(value, Column):
+        return value
+    return F.col(quoted(value)) if value in columns else F.expr(str(value))
+
+
+def quoted(name: object) -> str:
+    """A column name that Spark SQL takes as it is."""
+    return "`{}`".format(str(name).replace("`", "``"))
+
+
+def event_micros(source: Source) -> Column:
+    """The event time in microseconds since 1970 UTC (of a time without zone: as if it were UTC); null where there is none."""
+    kind = next(field.type for field in source.fields if field.name == source.event_time)
+    t = quoted(source.event_time)
+    if kind == "timestamp":
+        text = f"unix_micros({t})"
+    elif kind == "timestamp_ntz":
+        time_of_day = f"hour({t}) * 3600000000L + minute({t}) * 60000000L + cast(extract(second from {t}) * 1000000 as bigint)"
+        text = f"unix_date(cast({t} as date)) * 86400000000L + {time_of_day}"
+    elif kind == "date":
+        text = f"unix_date({t}) * 86400000000L"
+    elif source.unit_us == 0:
+        whole = f"cast({t} as bigint)" if kind in WHOLE else f"try_cast(floor({t}) as bigint)"
+        text = f"({whole} - pmod({whole}, 1000L)) div 1000L"
+    elif kind in WHOLE:
+        text = f"try_multiply(cast({t} as bigint), {source.unit_us}L)"
+    else:
+        text = f"try_cast(round({t} * {source.unit_us}) as bigint)"
+    micros = F.expr(text)
+    return micros if kind in {"timestamp", "date"} else F.when(micros.between(-_FARTHEST_US, _FARTHEST_US), micros)
+
+
+def prepare(rows: DataFrame, component: Component, *, late: bool) -> DataFrame:
+    """The columns that a step needs of the mapped rows: keys, event time, inputs; the whole row where late rows are wanted."""
+    columns = rows.columns
+    keys = [field for field in component.slotted.keys if field != EVERYTHING]
+    chosen = [F.col(quoted(field.name)).alias(f"k{i}") for i, field in enumerate(keys)] or [F.lit(0).alias("k0")]
+    chosen.append(event_micros(component.source).alias("t"))
+    for i, given in enumerate(component.inputs[1:], 1):
+        value = F.lit(1) if given.expression is None else expression(given.expression, columns)
+        chosen.append((value if given.where is None else F.when(expression(given.where, columns), value)).alias(f"x{i}"))
+    if late:
+        chosen.append(F.struct(*(F.col(quoted(name)) for name in columns)).alias("row"))
+    return rows.select(*chosen)
+
+
+def lift(rows: DataFrame, component: Component, watermark_us: int | None, route: tuple[int, ...]) -> DataFrame:
+    """One row per key and pane with its partials, its shard and its slot.
+
+    Rows that no open window takes are counted by key under a number that says why; with the column `row`, they are kept.
+    """
+    slotted = component.slotted
+    pane = F.expr(_pane_sql(slotted.panes, watermark_us)).alias("pane")
+    keys = [f"k{i}" for i in range(len(slotted.keys))]
+    late = ["row"] if "row" in rows.columns else []
+    inputs = [name for name in rows.columns if name.startswith("x")]
+    paned = rows.select(*keys, "t", *inputs, pane, *late)
+    if late:
+        paned = paned.withColumn("row", F.when(F.col("pane") < -_FARTHEST_US, F.col("row")))
+    partials = [
+        F.expr(sql.format(x=f"x{kept.input}" if kept.input else "1", t="t")).alias(f"c{kept.columns.start + i}")
+        for kept in slotted.kept
+        for i, sql in enumerate(kept.partial.lift)
+    ]
+    combined = paned.groupBy(*keys, "pane", *late).agg(*partials)
+    shard = F.expr(f"pmod(hash({', '.join(keys)}), {len(route)})")
+    slots = F.array(*(F.lit(slot) for slot in route))
+    return combined.withColumn("shard", shard).withColumn("slot", F.get(slots, F.col("shard")))
+
+
+def _pane_sql(panes: Panes, watermark_us: int | None) -> str:
+    pane = f"t - pmod(t - {panes.offset_us}L, {panes.width_us}L)"
+    if all(window.gapless for window in panes.windows):
+        if watermark_us is None:
+            taken = pane
+        else:
+            # A row at or after the watermark is in an open window; only others need a closer look.
+            end = _greatest([_last_end(window) for window in panes.windows])
+            taken = f"if(t >= {watermark_us}L or {end} > {watermark_us}L, {pane}, {_LEFT_OUT + 2}L)"
+    else:
+        end = _greatest([_last_end(window) for window in panes.windows])
+        late = "false" if watermark_us is None else f"{end} <= {watermark_us}L"
+        taken = f"case when {end} is null then {_LEFT_OUT + 1}L when {late} then {_LEFT_OUT + 2}L else {pane} end"
+    return f"if(t is null, {_LEFT_OUT}L, {taken})"
+
+
+def _last_end(window: Window) -> str:
+    into = f"pmod(t - {window.offset_us}L, {window.every_us}L)"
+    end = f"t - {into} + {window.length_us}L"
+    return f"({end})" if window.gapless else f"if({into} < {window.length_us}L, {end}, null)"
+
+
+def _greatest(ends: list[str]) -> str:
+    return ends[0] if len(ends) == 1 else f"greatest({', '.join(ends)})"
+
+
+def observed_micros(metrics: Any, name: str) -> int | None:
+    """The largest event time in an observation of a batch, None where it had none."""
+    row = metrics.get(name)
+    return None if row.isEmpty() or row.get().isNullAt(0) else int(row.get().getLong(0))

@@ -1,0 +1,47 @@
+"""What a slot task reports to the driver: what it did to each shard, what it wrote, what it found missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from anabranch.state.commits import Stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardReport:
+    """One shard in one step."""
+
+    rows_in: int
+    rows_out: int
+    cpu_s: float
+    state_bytes: int
+    stored: Stored | None  # None where the step did not change the shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A file of results that a slot wrote."""
+
+    path: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One slot in one step."""
+
+    slot: int
+    host: str
+    pid: int
+    started: float
+    ended: float
+    cpu_s: float
+    shards: Mapping[int, ShardReport]
+    missing: tuple[int, ...] = ()
+    results: Written | None = None
+    late: Written | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)  # rows that no open window takes, by reason
+    until_us: int | None = None  # windows that end by then are closed
+    next_end_us: int | None = None  # the end of the first window that is still open
+    phases: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of the task

@@ -1,0 +1,106 @@
+"""Results as Arrow tables and parquet files, written by the slot tasks themselves: they never become JVM rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch.plan.component import EVERYTHING, Slotted
+from anabranch.spark.lift import reason_of
+from anabranch.state.files import Files
+from anabranch.state.slot import Closed, SlotState
+from anabranch.topology.types import Array, arrow_type, to_array
+
+
+def result_schema(plan: Slotted, keys: pa.Schema) -> pa.Schema:
+    """The columns of results: keys, window, window name, aggregates."""
+    moment = arrow_type(plan.time_type)
+    fields = [pa.field(given.name, keys.field(i).type) for i, given in enumerate(plan.keys) if given != EVERYTHING]
+    fields += [
+        pa.field("window", pa.struct([("start", moment), ("end", moment)])),
+        pa.field("window_name", pa.string()),
+    ]
+    fields += [pa.field(result.named.name, arrow_type(result.type)) for result in plan.results]
+    return pa.schema(fields)
+
+
+def result_table(plan: Slotted, state: SlotState, closed: Sequence[Closed]) -> tuple[pa.Table | None, dict[int, int]]:
+    """All rows of the windows that closed, as one table, and how many each shard gave."""
+    sizes = [len(each.rows) for each in closed]
+    if not sum(sizes):
+        return None, {}
+    rows = np.concatenate([each.rows for each in closed])
+    columns = [np.concatenate(group) for group in zip(*(each.columns for each in closed), strict=True)]
+    keys = state.keys.table()
+    arrays: list[pa.Array] = []
+    numbers = pa.array(rows, pa.int32())
+    for i, given in enumerate(plan.keys):
+        if given != EVERYTHING:
+            column = keys.column(i).combine_chunks()
+            # Text goes out by number into the shard's keys: nothing is copied, and parquet's own dictionary is the same.
+            as_numbers = pa.types.is_string(column.type) and not column.null_count
+            arrays.append(pa.DictionaryArray.from_arrays(numbers, column) if as_numbers else column.take(numbers))
+    moment = arrow_type(plan.time_type)
+    edges = [
+        pa.array(np.repeat(np.array(edge, dtype=np.int64), sizes)).cast(moment)
+        for edge in ([e.closing.start_us for e in closed], [e.closing.end_us for e in closed])
+    ]
+    arrays.append(pa.StructArray.from_arrays(edges, ["start", "end"]))
+    names = pa.array([window.name for window in plan.panes.windows])
+    which = np.repeat(np.array([each.closing.window for each in closed], dtype=np.int32), sizes)
+    arrays.append(pa.DictionaryArray.from_arrays(pa.array(which), names))
+    for result in plan.results:
+        merged: tuple[Array, ...] = tuple(c for number in result.kept for c in columns[plan.kept[number].columns])
+        arrays.append(result.named.aggregate.finish(result.named.input_type, merged))
+    table = pa.Table.from_arrays(arrays, names=result_schema(plan, keys.schema).names)
+    sums = np.bincount(state.shard_of[rows])
+    return table, {int(shard): int(sums[shard]) for shard in np.flatnonzero(sums)}
+
+
+def late_table(left_out: pa.Table) -> pa.Table:
+    """The rows that no open window took, each as often as it came, with the reason."""
+    times = to_array(left_out.column("c0"), np.dtype(np.int64), 0)
+    index = pa.array(np.repeat(np.arange(len(times)), times))
+    rows = left_out.column("row").combine_chunks().take(index)
+    pane = to_array(left_out.column("pane"), np.dtype(np.int64), 0)
+    reasons = pa.array([reason_of(int(each)) for each in pane], pa.string()).take(index)
+    return pa.Table.from_arrays([*rows.flatten(), reasons], names=[*(field.name for field in rows.type), "reason"])
+
+
+def write_table(table: pa.Table, files: Files, name: str) -> None:
+    """Writes a parquet file that Spark reads back with the same types; durable when it returns."""
+    path = files.path(name)
+    if files.local:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    # Dictionaries and statistics where readers gain by them: keys, windows, counts. On measured floats they cost more time
+    # than all the rest of the file.
+    worth = [name for name, kind in _leaves(table.schema) if not pa.types.is_floating(kind)]
+    pq.write_table(
+        table,
+        path,
+        filesystem=None if files.local else files.filesystem,
+        compression="snappy",
+        store_schema=False,
+        use_dictionary=worth,
+        write_statistics=worth,
+    )
+    if files.local:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _leaves(fields: pa.Schema | pa.StructType, prefix: str = "") -> list[tuple[str, pa.DataType]]:
+    """The columns of a parquet file: path and type of everything that is not a struct."""
+    found = []
+    for field in fields:
+        name = f"{prefix}{field.name}"
+        found += _leaves(field.type, f"{name}.") if pa.types.is_struct(field.type) else [(name, field.type)]
+    return found

@@ -1,0 +1,178 @@
+"""A running topology: Spark's streaming query brings batches, this brings closing steps, and both exclude each other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from anabranch.errors import AnabranchError, TopologyError
+from anabranch.spark.lift import observed_micros
+from anabranch.spark.progress import Event, Progress
+from anabranch.spark.step import Stepper
+
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """When Spark takes a batch: the arguments of its own `trigger`."""
+
+    arguments: Mapping[str, Any]
+
+    @property
+    def ends_by_itself(self) -> bool:
+        return bool(self.arguments.get("availableNow") or self.arguments.get("once"))
+
+
+def as_trigger(value: object) -> Trigger:
+    """A trigger as in Spark: None, an interval, "availableNow", or the arguments of DataStreamWriter.trigger as a dict."""
+    if value is None:
+        return Trigger({})
+    if value == "availableNow":
+        return Trigger({"availableNow": True})
+    if isinstance(value, str):
+        return Trigger({"processingTime": value})
+    valid = {"processingTime", "once", "availableNow"}
+    if isinstance(value, Mapping) and set(value) <= valid and len(value) == 1:
+        return Trigger(dict(value))
+    raise TopologyError(f'trigger {value!r}; valid: "10 seconds", "availableNow", or a dict with one of {sorted(valid)}')
+
+
+class Run:
+    """A started topology. `query` is Spark's own streaming query."""
+
+    query: StreamingQuery
+
+    def __init__(self, stepper: Stepper, idle_s: float | None, trigger: Trigger) -> None:
+        self._stepper, self._idle_s, self._trigger = stepper, idle_s, trigger
+        self._lock = threading.Lock()
+        self._started = threading.Event()
+        self._done = threading.Event()
+        self._stopping = False
+        self._error: BaseException | None = None
+        self._last_step_at = time.monotonic()
+        self._metric = ""
+
+    def begin(self, prepared: DataFrame, metric: str, location: str) -> None:
+        """Starts Spark's query over the prepared rows, and the thread that closes windows when no rows come."""
+        self._metric = metric
+        writer = prepared.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", location)
+        if self._trigger.arguments:
+            writer = writer.trigger(**self._trigger.arguments)
+        self.query = writer.start()
+        self._started.set()
+        threading.Thread(target=self._watch, name="anabranch-run", daemon=True).start()
+
+    @property
+    def progress(self) -> list[Progress]:
+        """One entry a committed step of this run, oldest first."""
+        return list(self._stepper.progress)
+
+    @property
+    def events(self) -> list[Event]:
+        """What a person should know: resizes, retries, restored shards, batches seen twice."""
+        return list(self._stepper.events)
+
+    @property
+    def exception(self) -> BaseException | None:
+        """Why the run ended, None while it runs or when it ended well."""
+        return self._error
+
+    @property
+    def active(self) -> bool:
+        return not self._done.is_set()
+
+    @property
+    def slots(self) -> int:
+        return self._stepper.wanted_slots or self._stepper.route.slots
+
+    def resize(self, slots: int) -> None:
+        """Changes the number of slots before the next step; no state moves and nothing restarts."""
+        self._stepper.resize(slots)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until the run has ended; False when the time is over before. Raises what ended the run."""
+        ended = self._done.wait(timeout)
+        if ended and self._error is not None:
+            raise self._error
+        return ended
+
+    def stop(self) -> None:
+        """Ends after the current step; windows that are open stay open for the next start."""
+        self._stopping = True
+        with self._lock:
+            if self.query.isActive:
+                self.query.stop()
+        self._done.wait()
+
+    def finish(self) -> None:
+        """Ends after the current step and closes every window that is open, whatever the watermark."""
+        self.stop()
+        if self._error is not None:
+            raise self._error
+        with self._lock:
+            self._stepper.close(finish=True)
+            self._stepper.checkpoint.clean()
+
+    def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
+        self._started.wait()
+        with self._lock:
+            if self._stopping:
+                raise _StoppedError
+            try:
+                self._stepper.batch(rows, batch_id, self._observed)
+            except BaseException as error:
+                self._error = error
+                raise
+            self._last_step_at = time.monotonic()
+
+    def _observed(self) -> int | None:
+        """The largest event time in the rows of the source, from Spark's observation of the running batch."""
+        metrics = self.query._jsq.streamingQuery().lastExecution().observedMetrics()
+        return observed_micros(metrics, self._metric)
+
+    def _watch(self) -> None:
+        """Closes windows when no batch comes for a while, and once more when the input has ended."""
+        try:
+            while self.query.isActive:
+                self.query.awaitTermination(_POLL_S)  # type: ignore[arg-type]  # it takes fractions
+                if self._idle_s is not None and not self._trigger.ends_by_itself:
+                    self._close_when_idle(self._idle_s)
+        except Exception as error:  # noqa: BLE001 - kept for the user
+            self._error = self._error or self._plain(error)
+        try:
+            if self._error is None and not self._stopping and self._trigger.ends_by_itself:
+                with self._lock:
+                    if self._stepper.may_close():
+                        self._stepper.close()
+                    self._stepper.checkpoint.clean()
+        except Exception as error:  # noqa: BLE001 - kept for the user
+            self._error = error
+        self._done.set()
+
+    def _close_when_idle(self, idle_s: float) -> None:
+        if time.monotonic() - self._last_step_at < idle_s or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if not self._stopping and self._stepper.can_close():
+                self._stepper.close()
+                self._last_step_at = time.monotonic()
+        except Exception as error:  # noqa: BLE001 - kept for the user
+            self._error = error
+            self.query.stop()
+        finally:
+            self._lock.release()
+
+    def _plain(self, error: Exception) -> BaseException | None:
+        """Spark's wrapping of an error is of no use to anyone; stopping on purpose is no error."""
+        return None if self._stopping else AnabranchError(f"the query ended: {str(error).splitlines()[0]}")
+
+
+class _StoppedError(Exception):
+    """Ends a batch that came while the run was being stopped."""

@@ -1,0 +1,35 @@
+"""Schemas: Spark's as the graph knows them, and those of results and late rows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DataType, StringType, StructField, StructType, TimestampNTZType, TimestampType
+
+from anabranch.plan.component import EVERYTHING, Component
+from anabranch.spark.results import result_schema
+from anabranch.spark.slot_task import key_schema
+from anabranch.topology.graph import Field
+
+
+def fields_of(schema: StructType) -> tuple[Field, ...]:
+    """The columns of a DataFrame, by name and type."""
+    return tuple(Field(field.name, field.dataType.simpleString()) for field in schema.fields)
+
+
+def spark_schema(component: Component) -> tuple[StructType, pa.Schema]:
+    """The columns of results, for Spark and for Arrow."""
+    plan = component.slotted
+    moment = TimestampNTZType() if plan.time_type == "timestamp_ntz" else TimestampType()
+    fields = [StructField(key.name, DataType.fromDDL(key.type)) for key in plan.keys if key != EVERYTHING]
+    fields.append(StructField("window", StructType([StructField("start", moment), StructField("end", moment)])))
+    fields.append(StructField("window_name", StringType()))
+    fields += [StructField(each.named.name, DataType.fromDDL(each.type)) for each in plan.results]
+    return StructType(fields), result_schema(plan, key_schema(plan))
+
+
+def late_schema(component: Component) -> tuple[StructType, pa.Schema]:
+    """The columns of late rows: those of the stream, and why they were left out."""
+    given = component.maps[-1].fields if component.maps else component.source.fields
+    schema = StructType([*(StructField(f.name, DataType.fromDDL(f.type)) for f in given), StructField("reason", StringType())])
+    return schema, to_arrow_schema(schema, timezone="UTC")

@@ -1,0 +1,253 @@
+"""Sinks: where results go, from the files that the slot tasks wrote, idempotently by step.
+
+A file sink replaces all files of its step, so a step that runs again leaves the same files once. A function or a Spark writer may see
+a step twice when a crash comes between it and the commit.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from anabranch.errors import CheckpointError, TopologyError
+from anabranch.state.files import Files, sync_directory
+
+
+@dataclass(frozen=True, slots=True)
+class StepResults:
+    """The results of one step: the files that hold them, and how to look at them."""
+
+    step: int
+    files: Files
+    names: tuple[str, ...]
+    schema: StructType
+    arrow: pa.Schema
+    session: SparkSession
+
+    def frame(self) -> DataFrame:
+        """A DataFrame over the files; it changes no state, so it may be used any number of times."""
+        paths = [f"file://{self.files.path(n)}" if self.files.local else f"{self.files.location}/{n}" for n in self.names]
+        if not paths:
+            return self.session.createDataFrame([], self.schema)
+        return self.session.read.schema(self.schema).parquet(*paths)
+
+    def table(self) -> pa.Table:
+        """All rows in memory."""
+        tables = [pq.read_table(self.files.path(n), filesystem=self.files.filesystem) for n in self.names]
+        return pa.concat_tables([each.cast(self.arrow) for each in tables]) if tables else self.arrow.empty_table()
+
+
+class Target(ABC):
+    """Something that takes the results of each step."""
+
+    @abstractmethod
+    def write(self, results: StepResults) -> None:
+        """Takes the results of a step. May be called again for the same step after a crash."""
+
+    def describe(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True, slots=True)
+class FileTarget(Target):
+    """Files of a format in one directory, named by step; Spark's writers make all but parquet."""
+
+    format: str
+    path: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def write(self, results: StepResults) -> None:
+        out = Files(self.path)
+        out.make()
+        prefix = f"step-{results.step:08d}-"
+        stale = [name for name in out.list() if name.startswith(prefix)]
+        new = self._parquet(out, prefix, results) if self._as_written() else self._by_spark(out, prefix, results)
+        for name in stale:
+            if name not in new:
+                out.remove(name)
+        if out.local:
+            sync_directory(Path(out.path("")))
+
+    def _as_written(self) -> bool:
+        return self.format == "parquet" and not self.options
+
+    def _parquet(self, out: Files, prefix: str, results: StepResults) -> set[str]:
+        """The slots' own files: linked where both are on one disk, copied otherwise."""
+        new = set()
+        for name in results.names:
+            target = f"{prefix}{Path(name).name}"
+            new.add(target)
+            if not out.exists(target):
+                _bring(results.files, name, out, target)
+        return new
+
+    def _by_spark(self, out: Files, prefix: str, results: StepResults) -> set[str]:
+        if not results.names:
+            return set()
+        draft = f"_draft-{uuid.uuid4().hex}"
+        frame = results.frame()
+        if self.format == "csv" and "window" in frame.columns:
+            flat = [c for name in frame.columns for c in _flattened(name)]
+            frame = frame.select(*flat)
+        url = f"file://{out.path(draft)}" if out.local else f"{self.path.rstrip('/')}/{draft}"
+        frame.write.format(self.format).options(**self.options).save(url)
+        new = set()
+        for i, part in enumerate(name for name in out.list(draft) if name.startswith("part-")):
+            target = f"{prefix}{i:05d}{''.join(Path(part).suffixes)}"
+            out.filesystem.move(out.path(f"{draft}/{part}"), out.path(target))
+            new.add(target)
+        out.remove(draft)
+        return new
+
+    def __str__(self) -> str:
+        return f"{self.format} files in {self.path}"
+
+
+class MemoryTarget(Target):
+    """Results in the driver's memory, for tests and notebooks; gone when the process ends."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, pa.Table] = {}
+
+    def write(self, results: StepResults) -> None:
+        self.steps[results.step] = results.table()
+
+    def table(self) -> pa.Table:
+        """All results so far as an Arrow table."""
+        if not self.steps:
+            raise TopologyError("the memory sink has no results yet")
+        return pa.concat_tables([self.steps[step] for step in sorted(self.steps)])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All results so far as dictionaries; none yet is an empty list."""
+        return [row for step in sorted(self.steps) for row in self.steps[step].to_pylist()]
+
+    def __str__(self) -> str:
+        return "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleTarget(Target):
+    """The first rows of each step's results, printed."""
+
+    rows: int
+
+    def write(self, results: StepResults) -> None:
+        table = results.table()
+        if table.num_rows:
+            print(f"step {results.step}: {table.num_rows} rows")  # noqa: T201
+            for row in table.slice(0, self.rows).to_pylist():
+                print("  " + ", ".join(f"{name}={_shown(value)}" for name, value in row.items()))  # noqa: T201
+
+    def __str__(self) -> str:
+        return "console"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTarget(Target):
+    """A function of (DataFrame, step); at least once."""
+
+    function: Callable[[DataFrame, int], object]
+
+    def write(self, results: StepResults) -> None:
+        if results.names:
+            self.function(results.frame(), results.step)
+
+    def __str__(self) -> str:
+        return f"function {getattr(self.function, '__name__', 'given')}, at least once"
+
+
+@dataclass(frozen=True, slots=True)
+class WriterTarget(Target):
+    """Any Spark batch writer in append mode; at least once."""
+
+    format: str
+    options: Mapping[str, Any]
+
+    def write(self, results: StepResults) -> None:
+        if results.names:
+            results.frame().write.format(self.format).options(**self.options).mode("append").save()
+
+    def __str__(self) -> str:
+        return f"Spark writer {self.format}, at least once"
+
+
+def parquet(path: str | os.PathLike[str], **options: Any) -> Target:
+    """Parquet files in a directory. Without options, the slots' own files are linked there."""
+    return FileTarget("parquet", os.fspath(path), options)
+
+
+def csv(path: str | os.PathLike[str], *, header: bool = True, **options: Any) -> Target:
+    """CSV files in a directory; `window` becomes window_start and window_end."""
+    return FileTarget("csv", os.fspath(path), {"header": header, **options})
+
+
+def json(path: str | os.PathLike[str], **options: Any) -> Target:
+    """Files of one JSON object a line in a directory."""
+    return FileTarget("json", os.fspath(path), options)
+
+
+def memory() -> MemoryTarget:
+    """Results in the driver's memory: `.rows()`, `.table()`."""
+    return MemoryTarget()
+
+
+def console(rows: int = 20) -> Target:
+    """Prints the first rows of each step."""
+    return ConsoleTarget(rows)
+
+
+def writer(format: str, **options: Any) -> Target:
+    """Any Spark batch writer in append mode, such as ab.writer("jdbc", url=..., dbtable=...); at least once."""
+    return WriterTarget(format, options)
+
+
+def as_target(target: object) -> Target:
+    """A target, or a function of (DataFrame, step)."""
+    if isinstance(target, Target):
+        return target
+    if callable(target):
+        return FunctionTarget(target)
+    raise TopologyError(
+        f"{target!r} is not a sink; valid: ab.parquet, ab.csv, ab.json, ab.memory, ab.console, ab.writer, or a function of "
+        "(DataFrame, step)"
+    )
+
+
+def _bring(source: Files, name: str, out: Files, target: str) -> None:
+    if source.local and out.local:
+        try:
+            os.link(source.path(name), out.path(target))
+        except OSError:
+            draft = out.path(f"_draft-{uuid.uuid4().hex}")
+            shutil.copyfile(source.path(name), draft)
+            Path(draft).replace(out.path(target))
+        return
+    try:
+        out.write(target, [source.read(name)])
+    except OSError as error:
+        raise CheckpointError(f"sink {out.location}: {error}") from error
+
+
+def _flattened(name: str) -> list[Any]:
+    if name != "window":
+        return [F.col(f"`{name}`")]
+    return [F.col("window.start").alias("window_start"), F.col("window.end").alias("window_end")]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return "[" + ", ".join(f"{each:%Y-%m-%d %H:%M:%S}" for each in value.values()) + ")"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

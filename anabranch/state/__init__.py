@@ -1,0 +1,1 @@
+"""Shards on one host: versions, undo, deltas, snapshots. No Spark."""

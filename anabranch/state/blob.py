@@ -1,0 +1,75 @@
+"""The bytes of a delta or a snapshot of one shard: its distinct keys, and (key, pane, partial columns) as Arrow data.
+
+Both have the same form, self-contained and checked by a checksum, so that state is the merge of a snapshot and the deltas
+after it, in node-local state and in the durable log alike. Nothing in it can run code when it is read.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from anabranch.errors import StateError
+from anabranch.topology.partials import PartialColumn
+from anabranch.topology.types import Array, arrow_type, to_array
+
+_HEADER = struct.Struct("<4sIQQ")
+_MAGIC = b"abr1"
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Partials of a shard: `key` numbers rows of `keys`; no (key, pane) twice."""
+
+    keys: pa.Table
+    key: Array
+    pane: Array
+    columns: tuple[Array, ...]
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+
+def encode(entries: Entries, columns: tuple[PartialColumn, ...]) -> bytes:
+    """The bytes of some entries."""
+    keys = _ipc(entries.keys)
+    arrays = [pa.array(entries.key, pa.int32()), pa.array(entries.pane, pa.int64())]
+    for values, column in zip(entries.columns, columns, strict=True):
+        if values.dtype.kind == "O":
+            arrays.append(pa.array(values.tolist(), type=arrow_type(column.type)))
+        else:
+            arrays.append(pa.array(values))
+    names = ["key", "pane", *(f"c{i}" for i in range(len(columns)))]
+    body = _ipc(pa.Table.from_arrays(arrays, names=names))
+    crc = zlib.crc32(body, zlib.crc32(keys))
+    return b"".join((_HEADER.pack(_MAGIC, crc, len(keys), len(body)), keys, body))
+
+
+def decode(blob: bytes, columns: tuple[PartialColumn, ...]) -> Entries:
+    """The entries in a blob; a damaged one is a StateError."""
+    try:
+        magic, crc, keys_size, body_size = _HEADER.unpack_from(blob)
+    except struct.error as error:
+        raise StateError("a state blob is cut short") from error
+    keys, body = blob[_HEADER.size : _HEADER.size + keys_size], blob[_HEADER.size + keys_size :]
+    if magic != _MAGIC or len(body) != body_size or zlib.crc32(body, zlib.crc32(keys)) != crc:
+        raise StateError("a state blob is damaged: its checksum does not fit")
+    table = _read(body)
+    arrays = tuple(to_array(table.column(i + 2), column.dtype, None) for i, column in enumerate(columns))
+    key = table.column(0).combine_chunks().to_numpy()
+    return Entries(_read(keys), key, table.column(1).combine_chunks().to_numpy(), arrays)
+
+
+def _ipc(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _read(data: bytes) -> pa.Table:
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        return reader.read_all()

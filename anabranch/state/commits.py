@@ -1,0 +1,185 @@
+"""The commit log of a checkpoint: one record a step, written atomically; what no record names does not exist.
+
+A record says which version of each shard is committed and where the durable log holds it, up to which batch the input is
+processed, the watermark and the route. The newest record is the truth; older ones stay while a shard's chain needs them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from anabranch.errors import CheckpointError
+from anabranch.plan.fingerprint import differences
+from anabranch.state.files import Files
+from anabranch.state.shard import Write
+from anabranch.state.version import Version
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """Where the durable log holds one step of one shard: a file, and the places of delta and snapshot in it."""
+
+    version: Version
+    file: str
+    delta: tuple[int, int]
+    snapshot: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One committed step."""
+
+    step: int
+    epoch: int
+    batch_id: int | None
+    watermark_us: int | None
+    max_event_us: int | None
+    slots: int
+    route: tuple[int, ...]
+    route_version: int
+    stored: Mapping[int, Stored]  # the shards that this step changed
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What a checkpoint is of."""
+
+    format: int
+    id: str
+    topology: str
+    fingerprint: Mapping[str, str]
+    shards: int
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """A checkpoint's directory: its header, its commits, and from them the chain of each shard."""
+
+    files: Files
+    header: Header
+    commits: dict[int, Commit]
+    chains: dict[int, list[Stored]]
+    epoch: int = 0
+
+    @property
+    def last(self) -> Commit | None:
+        return self.commits[max(self.commits)] if self.commits else None
+
+    def version(self, shard: int) -> Version | None:
+        chain = self.chains.get(shard)
+        return chain[-1].version if chain else None
+
+    def writes(self, shard: int) -> list[Write]:
+        """A shard's snapshot and deltas, read from the durable log."""
+        return read_chain(self.files, self.chains.get(shard, []))
+
+    def take_over(self) -> None:
+        """Makes this driver the only one: an older one that is still alive can commit nothing any more."""
+        newest = max((int(name) for name in self.files.list("epochs")), default=0)
+        while not self.files.create(f"epochs/{newest + 1:08d}", b""):
+            newest += 1
+        self.epoch = newest + 1
+        for name in self.files.list("epochs"):
+            if int(name) < self.epoch:
+                self.files.remove(f"epochs/{name}")
+
+    def commit(self, commit: Commit) -> None:
+        """Writes the record of a step; only then the step has happened."""
+        newest = max((int(name) for name in self.files.list("epochs")), default=0)
+        if newest != self.epoch:
+            raise CheckpointError(f"another driver has taken over checkpoint {self.files.location}; this one stops")
+        if not self.files.create(_record(commit.step), msgspec.json.encode(commit)):
+            raise CheckpointError(f"checkpoint {self.files.location} holds step {commit.step} already: another driver runs")
+        self._take(commit)
+
+    def clean(self) -> None:
+        """Deletes what no shard's chain and no restart needs any more, and files that no record names."""
+        last = self.last
+        if last is None:
+            return
+        needed = {stored.file for chain in self.chains.values() for stored in chain}
+        for name in self.files.list("state"):
+            directory = f"state/{name}"
+            if int(name) > last.step:
+                continue
+            files = self.files.list(directory)
+            kept = [file for file in files if f"{directory}/{file}" in needed]
+            if not kept:
+                self.files.remove(directory)
+            else:
+                for file in set(files) - set(kept):
+                    self.files.remove(f"{directory}/{file}")
+        oldest = min((chain[0].version.step for chain in self.chains.values() if chain), default=last.step)
+        for step in [step for step in self.commits if step < min(oldest, last.step)]:
+            self.files.remove(_record(step))
+            del self.commits[step]
+        for name in self.files.list("results"):
+            if int(name) <= last.step:
+                self.files.remove(f"results/{name}")
+
+    def _take(self, commit: Commit) -> None:
+        self.commits[commit.step] = commit
+        for shard, stored in commit.stored.items():
+            chain = [] if stored.snapshot is not None else self.chains.get(shard, [])
+            self.chains[shard] = [*chain, stored]
+
+
+def read_chain(files: Files, chain: list[Stored]) -> list[Write]:
+    """The blobs of a chain; only its first element may have a snapshot."""
+    writes = []
+    for stored in chain:
+        if stored.snapshot is not None:
+            writes.append(Write(stored.version, b"", files.read(stored.file, *stored.snapshot)))
+        else:
+            writes.append(Write(stored.version, files.read(stored.file, *stored.delta)))
+    return writes
+
+
+def open_checkpoint(files: Files) -> Checkpoint | None:
+    """The checkpoint at a location, None where there is none."""
+    if not files.exists("anabranch.json"):
+        return None
+    try:
+        header = msgspec.json.decode(files.read("anabranch.json"), type=Header)
+    except msgspec.DecodeError as error:
+        raise CheckpointError(f"{files.location}/anabranch.json is damaged: {error}") from error
+    if header.format != FORMAT:
+        raise CheckpointError(f"checkpoint {files.location} has format {header.format}; this version reads {FORMAT}")
+    checkpoint = Checkpoint(files, header, {}, {})
+    for name in files.list("commits"):
+        if name.endswith(".json"):
+            try:
+                checkpoint._take(msgspec.json.decode(files.read(f"commits/{name}"), type=Commit))  # noqa: SLF001
+            except msgspec.DecodeError as error:
+                raise CheckpointError(f"{files.location}/commits/{name} is damaged: {error}") from error
+    return checkpoint
+
+
+def open_or_create(files: Files, topology: str, fingerprint: Mapping[str, str], shards: int) -> Checkpoint:
+    """The checkpoint for a topology; one of another topology is refused, with what differs."""
+    found = open_checkpoint(files)
+    if found is None:
+        header = Header(format=FORMAT, id=uuid.uuid4().hex, topology=topology, fingerprint=fingerprint, shards=shards)
+        files.make()
+        files.create("anabranch.json", msgspec.json.encode(header))
+        found = open_checkpoint(files)
+        assert found is not None
+    unlike = differences(found.header.fingerprint, fingerprint)
+    if unlike:
+        raise CheckpointError(
+            f"checkpoint {files.location} is of another topology ({found.header.topology}): "
+            + "; ".join(unlike)
+            + ". Use another checkpoint directory, or the topology that it was made with"
+        )
+    return found
+
+
+def _record(step: int) -> str:
+    return f"commits/{step:08d}.json"

@@ -1,0 +1,117 @@
+"""Files below a location that pyarrow opens: a directory, or an object store by its URI. Local writes reach the disk."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pyarrow import fs
+
+from anabranch.errors import CheckpointError
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A location and what can be done below it; names are relative, with forward slashes. Safe to ship to a task."""
+
+    location: str
+    _opened: list[tuple[fs.FileSystem, str]] = field(default_factory=list, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[type[Files], tuple[str]]:
+        return Files, (self.location,)
+
+    @property
+    def local(self) -> bool:
+        return isinstance(self._open()[0], fs.LocalFileSystem)
+
+    def path(self, name: str) -> str:
+        """The full path as pyarrow's file system takes it; for a local one, as everything takes it."""
+        return f"{self._open()[1]}/{name}" if name else self._open()[1]
+
+    @property
+    def filesystem(self) -> fs.FileSystem:
+        return self._open()[0]
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        with self.filesystem.open_input_file(self.path(name)) as file:
+            file.seek(offset)
+            return bytes(file.read(length))
+
+    def write(self, name: str, parts: Iterable[bytes]) -> None:
+        """Writes a file that nobody reads before it is named elsewhere; durable when it returns."""
+        if self.local:
+            target = Path(self.path(name))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as file:
+                file.writelines(parts)
+                file.flush()
+                os.fsync(file.fileno())
+            return
+        with self.filesystem.open_output_stream(self.path(name)) as stream:
+            for part in parts:
+                stream.write(part)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Makes a file with all of its content at once; False where it exists already."""
+        if self.local:
+            target = Path(self.path(name))
+            draft = f"{name}.{uuid.uuid4().hex}.draft"
+            self.write(draft, [data])
+            try:
+                os.link(self.path(draft), target)
+            except FileExistsError:
+                return False
+            finally:
+                Path(self.path(draft)).unlink()
+            sync_directory(target.parent)
+            return True
+        if self.exists(name):
+            return False
+        self.write(name, [data])
+        return True
+
+    def exists(self, name: str) -> bool:
+        return bool(self.filesystem.get_file_info(self.path(name)).type != fs.FileType.NotFound)
+
+    def list(self, name: str = "") -> list[str]:
+        """The names of files and directories directly below a directory, sorted; empty where it does not exist."""
+        selector = fs.FileSelector(self.path(name), allow_not_found=True)
+        return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
+
+    def remove(self, name: str) -> None:
+        """Removes a file or a directory with all that is in it; nothing where there is none."""
+        kind = self.filesystem.get_file_info(self.path(name)).type
+        if kind == fs.FileType.Directory:
+            self.filesystem.delete_dir(self.path(name))
+        elif kind != fs.FileType.NotFound:
+            self.filesystem.delete_file(self.path(name))
+
+    def make(self, name: str = "") -> None:
+        self.filesystem.create_dir(self.path(name), recursive=True)
+
+    def _open(self) -> tuple[fs.FileSystem, str]:
+        if not self._opened:
+            found: tuple[fs.FileSystem, str]
+            try:
+                if self.location.startswith("file:") or "://" not in self.location:
+                    path = urlsplit(self.location).path if self.location.startswith("file:") else self.location
+                    found = fs.LocalFileSystem(), str(Path(path).absolute())
+                else:
+                    found = fs.FileSystem.from_uri(self.location.replace("s3a://", "s3://", 1))
+            except Exception as error:
+                raise CheckpointError(f"location {self.location!r} cannot be opened: {error}") from error
+            self._opened.append((found[0], found[1].rstrip("/")))
+        return self._opened[0]
+
+
+def sync_directory(path: Path) -> None:
+    """Makes names in a local directory durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

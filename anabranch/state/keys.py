@@ -1,0 +1,64 @@
+"""Row numbers for keys: each distinct key of a slot gets one, so that partials are arrays aligned to these numbers.
+
+Nulls are keys like others; -0.0 is 0.0 and NaN is NaN, as Spark groups them.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from anabranch.topology.types import Array
+
+
+class KeyTable:
+    """Distinct keys and their row numbers, 0 to n - 1 in order of arrival."""
+
+    __slots__ = ("_arrow", "_frame", "_names")
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._names = schema.names
+        self._arrow: list[pa.Table] = [schema.empty_table()]
+        self._frame = _frame(schema.empty_table()).with_columns(pl.lit(0, pl.Int32).alias("row"))
+
+    def __len__(self) -> int:
+        return self._frame.height
+
+    def rows(self, keys: pa.Table) -> tuple[Array, Array]:
+        """The number of each key, and which positions hold the first occurrence of a new key (in number order)."""
+        wanted = _frame(keys)
+        found = self._lookup(wanted)
+        if not found.null_count():
+            return found.to_numpy(), np.empty(0, dtype=np.int64)
+        fresh = wanted.with_row_index("at").filter(found.is_null()).unique(self._names, keep="first", maintain_order=True)
+        first = fresh["at"].to_numpy().astype(np.int64)
+        numbers = pl.Series("row", np.arange(len(self), len(self) + len(first)), dtype=pl.Int32)
+        self._frame = pl.concat([self._frame, fresh.drop("at").with_columns(numbers)])
+        self._arrow.append(keys.take(first))
+        return self._lookup(wanted).to_numpy(), first
+
+    def keep(self, rows: Array) -> None:
+        """Forgets all keys but these; row i becomes the i-th of them."""
+        self._arrow = [self.table().take(rows)]
+        numbers = pl.Series("row", np.arange(len(rows)), dtype=pl.Int32)
+        self._frame = self._frame.drop("row")[rows].with_columns(numbers)
+
+    def table(self) -> pa.Table:
+        """The keys in the order of their numbers."""
+        if len(self._arrow) > 1:
+            self._arrow = [pa.concat_tables(self._arrow).combine_chunks()]
+        return self._arrow[0]
+
+    def _lookup(self, wanted: pl.DataFrame) -> pl.Series:
+        return wanted.join(self._frame, on=self._names, how="left", nulls_equal=True, maintain_order="left")["row"]
+
+
+def _frame(table: pa.Table) -> pl.DataFrame:
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame

@@ -1,0 +1,267 @@
+"""One shard on one host: an LMDB environment that holds a snapshot, the deltas after it, and the version they make.
+
+A step is one transaction: its delta (and a snapshot when one is due), and the version. Deltas since the snapshot before the
+last one stay, so undoing a step is forgetting its delta, and a process that missed some steps can catch up.
+
+LMDB's own locking is off: it would wait for ever for a stopped process. A shard is used under a file lock instead, which the
+system releases when its holder dies, and for which waiting has a limit.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import lmdb
+import msgspec
+
+from anabranch.errors import FencedError, ShardHeldError, StateError, StateFullError
+from anabranch.state.version import Fence, Version
+
+_META = b"meta"
+_MAP_BYTES = 64 << 20
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_MAGIC = 0xBEEFC0DE
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One step in the chain: its version, and whether there is a snapshot of the state after it."""
+
+    version: Version
+    snapshot: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What a shard holds: the chain of steps, oldest first, and the fence of its last writer."""
+
+    chain: tuple[Link, ...]
+    fence: Fence
+
+    @property
+    def version(self) -> Version | None:
+        return self.chain[-1].version if self.chain else None
+
+    def rewound(self, committed: Version | None, step: int) -> Meta | None:
+        """What the shard holds at the committed version: as it is, or with another attempt at this step undone; else None."""
+        chain = self.chain
+        if chain and chain[-1].version.step == step and chain[-1].version != committed:
+            chain = chain[:-1]
+        if (chain[-1].version if chain else None) == committed:
+            return replace(self, chain=chain)
+        # Nothing was ever committed: what an earlier life left behind does not count.
+        return replace(self, chain=()) if committed is None else None
+
+    def since(self, version: Version | None) -> tuple[Link, ...] | None:
+        """The steps after a version, None where the chain does not know it."""
+        if version is None:
+            return self.chain if not self.chain or not self.chain[0].snapshot else None
+        for i, link in enumerate(self.chain):
+            if link.version == version:
+                return self.chain[i + 1 :]
+        return None
+
+    def base(self) -> tuple[Link | None, tuple[Link, ...]]:
+        """The last snapshot (None: from nothing) and the steps after it."""
+        at = max((i for i, link in enumerate(self.chain) if link.snapshot), default=-1)
+        return (self.chain[at] if at >= 0 else None), self.chain[at + 1 :]
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What a step adds to a shard: its delta, and now and then a snapshot of the state after it."""
+
+    version: Version
+    delta: bytes
+    snapshot: bytes | None = None
+
+    @property
+    def link(self) -> Link:
+        return Link(self.version, self.snapshot is not None)
+
+    def blobs(self) -> dict[bytes, bytes]:
+        blobs = {_key(self.version, b"d"): self.delta}
+        return blobs if self.snapshot is None else {**blobs, _key(self.version, b"s"): self.snapshot}
+
+
+_EMPTY = Meta((), Fence(0, 0))
+
+
+class Shard:
+    """An open shard. Use it only inside `held()`."""
+
+    def __init__(self, path: Path, *, limit_bytes: int | None = None) -> None:
+        self.path = path
+        self._limit = limit_bytes
+        self._env: lmdb.Environment | None = None
+        self._inode = -1
+
+    @contextmanager
+    def held(self, wait_s: float) -> Iterator[Shard]:
+        """Holds the shard against all other processes; gives up after a time and names the holder."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            _lock(lock, self.path, wait_s)
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, str(os.getpid()).encode(), 0)
+            yield self
+        finally:
+            os.close(lock)
+
+    def meta(self) -> Meta:
+        """What the shard holds; empty when there is nothing. Damage is a StateError."""
+        env = self._open()
+        with _damage(self.path), env.begin() as txn:
+            raw = txn.get(_META)
+            return _EMPTY if raw is None else msgspec.json.decode(raw, type=Meta)
+
+    def read(self, version: Version, *, snapshot: bool) -> bytes:
+        """The delta or the snapshot of one step of the chain."""
+        with _damage(self.path), self._open().begin() as txn:
+            raw = txn.get(_key(version, b"s" if snapshot else b"d"))
+        if raw is None:
+            raise StateError(f"shard {self.path} is damaged: step {version} is missing")
+        return bytes(raw)
+
+    def write(self, meta: Meta, write: Write, fence: Fence) -> Meta:
+        """Appends a step to the chain that `meta` describes; what `meta` does not name any more is undone or forgotten."""
+        self.check(meta, fence)
+        return self._commit(_trim((*meta.chain, write.link)), write.blobs(), fence)
+
+    def restore(self, writes: Sequence[Write], fence: Fence) -> Meta:
+        """Replaces whatever is there by a snapshot and the deltas after it."""
+        blobs = {key: blob for each in writes for key, blob in each.blobs().items()}
+        return self._commit(tuple(each.link for each in writes), blobs, fence)
+
+    def check(self, meta: Meta, fence: Fence) -> None:
+        """Refuses an attempt that a newer one has overtaken."""
+        if fence < meta.fence:
+            raise FencedError(f"shard {self.path}: attempt {fence} is overtaken by {meta.fence}")
+
+    def wipe(self) -> None:
+        """Removes what is there, damaged or not; other processes notice by the new file."""
+        self.close()
+        for each in self.path.glob("*.mdb"):
+            each.unlink(missing_ok=True)
+
+    def size_bytes(self) -> int:
+        data = self.path / "data.mdb"
+        return data.stat().st_size if data.exists() else 0
+
+    def close(self) -> None:
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+
+    def _open(self) -> lmdb.Environment:
+        data = self.path / "data.mdb"
+        inode = data.stat().st_ino if data.exists() else -1
+        if self._env is not None and inode != self._inode:
+            self.close()
+        if self._env is None:
+            _check_whole(data)
+            with _damage(self.path):
+                size = max(_MAP_BYTES, 2 * data.stat().st_size if inode != -1 else 0)
+                self._env = lmdb.open(
+                    str(self.path), map_size=size, lock=False, sync=False, metasync=False, readahead=False, max_dbs=0
+                )
+            self._inode = data.stat().st_ino
+        return self._env
+
+    def _commit(self, chain: tuple[Link, ...], blobs: dict[bytes, bytes], fence: Fence) -> Meta:
+        meta = Meta(chain, fence)
+        while True:
+            try:
+                with _damage(self.path), self._open().begin(write=True) as txn:
+                    wanted = {_META} | {_key(link.version, kind) for link in chain for kind in (b"d", b"s")}
+                    with txn.cursor() as cursor:
+                        stale = [bytes(key) for key in cursor.iternext(values=False) if bytes(key) not in wanted]
+                    for key in stale:
+                        txn.delete(key)
+                    for key, blob in blobs.items():
+                        txn.put(key, blob)
+                    txn.put(_META, msgspec.json.encode(meta))
+                return meta
+            except lmdb.MapFullError:
+                self._grow(sum(map(len, blobs.values())))
+
+    def _grow(self, wanted: int) -> None:
+        size = self._open().info()["map_size"]
+        larger = max(2 * size, size + 2 * wanted)
+        if self._limit is not None and larger > self._limit:
+            raise StateFullError(
+                f"shard {self.path} needs a map of more than {size >> 20} MiB and its limit is {self._limit >> 20} MiB; "
+                "nothing is lost: restart with a larger state_limit, or with fewer keys or shorter windows"
+            )
+        self._open().set_mapsize(larger)
+
+
+def _trim(chain: tuple[Link, ...]) -> tuple[Link, ...]:
+    """From the snapshot before the last one on: enough to undo the last step, and for others to catch up."""
+    snapshots = [i for i, link in enumerate(chain) if link.snapshot]
+    return chain[snapshots[-2] :] if len(snapshots) > 1 else chain
+
+
+def _key(version: Version, kind: bytes) -> bytes:
+    return b"%016d/%s/%s" % (version.step, version.token.encode(), kind)
+
+
+def _lock(lock: int, path: Path, wait_s: float) -> None:
+    deadline = time.monotonic() + wait_s
+    pause = 0.001
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                holder = os.pread(lock, 32, 0).decode(errors="replace") or "unknown"
+                raise ShardHeldError(
+                    f"shard {path} is held by process {holder} for more than {wait_s:g} s; continue or end that process"
+                ) from None
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+
+
+def _check_whole(data: Path) -> None:
+    """A file shorter than its own header says would be a SIGBUS when it is read through the map."""
+    if not data.exists() or data.stat().st_size == 0:
+        return
+    with data.open("rb") as file:
+        head = file.read(2 * _PAGE)
+    if len(head) < 2 * _PAGE:
+        raise StateError(f"shard {data.parent} is damaged: its file is cut short")
+    # LMDB's two meta pages: magic at 16, number of the last page at 136, transaction at 144 (64-bit layout).
+    newest = (0, 0)
+    for at in (0, _PAGE):
+        if struct.unpack_from("<I", head, at + 16)[0] != _MAGIC:
+            raise StateError(f"shard {data.parent} is damaged: not a state file")
+        page, transaction = struct.unpack_from("<QQ", head, at + 136)
+        newest = max(newest, (transaction, page))
+    if data.stat().st_size < (newest[1] + 1) * _PAGE and newest[0] > 0:
+        raise StateError(f"shard {data.parent} is damaged: its file is cut short")
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except lmdb.MapFullError:
+        raise
+    except lmdb.Error as error:
+        text = str(error)
+        if "No space" in text or "Input/output" in text or "Disk quota" in text:
+            raise StateFullError(
+                f"shard {path}: {text}; nothing is lost: free space there, or restart with state_root= on a larger disk"
+            ) from error
+        raise StateError(f"shard {path} is damaged: {text}") from error
+    except msgspec.DecodeError as error:
+        raise StateError(f"shard {path} is damaged: {error}") from error

@@ -1,0 +1,227 @@
+"""The decoded state of one slot: the panes of all its shards, merged, closed and dropped with array operations.
+
+A pane is a list of chunks, one for each step that brought it rows; a chunk is dense (aligned to all key numbers) where
+most keys are active, sparse (with its key numbers) where few are. Chunks merge when there are many, and when a window closes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.plan.component import Slotted
+from anabranch.plan.panes import Closing
+from anabranch.state.blob import Entries
+from anabranch.state.keys import KeyTable
+from anabranch.state.version import Version
+from anabranch.topology.types import Array
+
+_MANY_CHUNKS = 4
+_DENSE = 4  # a chunk is dense when it holds more than 1/4 of the keys
+_SMALL = 1024  # key tables below this size are not worth shrinking
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Partials of some keys in one pane: of the numbers in `rows`, or of all numbers below the length where it is None."""
+
+    rows: Array | None
+    columns: tuple[Array, ...]
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A complete window: the keys that have rows in it, and their merged partials."""
+
+    closing: Closing
+    rows: Array
+    columns: tuple[Array, ...]
+
+
+@dataclass(slots=True)
+class SlotState:
+    """All shards of a slot. `versions` says which state of each shard it holds; None while it is being changed."""
+
+    plan: Slotted
+    keys: KeyTable
+    versions: dict[int, Version | None] = field(default_factory=dict)
+    shard_of: Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    panes: dict[int, list[Chunk]] = field(default_factory=dict)
+
+    def number(self, keys: pa.Table, shards: Array) -> Array:
+        """The row numbers of keys, with new ones for new keys."""
+        rows, fresh = self.keys.rows(keys)
+        if len(fresh):
+            self.shard_of = np.concatenate([self.shard_of, shards[fresh].astype(np.int32)])
+        return rows
+
+    def add(self, rows: Array, pane: Array, columns: Sequence[Array]) -> None:
+        """Merges partials in; no (row, pane) may occur twice in one call."""
+        starts, order = _groups((pane - (pane.min() if len(pane) else 0)) // self.plan.panes.width_us)
+        for start, end in itertools.pairwise(starts):
+            at = order[start:end]
+            chunks = self.panes.setdefault(int(pane[at[0]]), [])
+            chunks.append(self._chunk(rows[at], tuple(column[at] for column in columns)))
+            if len(chunks) > _MANY_CHUNKS:
+                chunks[:] = [self._chunk(*self._merge(chunks))]
+
+    def absorb(self, parts: Iterable[tuple[int, Entries]]) -> None:
+        """Merges decoded deltas or snapshots of several shards, each shard at most once."""
+        parts = [(shard, entries) for shard, entries in parts if len(entries)]
+        if not parts:
+            return
+        keys = pa.concat_tables([entries.keys for _, entries in parts])
+        shards = np.repeat([shard for shard, _ in parts], [len(entries.keys) for _, entries in parts])
+        numbers = self.number(keys, shards)
+        offsets = np.cumsum([0, *(len(entries.keys) for _, entries in parts)])[:-1]
+        rows = np.concatenate([numbers[entries.key + o] for o, (_, entries) in zip(offsets, parts, strict=True)])
+        pane = np.concatenate([entries.pane for _, entries in parts])
+        columns = [np.concatenate(group) for group in zip(*(entries.columns for _, entries in parts), strict=True)]
+        self.add(rows, pane, columns)
+
+    def close(self, after_us: int | None, until_us: int | None) -> list[Closed]:
+        """The windows that end in (after, until], with every key that has rows in them.
+
+        Windows with one end are suffixes of the longest of them: it is merged from its last pane back to its first, and the
+        shorter ones are read off on the way.
+        """
+        closed = []
+        closings = self.plan.panes.closings(self.panes, after_us, until_us)
+        ordered = np.array(sorted(self.panes), dtype=np.int64)
+        for _, same_end in itertools.groupby(closings, key=lambda each: each.end_us):
+            longest_last = sorted(same_end, key=lambda each: -each.start_us)
+            low, high = np.searchsorted(ordered, [longest_last[-1].start_us, longest_last[0].end_us])
+            panes = [int(pane) for pane in ordered[low:high][::-1]]
+            merger = Merger(self, [chunk for pane in panes for chunk in self.panes[pane]])
+            at = 0
+            for closing in longest_last:
+                while at < len(panes) and panes[at] >= closing.start_us:
+                    for chunk in self.panes[panes[at]]:
+                        merger.add(chunk)
+                    at += 1
+                closed.append(Closed(closing, *merger.merged()))
+        return closed
+
+    def drop(self, watermark_us: int | None) -> None:
+        """Forgets panes that no open window contains, and the numbers of keys that no pane holds any more."""
+        for pane in [pane for pane in self.panes if self.plan.panes.is_over(pane, watermark_us)]:
+            del self.panes[pane]
+        if len(self.keys) > _SMALL:
+            held = self._rows_held()
+            if 2 * held.sum() < len(self.keys):
+                self._renumber(np.flatnonzero(held))
+
+    def entries(self, rows: Array, pane: Array, columns: Sequence[Array]) -> dict[int, Entries]:
+        """Partials of this slot's keys, by shard, with the keys spelled out."""
+        starts, order = _groups(self.shard_of[rows])
+        table = self.keys.table()
+        found = {}
+        for start, end in itertools.pairwise(starts):
+            at = order[start:end]
+            numbers, key = np.unique(rows[at], return_inverse=True)
+            kept = tuple(column[at] for column in columns)
+            found[int(self.shard_of[rows[at[0]]])] = Entries(table.take(numbers), key.astype(np.int32), pane[at], kept)
+        return found
+
+    def snapshot(self, shards: Collection[int]) -> dict[int, Entries]:
+        """Everything that is kept of some shards."""
+        mine = np.isin(self.shard_of, list(shards))
+        parts = []
+        for pane, chunks in self.panes.items():
+            rows, columns = self._merge(chunks)
+            at = mine[rows]
+            parts.append((rows[at], np.full(int(at.sum()), pane, dtype=np.int64), *(column[at] for column in columns)))
+        found: dict[int, Entries] = {}
+        if parts:
+            all_rows, all_panes, *all_columns = (np.concatenate(group) for group in zip(*parts, strict=True))
+            found = self.entries(all_rows, all_panes, all_columns)
+        return {shard: found.get(shard) or self.nothing() for shard in shards}
+
+    def nothing(self) -> Entries:
+        columns = tuple(column.empty(0) for column in self.plan.columns)
+        return Entries(self.keys.table().slice(0, 0), np.empty(0, np.int32), np.empty(0, np.int64), columns)
+
+    def rows_by_shard(self) -> dict[int, int]:
+        """How many partials each shard holds."""
+        counts = np.zeros(int(self.shard_of.max(initial=-1)) + 1, dtype=np.int64)
+        for chunk in (chunk for chunks in self.panes.values() for chunk in chunks):
+            rows = np.flatnonzero(chunk.columns[0]) if chunk.rows is None else chunk.rows
+            counts += np.bincount(self.shard_of[rows], minlength=len(counts))
+        return {int(shard): int(counts[shard]) for shard in np.flatnonzero(counts)}
+
+    def _chunk(self, rows: Array, columns: tuple[Array, ...]) -> Chunk:
+        if len(rows) * _DENSE <= len(self.keys):
+            return Chunk(rows, columns)
+        dense = tuple(column.empty(len(self.keys)) for column in self.plan.columns)
+        for target, values in zip(dense, columns, strict=True):
+            target[rows] = values
+        return Chunk(None, dense)
+
+    def _merge(self, chunks: Sequence[Chunk]) -> tuple[Array, tuple[Array, ...]]:
+        """The keys that have rows in any of the chunks, and their partials merged."""
+        if len(chunks) == 1 and chunks[0].rows is not None:
+            return chunks[0].rows, chunks[0].columns
+        merger = Merger(self, chunks)
+        for chunk in chunks:
+            merger.add(chunk)
+        return merger.merged()
+
+    def _rows_held(self) -> Array:
+        held = np.zeros(len(self.keys), dtype=bool)
+        for chunk in (chunk for chunks in self.panes.values() for chunk in chunks):
+            if chunk.rows is None:
+                held[: len(chunk)] |= chunk.columns[0] > 0
+            else:
+                held[chunk.rows] = True
+        return held
+
+    def _renumber(self, kept: Array) -> None:
+        numbers = np.full(len(self.keys), -1, dtype=np.int32)
+        numbers[kept] = np.arange(len(kept), dtype=np.int32)
+        merged = {pane: self._merge(chunks) for pane, chunks in self.panes.items()}
+        self.keys.keep(kept)
+        self.shard_of = self.shard_of[kept]
+        self.panes = {pane: [self._chunk(numbers[rows], columns)] for pane, (rows, columns) in merged.items()}
+
+
+class Merger:
+    """Merges chunks into one another: over all key numbers, or over those that occur where they are few."""
+
+    def __init__(self, state: SlotState, chunks: Sequence[Chunk]) -> None:
+        self._kept = state.plan.kept
+        self._rows: Array | None = None
+        numbers = [chunk.rows for chunk in chunks if chunk.rows is not None]
+        if len(numbers) == len(chunks) and sum(map(len, numbers)) * _DENSE <= len(state.keys):
+            self._rows = np.unique(np.concatenate(numbers))
+        size = len(state.keys) if self._rows is None else len(self._rows)
+        self._columns = tuple(column.empty(size) for column in state.plan.columns)
+
+    def add(self, chunk: Chunk) -> None:
+        at: slice | Array = slice(0, len(chunk)) if chunk.rows is None else chunk.rows
+        if self._rows is not None:
+            at = np.searchsorted(self._rows, chunk.rows)  # type: ignore[arg-type]  # all chunks have rows then
+        for each in self._kept:
+            each.partial.merge(self._columns[each.columns], at, chunk.columns[each.columns])
+
+    def merged(self) -> tuple[Array, tuple[Array, ...]]:
+        """The keys that have rows, and their partials."""
+        at = np.flatnonzero(self._columns[0])
+        return at if self._rows is None else self._rows[at], tuple(column[at] for column in self._columns)
+
+
+def _groups(values: Array) -> tuple[Array, Array]:
+    """An order that brings equal values together, and where in it each group starts (and the last one ends)."""
+    if not len(values):
+        return np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
+    small = values.astype(np.uint16) if values.min() >= 0 and values.max() < 1 << 16 else values  # then NumPy sorts by radix
+    order = np.argsort(small, kind="stable")
+    ordered = values[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1], [True]]))
+    return starts, order

@@ -1,0 +1,208 @@
+"""Aggregates: lift (Spark SQL, in the partials), merge (NumPy, in the partials), finish (here).
+
+To add one: name the partials that it needs and turn their merged columns into a result column. Partials that two aggregates
+of an operator have in common are kept once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.errors import TopologyError
+from anabranch.topology.partials import Count, Earliest, Greatest, Latest, Least, Moments, Partial, Total
+from anabranch.topology.types import FLOATING, WHOLE, Array, arrow_type, decimal_of, dtype_of, to_arrow
+
+# A Spark SQL expression or a Spark Column; opaque here.
+Expression: TypeAlias = object
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate(ABC):
+    """One aggregate over an expression, restricted to the rows where `where` is true."""
+
+    expression: Expression | None
+    where: Expression | None = None
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def partials(self, input_type: str) -> tuple[Partial, ...]:
+        """What must be kept of inputs of a type; raises TopologyError where the type does not fit."""
+
+    @abstractmethod
+    def result_type(self, input_type: str) -> str: ...
+
+    @abstractmethod
+    def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:
+        """The result column from the merged columns of the partials, in their order."""
+
+    def _refuse(self, input_type: str, valid: str) -> TopologyError:
+        return TopologyError(f"{self.kind}({self.expression}) has input of type {input_type}; valid: {valid}")
+
+    def _numeric(self, input_type: str) -> None:
+        if input_type not in WHOLE and input_type not in FLOATING and decimal_of(input_type) is None:
+            raise self._refuse(input_type, "whole numbers, floats and decimals")
+
+
+class CountOf(Aggregate):
+    """Rows, or values that are not null."""
+
+    kind = "count"
+
+    def partials(self, input_type: str) -> tuple[Partial, ...]:  # noqa: ARG002
+        return (Count("bigint"),)
+
+    def result_type(self, input_type: str) -> str:  # noqa: ARG002
+        return "bigint"
+
+    def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:
+        return to_arrow(columns[0], self.result_type(input_type))
+
+
+class SumOf(Aggregate):
+    """The sum, null where there is no value: bigint of whole numbers, double of floats, decimal of decimals."""
+
+    kind = "sum"
+
+    def partials(self, input_type: str) -> tuple[Partial, ...]:
+        self._numeric(input_type)
+        return Total(self.result_type(input_type)), Count("bigint")
+
+    def result_type(self, input_type: str) -> str:
+        if (decimal := decimal_of(input_type)) is not None:
+            return f"decimal({min(38, decimal[0] + 10)},{decimal[1]})"
+        return "bigint" if input_type in WHOLE else "double"
+
+    def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:
+        return to_arrow(columns[0], self.result_type(input_type), columns[1] > 0)
+
+
+class AvgOf(Aggregate):
+    """The mean, null where there is no value: double, or decimal of decimals."""
+
+    kind = "avg"
+
+    def partials(self, input_type: str) -> tuple[Partial, ...]:
+        self._numeric(input_type)
+        return Total("double" if decimal_of(input_type) is None else SumOf(None).result_type(input_type)), Count("bigint")
+
+    def result_type(self, input_type: str) -> str:
+        decimal = decimal_of(input_type)
+        return "double" if decimal is None else f"decimal({min(38, decimal[0] + 4)},{min(38, decimal[1] + 4)})"
+
+    def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:
+        total, count = columns
+        result = self.result_type(input_type)
+        if (decimal := decimal_of(result)) is None:
+            return to_arrow(total / np.maximum(count, 1), result, count > 0)
+        context, step = Context(prec=100, rounding=ROUND_HALF_UP), Decimal(1).scaleb(-decimal[1])
+        means = [
+            None if not n else context.divide(t, Decimal(int(n))).quantize(step, context=context)
+            for t, n in zip(total, count, strict=True)
+        ]
+        return pa.array(means, type=arrow_type(result))
+
+
+class _Extreme(Aggregate, ABC):
+    partial: ClassVar[type[Partial]]
+
+    def partials(self, input_type: str) -> tuple[Partial, ...]:
+        arrow_type(input_type)
+        return self.partial(input_type), Count("bigint")
+
+    def result_type(self, input_type: str) -> str:
+        return input_type
+
+    def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:
+        return to_arrow(columns[0], input_type, columns[1] > 0)
+
+
+class MinOf(_Extreme):
+    """The smallest value."""
+
+    kind = "min"
+    partial = Least
+
+
+class MaxOf(_Extreme):
+    """The largest value."""
+
+    kind = "max"
+    partial = Greatest
+
+
+class _AtTime(Aggregate, ABC):
+    partial: ClassVar[type[Partial]]
+
+    def partials(self, input_type: str) -> tuple[Partial, ...]:
+        dtype_of(input_type)
+        return (self.partial(input_type),)
+
+    def result_type(self, input_type: str) -> str:
+        return input_type
+
+    def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:
+        never = self.partial(input_type).columns[0].identity
+        return to_arrow(columns[1], input_type, columns[0] != never)
+
+
+class FirstOf(_AtTime):
+    """The value at the first event time that has one."""
+
+    kind = "first"
+    partial = Earliest
+
+
+class LastOf(_AtTime):
+    """The value at the last event time that has one."""
+
+    kind = "last"
+    partial = Latest
+
+
+class _Spread(Aggregate, ABC):
+    sample: ClassVar[bool]
+    root: ClassVar[bool]
+
+    def partials(self, input_type: str) -> tuple[Partial, ...]:
+        self._numeric(input_type)
+        return (Moments("double"),)
+
+    def result_type(self, input_type: str) -> str:  # noqa: ARG002
+        return "double"
+
+    def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:
+        count, _, squares = columns
+        free = count - 1 if self.sample else count
+        variance = squares / np.maximum(free, 1)
+        return to_arrow(np.sqrt(variance) if self.root else variance, self.result_type(input_type), free > 0)
+
+
+class VarianceOf(_Spread):
+    """The sample variance, null for fewer than two values."""
+
+    kind, sample, root = "variance", True, False
+
+
+class VarPopOf(_Spread):
+    """The population variance."""
+
+    kind, sample, root = "var_pop", False, False
+
+
+class StddevOf(_Spread):
+    """The sample standard deviation, null for fewer than two values."""
+
+    kind, sample, root = "stddev", True, True
+
+
+class StddevPopOf(_Spread):
+    """The population standard deviation."""
+
+    kind, sample, root = "stddev_pop", False, True

@@ -1,0 +1,176 @@
+"""The topology as an immutable graph of named operators, validated while it is built.
+
+Nodes know columns by name and Spark type; functions and expressions are opaque. The fluent face that builds it from
+DataFrames is `anabranch.spark.face`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from anabranch.errors import TopologyError, unknown
+from anabranch.topology.aggregates import Aggregate
+from anabranch.topology.windows import Window
+
+RESULT_COLUMNS = ("window", "window_name")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column: its name and the name of its Spark type."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where rows come from, and which column says when they happened."""
+
+    name: str
+    fields: tuple[Field, ...]
+    event_time: str
+    unit_us: int | None  # of a numeric event time: the length of one unit; 0 stands for nanoseconds
+    delay_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Map:
+    """A stateless function of a DataFrame."""
+
+    name: str
+    input: str
+    fn: Callable[[Any], Any]
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """An aggregate with the name of its result column and the type of its input."""
+
+    name: str
+    aggregate: Aggregate
+    input_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compute:
+    """Mergeable aggregates per key: the partials that a consolidate turns into windows."""
+
+    name: str
+    input: str
+    by: tuple[Field, ...]
+    aggregates: tuple[Named, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consolidate:
+    """The windows that are formed from the partials of a compute."""
+
+    name: str
+    input: str
+    windows: tuple[Window, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """Where the results of an operator, or the rows that came too late for it, go to."""
+
+    name: str
+    input: str
+    late: bool
+    target: Any
+
+
+Operator: TypeAlias = Source | Map | Compute | Consolidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """All operators in the order in which they were added; inputs come before their users, so there is no cycle."""
+
+    name: str
+    operators: tuple[Operator, ...] = ()
+    sinks: tuple[Sink, ...] = ()
+
+    def operator(self, name: str) -> Operator:
+        for each in self.operators:
+            if each.name == name:
+                return each
+        raise TopologyError(f"topology {self.name!r}: {unknown('operator', name, [o.name for o in self.operators])}")
+
+    def source_of(self, name: str) -> Source:
+        """The source that an operator's rows come from."""
+        node = self.operator(name)
+        while not isinstance(node, Source):
+            node = self.operator(node.input)
+        return node
+
+    def users_of(self, name: str) -> tuple[Operator, ...]:
+        return tuple(each for each in self.operators if not isinstance(each, Source) and each.input == name)
+
+    def free_name(self, wish: str) -> str:
+        """A name that no operator has yet, derived from a wish."""
+        taken = {each.name for each in self.operators}
+        return next(n for n in (wish, *(f"{wish}_{i}" for i in range(2, len(taken) + 3))) if n not in taken)
+
+    def add(self, operator: Operator) -> Graph:
+        if not isinstance(operator.name, str) or not operator.name.strip():
+            raise TopologyError(f"operator name {operator.name!r} is not a text")
+        if any(each.name == operator.name for each in self.operators):
+            raise TopologyError(f"topology {self.name!r} has an operator named {operator.name!r} already")
+        if not isinstance(operator, Source):
+            self.operator(operator.input)
+        return replace(self, operators=(*self.operators, operator))
+
+    def add_sink(self, sink: Sink) -> Graph:
+        self.operator(sink.input)
+        if any(each.name == sink.name for each in self.sinks):
+            raise TopologyError(f"topology {self.name!r} has a sink named {sink.name!r} already")
+        return replace(self, sinks=(*self.sinks, sink))
+
+
+def key_fields(by: object, fields: Sequence[Field]) -> tuple[Field, ...]:
+    """The partition attributes as fields; refuses unknown columns and types that cannot be a key."""
+    names = [by] if isinstance(by, str) else list(by) if isinstance(by, Iterable) else None
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise TopologyError(f"by={by!r} is not a list of column names")
+    if len(set(names)) != len(names):
+        raise TopologyError(f"by={names!r} names a column twice")
+    known = {each.name: each for each in fields}
+    for name in names:
+        if name not in known:
+            raise TopologyError(unknown("key column", name, known))
+        kind = known[name].type
+        if "map<" in kind or "collate" in kind or "variant" in kind:
+            raise TopologyError(f"column {name!r} of type {kind} cannot be a key; maps and collated strings cannot")
+    return tuple(known[name] for name in names)
+
+
+def check_result_names(by: Sequence[Field], names: Iterable[str]) -> None:
+    """Refuses result columns that would have the name of a key or of the window columns."""
+    names = list(names)
+    if not names:
+        raise TopologyError("compute() needs at least one aggregate, such as n=ab.count()")
+    for name in (*(each.name for each in by), *names):
+        if name in RESULT_COLUMNS:
+            raise TopologyError(f"{name!r} is a column of every result; choose another name")
+    for name in names:
+        if name in {each.name for each in by}:
+            raise TopologyError(f"aggregate {name!r} has the name of a key column; choose another name")
+
+
+def check_windows(windows: Sequence[object]) -> tuple[Window, ...]:
+    """The windows of a consolidate: at least one, each a window, no name twice."""
+    if not windows:
+        raise TopologyError('consolidate() needs at least one window, such as ab.tumbling("10 minutes")')
+    checked: list[Window] = []
+    for window in windows:
+        if not isinstance(window, Window):
+            raise TopologyError(f"{window!r} is not a window; write ab.tumbling, ab.sliding or ab.hopping")
+        if window.name in {each.name for each in checked}:
+            raise TopologyError(f"two windows are named {window.name!r}; give one of them another name=")
+        checked.append(window)
+    return tuple(checked)

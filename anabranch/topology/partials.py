@@ -1,0 +1,217 @@
+"""Partials: what is kept of the rows of one key in one pane, as columns aligned to key numbers, and how two merge.
+
+A partial is lifted from rows by Spark SQL, one expression a column, where `{x}` is the input and `{t}` the event time in
+microseconds. Merging works in place on whole arrays; `at` selects the rows (each at most once) that `values` belong to.
+Each column has a value that changes nothing when merged (`identity`), so that keys without rows need no mask; where the
+lift gives null, it stands for that.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Context
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from anabranch.errors import StepError
+from anabranch.topology.types import Array, dtype_of
+
+At: TypeAlias = slice | Array
+
+_EXACT = Context(prec=100)
+_INT64 = np.iinfo(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class PartialColumn:
+    """One column of a partial: its Spark type, and the value that changes nothing."""
+
+    type: str
+    identity: object
+    dtype: np.dtype[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", dtype_of(self.type))
+
+    def empty(self, size: int) -> Array:
+        return np.full(size, self.identity, dtype=self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Partial(ABC):
+    """One mergeable thing about the values of an input column."""
+
+    type: str
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[PartialColumn, ...]: ...
+
+    @property
+    @abstractmethod
+    def lift(self) -> tuple[str, ...]:
+        """Spark SQL aggregate expressions, one a column."""
+
+    @abstractmethod
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None: ...
+
+
+class Count(Partial):
+    """How many values there are."""
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (PartialColumn("bigint", 0),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return ("count({x})",)
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        into[0][at] += values[0]
+
+
+class Total(Partial):
+    """The sum of the values, in the given type: bigint (overflow is an error), double or decimal."""
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (PartialColumn(self.type, None if dtype_of(self.type).kind == "O" else 0),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return ("sum(cast({x} as double))" if self.type == "double" else "sum({x})",)
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        (target,), (added,) = into, values
+        if target.dtype.kind == "f":
+            target[at] += added
+        elif target.dtype.kind == "O":
+            target[at] = _add_objects(target[at], added)
+        else:
+            before = target[at]
+            after = before + added
+            if (((before ^ after) & (added ^ after)) < 0).any():
+                raise StepError("a sum of whole numbers exceeds bigint; sum a decimal or a double instead")
+            target[at] = after
+
+
+class Least(Partial):
+    """The smallest value; NaN is above all numbers, as in Spark."""
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (PartialColumn(self.type, {"i": _INT64.max, "f": np.nan, "O": None}[dtype_of(self.type).kind]),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return ("min({x})",)
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        pick = {"i": np.minimum, "f": np.fmin, "O": _least_objects}[into[0].dtype.kind]
+        into[0][at] = pick(into[0][at], values[0])
+
+
+class Greatest(Partial):
+    """The largest value; NaN is above all numbers, as in Spark."""
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (PartialColumn(self.type, {"i": _INT64.min, "f": -np.inf, "O": None}[dtype_of(self.type).kind]),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return ("max({x})",)
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        pick = {"i": np.maximum, "f": np.maximum, "O": _greatest_objects}[into[0].dtype.kind]
+        into[0][at] = pick(into[0][at], values[0])
+
+
+class Moments(Partial):
+    """Count, mean and sum of squared distances from the mean (Chan, Golub, LeVeque 1983)."""
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (PartialColumn("bigint", 0), PartialColumn("double", 0.0), PartialColumn("double", 0.0))
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        x = "cast({x} as double)"
+        return "count({x})", f"avg({x})", f"var_pop({x}) * count({{x}})"
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        n, mean, m2 = (column[at] for column in into)
+        n_new, mean_new, m2_new = values
+        total = n + n_new
+        with np.errstate(invalid="ignore", over="ignore"):
+            share = n_new / np.maximum(total, 1)
+            distance = mean_new - mean
+            # A side without values has mean 0 that means nothing: take the other side's as it is.
+            merged = np.where(n == 0, mean_new, np.where(n_new == 0, mean, mean + distance * share))
+            squares = m2 + m2_new + np.where((n == 0) | (n_new == 0), 0.0, distance * distance * n * share)
+        into[0][at], into[1][at], into[2][at] = total, merged, squares
+
+
+class _AtExtreme(Partial, ABC):
+    """The value at the first or last event time; ties go to the smaller (first) or larger (last) value."""
+
+    @property
+    @abstractmethod
+    def latest(self) -> bool: ...
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        never = _INT64.min if self.latest else _INT64.max
+        nothing = {"i": 0, "f": 0.0, "O": None}[dtype_of(self.type).kind]
+        return PartialColumn("bigint", never), PartialColumn(self.type, nothing)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        struct = f"{'max' if self.latest else 'min'}(if({{x}} is null, null, named_struct('t', {{t}}, 'v', {{x}})))"
+        return f"{struct}.t", f"{struct}.v"
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        time, value = (column[at] for column in into)
+        time_new, value_new = values
+        earlier, same = (time_new > time, time_new == time) if self.latest else (time_new < time, time_new == time)
+        tie = _below(value, value_new) if self.latest else _below(value_new, value)
+        take = earlier | (same & tie)
+        into[0][at] = np.where(take, time_new, time)
+        into[1][at] = np.where(take, value_new, value)
+
+
+class Earliest(_AtExtreme):
+    """The value at the first event time."""
+
+    @property
+    def latest(self) -> bool:
+        return False
+
+
+class Latest(_AtExtreme):
+    """The value at the last event time."""
+
+    @property
+    def latest(self) -> bool:
+        return True
+
+
+def _below(left: Array, right: Array) -> Array:
+    if left.dtype.kind == "O":
+        return np.array([b is not None and (a is None or a < b) for a, b in zip(left, right, strict=True)], dtype=bool)
+    below: Array = left < right
+    return below | (np.isnan(right) & ~np.isnan(left)) if left.dtype.kind == "f" else below
+
+
+def _objectwise(choose: Any) -> Any:
+    """A choice of two objects as an array function, in which None stands for no value."""
+    return np.frompyfunc(lambda a, b: b if a is None else a if b is None else choose(a, b), 2, 1)
+
+
+_add_objects = _objectwise(_EXACT.add)
+_least_objects = _objectwise(min)
+_greatest_objects = _objectwise(max)

@@ -1,0 +1,59 @@
+"""Event-time windows: [start, start + length), one beginning every `every`, shifted by `offset` from 1970-01-01 UTC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anabranch.errors import TopologyError
+from anabranch.topology.durations import Duration, duration_us, format_duration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """One window definition; `every` above `length` leaves gaps, below it the windows overlap."""
+
+    name: str
+    length_us: int
+    every_us: int
+    offset_us: int = 0
+
+    def last_start(self, at_us: int) -> int:
+        """The start of the last window that begins at or before a point in time."""
+        return at_us - (at_us - self.offset_us) % self.every_us
+
+    @property
+    def gapless(self) -> bool:
+        return self.every_us <= self.length_us
+
+
+def tumbling(length: Duration, *, start: Duration = "0s", name: str | None = None) -> Window:
+    """Windows side by side: each row is in exactly one."""
+    length_us = duration_us(length, "window length")
+    return _window(length_us, length_us, start, name)
+
+
+def sliding(length: Duration, *, every: Duration, start: Duration = "0s", name: str | None = None) -> Window:
+    """Overlapping windows: each row is in `length / every` of them."""
+    length_us, every_us = duration_us(length, "window length"), duration_us(every, "window slide")
+    if every_us > length_us:
+        raise TopologyError(
+            f"sliding window: every {format_duration(every_us)} is longer than its length {format_duration(length_us)}; "
+            "rows between two windows would be in none (hopping() allows that)"
+        )
+    return _window(length_us, every_us, start, name)
+
+
+def hopping(length: Duration, *, every: Duration, start: Duration = "0s", name: str | None = None) -> Window:
+    """A window of `length` every `every`, overlapping or with gaps; rows in a gap belong to no window."""
+    return _window(duration_us(length, "window length"), duration_us(every, "window hop"), start, name)
+
+
+def _window(length_us: int, every_us: int, start: Duration, name: str | None) -> Window:
+    offset_us = duration_us(start, "window start", zero=True, negative=True) % every_us
+    if name is None:
+        name = format_duration(length_us)
+        name += f" every {format_duration(every_us)}" if every_us != length_us else ""
+        name += f" starting {format_duration(offset_us)}" if offset_us else ""
+    if not isinstance(name, str) or not name:
+        raise TopologyError(f"window name {name!r} is not a text")
+    return Window(name=name, length_us=length_us, every_us=every_us, offset_us=offset_us)
