@@ -25,7 +25,7 @@ from anabranch.spark.schemas import fields_of
 from anabranch.spark.sinks import MemoryTarget, as_target
 from anabranch.spark.slot_task import StateSettings
 from anabranch.spark.step import Outlet, Settings, Stepper, tune
-from anabranch.state.commits import Checkpoint, open_checkpoint, open_or_create
+from anabranch.state.commits import Checkpoint, contents_of, open_checkpoint, open_or_create
 from anabranch.state.files import Files
 from anabranch.state.host import claim, open_host
 from anabranch.topology import graph as g
@@ -127,6 +127,8 @@ class Windowed:
 
     def to(self, target: object, *, name: str | None = None) -> Windowed:
         """Sends the results to a sink: ab.parquet(...), ab.memory(), a function of (DataFrame, step) ..."""
+        if self._late:
+            self._app.check_late(self.name)
         self._app.add_sink(self.name, as_target(target), late=self._late, name=name)
         return self
 
@@ -266,6 +268,15 @@ class Topology:
     def add(self, node: g.Operator) -> None:
         self.graph = self.graph.add(node)
 
+    def check_late(self, operator: str) -> None:
+        """Refuses a late stream of rows that Spark cannot combine: duplicates are counted on the way."""
+        node = self.graph.operator(operator)
+        while not isinstance(node, g.Source | g.Map):
+            node = self.graph.operator(node.input)
+        for field in node.fields:
+            if "map<" in field.type or "variant" in field.type:
+                raise TopologyError(f"late rows cannot carry column {field.name!r} of type {field.type}; drop it in a map()")
+
     def add_sink(self, operator: str, target: Any, *, late: bool, name: str | None) -> None:
         wish = f"sink_{len(self.graph.sinks) + 1}" if name is None else name
         self.graph = self.graph.add_sink(g.Sink(name=wish, input=operator, late=late, target=target))
@@ -341,7 +352,7 @@ def _open(
     wanted = slots if slots is not None else last.slots if last else min(count, session.sparkContext.defaultParallelism)
     if not isinstance(wanted, int) or not 1 <= wanted <= count:
         raise TopologyError(f"slots={wanted!r}; valid: 1 to {count}, the number of shards (fixed for a checkpoint)")
-    checkpoint = open_or_create(files, topology, fingerprint(component, count), count)
+    checkpoint = open_or_create(files, topology, fingerprint(component, count), count, contents_of(component))
     checkpoint.take_over()
     if last is None:
         return checkpoint, even_route(count, wanted)

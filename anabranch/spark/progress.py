@@ -19,14 +19,14 @@ class Progress:
     shards: int
     watermark_us: int | None
     max_event_us: int | None
-    duration_s: float
-    phases_s: Mapping[str, float]  # job, restore, sinks, commit, clean
     slot_s: Mapping[int, float]
     slot_phases_s: Mapping[str, float]  # phases of the slot tasks, summed
     state_bytes: int
     attempts: int
     restored: int
-    finished_at: float
+    duration_s: float = 0.0
+    phases_s: Mapping[str, float] = field(default_factory=dict)  # job, restore, sinks, commit, clean
+    finished_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,9 +106,9 @@ class Run:
     def stop(self) -> None:
         """Ends after the current step; windows that are open stay open for the next start."""
         self._stopping = True
-        with self._lock:
-            if self.query.isActive:
-                self.query.stop()
+        with self._lock:  # the current step ends; Spark must not be stopped under the lock, a batch may be waiting for it
+            pass
+        self.query.stop()
         self._done.wait()
 
     def finish(self) -> None:
@@ -149,7 +149,7 @@ class Run:
         try:
             if self._error is None and not self._stopping and self._trigger.ends_by_itself:
                 with self._lock:
-                    if self._stepper.may_close():
+                    if self._stepper.watermark_advances():
                         self._stepper.close()
                     self._stepper.checkpoint.clean()
         except Exception as error:  # noqa: BLE001 - kept for the user

@@ -31,6 +31,7 @@ from anabranch.state.commits import Checkpoint, Commit, Stored
 
 _CLEAN_EVERY = 8
 _KEPT_PROGRESS = 10_000
+_TRUSTING_ATTEMPTS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +90,9 @@ class Stepper:
         watermark = self.watermark()
         return watermark is not None and self.next_end_us is not None and self.next_end_us <= watermark
 
-    def may_close(self) -> bool:
-        """True unless a closing step would surely change nothing: a restarted run does not know what is open yet."""
-        last = self.last
-        return last is not None and (self.can_close() or (not self.progress and self.watermark() != last.watermark_us))
+    def watermark_advances(self) -> bool:
+        """True when a step without input would have a later watermark than the last one."""
+        return self.last is not None and self.watermark() != self.last.watermark_us
 
     def batch(self, rows: DataFrame, batch_id: int, observed: Callable[[], int | None]) -> Progress | None:
         """Runs the step of a batch; one that is committed already returns at once."""
@@ -143,7 +143,10 @@ class Stepper:
         self._phase("clean", mark)
         ends = [report.next_end_us for report in reports if report.next_end_us is not None]
         self.next_end_us = min(ends, default=None)
-        return self._note(commit, reports, attempts, len(missing), started)
+        progress = _progress(commit, reports, attempts, len(missing), closing=rows is None)
+        progress = replace(progress, duration_s=time.time() - started, phases_s=dict(self._phases), finished_at=time.time())
+        self.progress.append(progress)
+        return progress
 
     def _task(self, step: int, *, finish: bool) -> SlotTask:
         checkpoint = self.checkpoint
@@ -170,10 +173,14 @@ class Stepper:
         )
 
     def _run(self, rows: DataFrame | None, task: SlotTask) -> tuple[list[Report], int]:
-        """Runs the job until it succeeds, a few times at most; the last time without trust in node-local state."""
+        """Runs the job until it succeeds, a few times at most.
+
+        What crashed two attempts may be node-local state that kills its readers: later ones do not open it any more.
+        """
         for attempt in itertools.count(1):
             last_chance = attempt > self.settings.retries
-            tried = replace(task, job=next(self._jobs), distrust=last_chance and task.restore is None)
+            distrust = task.restore is None and attempt > min(self.settings.retries, _TRUSTING_ATTEMPTS)
+            tried = replace(task, job=next(self._jobs), distrust=distrust)
             try:
                 collected = self._job(rows, tried).collect()
                 return [msgspec.json.decode(row.report, type=Report) for row in collected], attempt
@@ -244,38 +251,6 @@ class Stepper:
             rows=totals,
         )
 
-    def _note(self, commit: Commit, reports: Sequence[Report], attempts: int, restored: int, started: float) -> Progress:
-        counts = _counts(reports)
-        slot_phases: dict[str, float] = {}
-        for report in reports:
-            for name, seconds in report.phases.items():
-                slot_phases[name] = slot_phases.get(name, 0.0) + seconds
-        progress = Progress(
-            step=commit.step,
-            batch_id=None if self._closing(commit) else commit.batch_id,
-            rows_in=counts.pop("in"),
-            rows_out=counts.pop("out"),
-            left_out=counts,
-            slots=commit.slots,
-            shards=len(commit.route),
-            watermark_us=commit.watermark_us,
-            max_event_us=commit.max_event_us,
-            duration_s=time.time() - started,
-            phases_s=dict(self._phases),
-            slot_s={report.slot: report.ended - report.started for report in reports},
-            slot_phases_s=slot_phases,
-            state_bytes=sum(each.state_bytes for report in reports for each in report.shards.values()),
-            attempts=attempts,
-            restored=restored,
-            finished_at=time.time(),
-        )
-        self.progress.append(progress)
-        return progress
-
-    def _closing(self, commit: Commit) -> bool:
-        before = self.checkpoint.commits.get(commit.step - 1)
-        return commit.batch_id is None or (before is not None and before.batch_id == commit.batch_id)
-
     def _apply_pending(self, step: int) -> None:
         """Decisions take effect here, between two steps."""
         wanted, self.wanted_slots = self.wanted_slots, None
@@ -325,6 +300,30 @@ def cause_of(error: BaseException) -> tuple[str, bool]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
     return (raised or lines or [type(error).__name__])[0][:500], False
+
+
+def _progress(commit: Commit, reports: Sequence[Report], attempts: int, restored: int, *, closing: bool) -> Progress:
+    counts = _counts(reports)
+    slot_phases: dict[str, float] = {}
+    for report in reports:
+        for name, seconds in report.phases.items():
+            slot_phases[name] = slot_phases.get(name, 0.0) + seconds
+    return Progress(
+        step=commit.step,
+        batch_id=None if closing else commit.batch_id,
+        rows_in=counts.pop("in"),
+        rows_out=counts.pop("out"),
+        left_out=counts,
+        slots=commit.slots,
+        shards=len(commit.route),
+        watermark_us=commit.watermark_us,
+        max_event_us=commit.max_event_us,
+        slot_s={report.slot: report.ended - report.started for report in reports},
+        slot_phases_s=slot_phases,
+        state_bytes=sum(each.state_bytes for report in reports for each in report.shards.values()),
+        attempts=attempts,
+        restored=restored,
+    )
 
 
 def _counts(reports: Sequence[Report]) -> dict[str, int]:

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from anabranch.errors import CheckpointError
+from anabranch.plan.component import Component
 from anabranch.plan.fingerprint import differences
 from anabranch.state.files import Files
 from anabranch.state.shard import Write
 from anabranch.state.version import Version
+from anabranch.topology.windows import Window
 
 FORMAT = 1
 
@@ -48,6 +50,25 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptPartial:
+    """One partial of the state: its class, its type, and the text of the input that it is lifted from."""
+
+    kind: str
+    type: str
+    input: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What the state consists of, so that it can be shown where the topology is not at hand. Nothing else depends on it."""
+
+    operator: str
+    keys: tuple[str, ...]
+    windows: tuple[Window, ...]
+    partials: tuple[KeptPartial, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
     """What a checkpoint is of."""
 
@@ -56,6 +77,7 @@ class Header:
     topology: str
     fingerprint: Mapping[str, str]
     shards: int
+    contents: Contents | None = None
 
 
 @dataclass(slots=True)
@@ -162,11 +184,38 @@ def open_checkpoint(files: Files) -> Checkpoint | None:
     return checkpoint
 
 
-def open_or_create(files: Files, topology: str, fingerprint: Mapping[str, str], shards: int) -> Checkpoint:
+def contents_of(component: Component) -> Contents:
+    """What the slot tasks of a component keep."""
+    texts = [
+        ("*" if given.expression is None else str(given.expression))
+        + (f" where {given.where}" if given.where is not None else "")
+        for given in component.inputs
+    ]
+    return Contents(
+        operator=component.name,
+        keys=tuple(field.name for field in component.compute.by),
+        windows=component.consolidate.windows,
+        partials=tuple(
+            KeptPartial(kind=type(kept.partial).__name__, type=kept.partial.type, input=texts[kept.input])
+            for kept in component.slotted.kept
+        ),
+    )
+
+
+def open_or_create(
+    files: Files, topology: str, fingerprint: Mapping[str, str], shards: int, contents: Contents | None = None
+) -> Checkpoint:
     """The checkpoint for a topology; one of another topology is refused, with what differs."""
     found = open_checkpoint(files)
     if found is None:
-        header = Header(format=FORMAT, id=uuid.uuid4().hex, topology=topology, fingerprint=fingerprint, shards=shards)
+        header = Header(
+            format=FORMAT,
+            id=uuid.uuid4().hex,
+            topology=topology,
+            fingerprint=fingerprint,
+            shards=shards,
+            contents=contents,
+        )
         files.make()
         files.create("anabranch.json", msgspec.json.encode(header))
         found = open_checkpoint(files)

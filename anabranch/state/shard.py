@@ -164,8 +164,8 @@ class Shard:
     def _open(self) -> lmdb.Environment:
         data = self.path / "data.mdb"
         inode = data.stat().st_ino if data.exists() else -1
-        if self._env is not None and inode != self._inode:
-            self.close()
+        if self._env is not None and (inode != self._inode or data.stat().st_size > self._env.info()["map_size"]):
+            self.close()  # another process made it anew, or made it grow
         if self._env is None:
             _check_whole(data)
             with _damage(self.path):

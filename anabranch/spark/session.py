@@ -1,0 +1,33 @@
+"""A Spark session on this machine alone: no network, no web page, little log, and it writes below one directory only."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+
+def local_session(
+    name: str, directory: str | Path, *, cores: int = 2, options: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session of its own process, with Python workers that run this Python."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    place = Path(directory).absolute()
+    settings = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(place / "local"),
+        "spark.log.level": "OFF",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(place / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
+    for key, value in {**settings, **(options or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
