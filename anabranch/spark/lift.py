@@ -1,13 +1,14 @@
 """From rows to combined rows, in the JVM: event time, lateness, pane, and the partials of each (key, pane).
 
 What can be decided before a batch comes is part of the streaming query (`prepare`), so that Spark reads only the columns that are
-needed and fixes the current time per batch. What depends on the watermark is added to each batch (`lift`).
+needed and fixes the current time per batch. The rest is added to each batch (`lift`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -17,20 +18,26 @@ from anabranch.topology.graph import Source
 from anabranch.topology.types import WHOLE, Array
 from anabranch.topology.windows import Window
 
-# Instead of a pane, rows that no open window takes have one of these numbers; no event time comes near them.
+# Instead of a pane, rows that are in no window have one of these numbers; no event time comes near them.
 _LEFT_OUT = -9_000_000_000_000_000_000
-REASONS = ("no event time", "outside", "late")
+NO_TIME, OUTSIDE, LATE = "no event time", "outside", "late"
 _FARTHEST_US = 8_000_000_000_000_000_000
 
 
-def reason_of(pane: int) -> str | None:
-    """Why rows with this number instead of a pane were left out; None for a pane."""
-    return REASONS[pane - _LEFT_OUT] if 0 <= pane - _LEFT_OUT < len(REASONS) else None
-
-
-def has_pane(pane: Array) -> Array:
-    """Which of these numbers are panes."""
-    return pane >= -_FARTHEST_US
+def reasons(pane: Array, panes: Panes, watermark_us: int | None) -> Array:
+    """Why no open window takes the rows of each of these panes; None where one does."""
+    told, at = np.unique(pane, return_inverse=True)
+    why = [
+        NO_TIME
+        if each == _LEFT_OUT
+        else OUTSIDE
+        if each < -_FARTHEST_US
+        else LATE
+        if panes.is_over(each, watermark_us)
+        else None
+        for each in told.tolist()
+    ]
+    return np.array([*why, None], dtype=object)[at]
 
 
 def expression(value: object, columns: list[str]) -> Column:
@@ -84,51 +91,52 @@ def prepare(rows: DataFrame, component: Component, *, late: bool) -> DataFrame:
 def lift(rows: DataFrame, component: Component, watermark_us: int | None, route: tuple[int, ...]) -> DataFrame:
     """One row per key and pane with its partials, its shard and its slot.
 
-    Rows that no open window takes are counted by key under a number that says why; with the column `row`, they are kept.
+    Whether a pane is late is left to the slot task: then the query is the same in every step, and the JVM keeps the code that
+    it has compiled for it. Only where late rows are wanted must the query know the watermark, to keep these rows whole.
     """
     slotted = component.slotted
-    pane = F.expr(_pane_sql(slotted.panes, watermark_us)).alias("pane")
     keys = [f"k{i}" for i in range(len(slotted.keys))]
-    late = ["row"] if "row" in rows.columns else []
     inputs = [name for name in rows.columns if name.startswith("x")]
-    paned = rows.select(*keys, "t", *inputs, pane, *late)
-    if late:
-        paned = paned.withColumn("row", F.when(F.col("pane") < -_FARTHEST_US, F.col("row")))
+    paned = rows.select(
+        *keys, "t", *inputs, F.expr(_pane_sql(slotted.panes)).alias("pane"), *_late_row(rows, slotted.panes, watermark_us)
+    )
     partials = [
         F.expr(sql.format(x=f"x{kept.input}" if kept.input else "1", t="t")).alias(f"c{kept.columns.start + i}")
         for kept in slotted.kept
         for i, sql in enumerate(kept.partial.lift)
     ]
-    combined = paned.groupBy(*keys, "pane", *late).agg(*partials)
+    combined = paned.groupBy(*keys, "pane", *(["row"] if "row" in rows.columns else [])).agg(*partials)
     shard = F.expr(f"pmod(hash({', '.join(keys)}), {len(route)})")
     slots = F.array(*(F.lit(slot) for slot in route))
     return combined.withColumn("shard", shard).withColumn("slot", F.get(slots, F.col("shard")))
 
 
-def _pane_sql(panes: Panes, watermark_us: int | None) -> str:
+def _pane_sql(panes: Panes) -> str:
     pane = f"t - pmod(t - {panes.offset_us}L, {panes.width_us}L)"
-    if all(window.gapless for window in panes.windows):
-        if watermark_us is None:
-            taken = pane
-        else:
-            # A row at or after the watermark is in an open window; only others need a closer look.
-            end = _greatest([_last_end(window) for window in panes.windows])
-            taken = f"if(t >= {watermark_us}L or {end} > {watermark_us}L, {pane}, {_LEFT_OUT + 2}L)"
-    else:
-        end = _greatest([_last_end(window) for window in panes.windows])
-        late = "false" if watermark_us is None else f"{end} <= {watermark_us}L"
-        taken = f"case when {end} is null then {_LEFT_OUT + 1}L when {late} then {_LEFT_OUT + 2}L else {pane} end"
-    return f"if(t is null, {_LEFT_OUT}L, {taken})"
+    if not all(window.gapless for window in panes.windows):
+        pane = f"if({_greatest(panes)} is null, {_LEFT_OUT + 1}L, {pane})"
+    return f"if(t is null, {_LEFT_OUT}L, {pane})"
+
+
+def _late_row(rows: DataFrame, panes: Panes, watermark_us: int | None) -> list[Column]:
+    """The whole row where no open window takes it, if late rows are wanted."""
+    if "row" not in rows.columns:
+        return []
+    end = _greatest(panes)
+    late = "" if watermark_us is None else f" or {end} <= {watermark_us}L"
+    return [F.when(F.expr(f"t is null or {end} is null{late}"), F.col("row")).alias("row")]
+
+
+def _greatest(panes: Panes) -> str:
+    """The end of the last window that contains t, null where none does."""
+    ends = [_last_end(window) for window in panes.windows]
+    return ends[0] if len(ends) == 1 else f"greatest({', '.join(ends)})"
 
 
 def _last_end(window: Window) -> str:
     into = f"pmod(t - {window.offset_us}L, {window.every_us}L)"
     end = f"t - {into} + {window.length_us}L"
     return f"({end})" if window.gapless else f"if({into} < {window.length_us}L, {end}, null)"
-
-
-def _greatest(ends: list[str]) -> str:
-    return ends[0] if len(ends) == 1 else f"greatest({', '.join(ends)})"
 
 
 def observed_micros(metrics: Any, name: str) -> int | None:

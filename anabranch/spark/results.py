@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch.plan.component import EVERYTHING, Slotted
-from anabranch.spark.lift import reason_of
 from anabranch.state.files import Files
 from anabranch.state.slot import Closed, SlotState
 from anabranch.topology.types import Array, arrow_type, to_array
@@ -62,13 +61,12 @@ def result_table(plan: Slotted, state: SlotState, closed: Sequence[Closed]) -> t
     return table, {int(shard): int(sums[shard]) for shard in np.flatnonzero(sums)}
 
 
-def late_table(left_out: pa.Table) -> pa.Table:
+def late_table(left_out: pa.Table, why: Array) -> pa.Table:
     """The rows that no open window took, each as often as it came, with the reason."""
     times = to_array(left_out.column("c0"), np.dtype(np.int64), 0)
     index = pa.array(np.repeat(np.arange(len(times)), times))
     rows = left_out.column("row").combine_chunks().take(index)
-    pane = to_array(left_out.column("pane"), np.dtype(np.int64), 0)
-    reasons = pa.array([reason_of(int(each)) for each in pane], pa.string()).take(index)
+    reasons = pa.array(why.tolist(), pa.string()).take(index)
     return pa.Table.from_arrays([*rows.flatten(), reasons], names=[*(field.name for field in rows.type), "reason"])
 
 

@@ -6,8 +6,12 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from pyspark.sql import SparkSession
+
+Session: TypeAlias = SparkSession
+"""For those who may not import pyspark."""
 
 
 def local_session(

@@ -24,7 +24,7 @@ from pyspark import TaskContext
 from anabranch.errors import FencedError, StateError, StateFullError
 from anabranch.faults import Faults
 from anabranch.plan.component import Slotted
-from anabranch.spark.lift import has_pane, reason_of
+from anabranch.spark.lift import reasons
 from anabranch.spark.reports import Report, ShardReport, Written
 from anabranch.spark.results import late_table, result_table, write_table
 from anabranch.state.blob import Entries, decode, encode
@@ -35,7 +35,7 @@ from anabranch.state.keys import KeyTable
 from anabranch.state.shard import Meta, Shard, Write
 from anabranch.state.slot import SlotState
 from anabranch.state.version import Fence, Version
-from anabranch.topology.types import Array, key_type, to_array
+from anabranch.topology.types import key_type, to_array
 
 REPORT_SCHEMA = "report binary"
 _CACHED_SLOTS = 16
@@ -173,11 +173,11 @@ class _Attempt:
             later = {shard: meta.since(kept.versions.get(shard)) for shard, meta in metas.items()}
             if all(links is not None for links in later.values()):
                 steps: dict[int, list[tuple[int, bytes]]] = {}
-                for shard, links in later.items():
-                    for link in links or ():
-                        blob = opened[shard].read(link.version, snapshot=False)
-                        steps.setdefault(link.version.step, []).append((shard, blob))
                 with suppress(StateError):
+                    for shard, links in later.items():
+                        for link in links or ():
+                            blob = opened[shard].read(link.version, snapshot=False)
+                            steps.setdefault(link.version.step, []).append((shard, blob))
                     for step in sorted(steps):
                         kept.absorb([(shard, self._decode(blob)) for shard, blob in steps[step]])
                     kept.versions = {shard: meta.version for shard, meta in metas.items()}
@@ -225,11 +225,12 @@ class _Attempt:
             counts = to_array(incoming.column("c0"), np.dtype(np.int64), 0)
             sums = np.bincount(shards, weights=counts, minlength=1) if len(shards) else np.zeros(1)
             rows_in = {int(shard): int(sums[shard]) for shard in np.flatnonzero(sums)}
-            on_time = has_pane(pane)
+            why = reasons(pane, plan.panes, task.after_us)
+            on_time = why == None  # noqa: E711 - element by element
             if not on_time.all():
-                left_out = _left_out(pane[~on_time], counts[~on_time])
+                left_out = {str(each): int(counts[why == each].sum()) for each in set(why[~on_time])}
                 if "row" in incoming.column_names:
-                    late = self._write("late", late_table(incoming.filter(pa.array(~on_time))))
+                    late = self._write("late", late_table(incoming.filter(pa.array(~on_time)), why[~on_time]))
                 incoming, shards, pane = incoming.filter(pa.array(on_time)), shards[on_time], pane[on_time]
             keys = incoming.select([f"k{i}" for i in range(len(plan.keys))]).cast(key_schema(plan))
             rows = state.number(keys, shards)
@@ -296,7 +297,13 @@ class _Attempt:
 
     def _shard(self, shard: int) -> Shard:
         path = self.host.component(self.task.checkpoint_id, self.task.plan.operator) / f"{shard:05d}"
-        return _shards.setdefault(path, Shard(path, limit_bytes=self.task.state.limit_bytes))
+        limit = self.task.state.limit_bytes
+        found = _shards.get(path)
+        if found is None or found.limit_bytes != limit:
+            if found is not None:
+                found.close()
+            found = _shards[path] = Shard(path, limit_bytes=limit)
+        return found
 
     def _fault(self, point: str) -> None:
         self.task.faults.at(point, self.task.step, self.slot)
@@ -343,15 +350,6 @@ _shards: dict[Path, Shard] = {}
 def key_schema(plan: Slotted) -> pa.Schema:
     """The key columns of a slot as Arrow has them."""
     return pa.schema([(f"k{i}", key_type(field.type)) for i, field in enumerate(plan.keys)])
-
-
-def _left_out(pane: Array, counts: Array) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for each in np.unique(pane):
-        reason = reason_of(int(each))
-        assert reason is not None
-        found[reason] = int(counts[pane == each].sum())
-    return found
 
 
 @contextmanager

@@ -104,18 +104,17 @@ class Checkpoint:
 
     def take_over(self) -> None:
         """Makes this driver the only one: an older one that is still alive can commit nothing any more."""
-        newest = max((int(name) for name in self.files.list("epochs")), default=0)
+        newest = max(self._epochs(), default=0)
         while not self.files.create(f"epochs/{newest + 1:08d}", b""):
             newest += 1
         self.epoch = newest + 1
-        for name in self.files.list("epochs"):
-            if int(name) < self.epoch:
-                self.files.remove(f"epochs/{name}")
+        for epoch in self._epochs():
+            if epoch < self.epoch:
+                self.files.remove(f"epochs/{epoch:08d}")
 
     def commit(self, commit: Commit) -> None:
         """Writes the record of a step; only then the step has happened."""
-        newest = max((int(name) for name in self.files.list("epochs")), default=0)
-        if newest != self.epoch:
+        if max(self._epochs(), default=0) != self.epoch:
             raise CheckpointError(f"another driver has taken over checkpoint {self.files.location}; this one stops")
         if not self.files.create(_record(commit.step), msgspec.json.encode(commit)):
             raise CheckpointError(f"checkpoint {self.files.location} holds step {commit.step} already: another driver runs")
@@ -145,6 +144,10 @@ class Checkpoint:
         for name in self.files.list("results"):
             if int(name) <= last.step:
                 self.files.remove(f"results/{name}")
+
+    def _epochs(self) -> list[int]:
+        """The epochs that were begun; a driver that died in the middle may have left a draft of one."""
+        return [int(name) for name in self.files.list("epochs") if name.isdigit()]
 
     def _take(self, commit: Commit) -> None:
         self.commits[commit.step] = commit

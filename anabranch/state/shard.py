@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -99,7 +100,7 @@ class Shard:
 
     def __init__(self, path: Path, *, limit_bytes: int | None = None) -> None:
         self.path = path
-        self._limit = limit_bytes
+        self.limit_bytes = limit_bytes
         self._env: lmdb.Environment | None = None
         self._inode = -1
 
@@ -163,13 +164,17 @@ class Shard:
 
     def _open(self) -> lmdb.Environment:
         data = self.path / "data.mdb"
-        inode = data.stat().st_ino if data.exists() else -1
-        if self._env is not None and (inode != self._inode or data.stat().st_size > self._env.info()["map_size"]):
-            self.close()  # another process made it anew, or made it grow
+        found = data.stat() if data.exists() else None
+        if self._env is not None:
+            made_anew = found is None or found.st_ino != self._inode
+            if made_anew or (found is not None and found.st_size > self._env.info()["map_size"]):
+                self.close()  # another process made it anew, or made it grow
+        if found is not None:
+            _check_whole(data, found.st_size)
         if self._env is None:
-            _check_whole(data)
             with _damage(self.path):
-                size = max(_MAP_BYTES, 2 * data.stat().st_size if inode != -1 else 0)
+                held = found.st_size if found is not None else 0
+                size = max(held, min(max(_MAP_BYTES, 2 * held), self.limit_bytes or sys.maxsize))
                 self._env = lmdb.open(
                     str(self.path), map_size=size, lock=False, sync=False, metasync=False, readahead=False, max_dbs=0
                 )
@@ -196,9 +201,9 @@ class Shard:
     def _grow(self, wanted: int) -> None:
         size = self._open().info()["map_size"]
         larger = max(2 * size, size + 2 * wanted)
-        if self._limit is not None and larger > self._limit:
+        if self.limit_bytes is not None and larger > self.limit_bytes:
             raise StateFullError(
-                f"shard {self.path} needs a map of more than {size >> 20} MiB and its limit is {self._limit >> 20} MiB; "
+                f"shard {self.path} needs a map of more than {size / 2**20:g} MiB and its limit is {self.limit_bytes / 2**20:g} MiB; "
                 "nothing is lost: restart with a larger state_limit, or with fewer keys or shorter windows"
             )
         self._open().set_mapsize(larger)
@@ -231,9 +236,9 @@ def _lock(lock: int, path: Path, wait_s: float) -> None:
             pause = min(2 * pause, 0.05)
 
 
-def _check_whole(data: Path) -> None:
+def _check_whole(data: Path, size: int) -> None:
     """A file shorter than its own header says would be a SIGBUS when it is read through the map."""
-    if not data.exists() or data.stat().st_size == 0:
+    if size == 0:
         return
     with data.open("rb") as file:
         head = file.read(2 * _PAGE)
@@ -246,7 +251,7 @@ def _check_whole(data: Path) -> None:
             raise StateError(f"shard {data.parent} is damaged: not a state file")
         page, transaction = struct.unpack_from("<QQ", head, at + 136)
         newest = max(newest, (transaction, page))
-    if data.stat().st_size < (newest[1] + 1) * _PAGE and newest[0] > 0:
+    if size < (newest[1] + 1) * _PAGE and newest[0] > 0:
         raise StateError(f"shard {data.parent} is damaged: its file is cut short")
 
 

@@ -1,3 +1,5 @@
+"""The plan of a topology: shared partials, refusals, fingerprints, explain."""
+
 from __future__ import annotations
 
 import json
@@ -24,7 +26,9 @@ def graph(**aggregates: Aggregate) -> Graph:
 
 
 def test_partials_that_two_aggregates_need_are_kept_once() -> None:
-    plan = make_plan(graph(n=count(), total=sum("v"), mean=avg("v"), top=max("v"), some=sum("v", where="v > 0"))).component.slotted
+    plan = make_plan(
+        graph(n=count(), total=sum("v"), mean=avg("v"), top=max("v"), some=sum("v", where="v > 0"))
+    ).component.slotted
     kinds = [(type(kept.partial).__name__, kept.input) for kept in plan.kept]
     assert kinds == [("Count", 0), ("Total", 1), ("Count", 1), ("Greatest", 1), ("Total", 2), ("Count", 2)]
     assert [result.kept for result in plan.results] == [(0,), (1, 2), (1, 2), (3, 2), (4, 5)]

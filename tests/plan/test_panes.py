@@ -1,3 +1,5 @@
+"""Panes against windows that are found by trying every start."""
+
 from __future__ import annotations
 
 from hypothesis import given

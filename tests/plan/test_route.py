@@ -1,3 +1,5 @@
+"""Routes stay level and move little; snapshots come in time."""
+
 from __future__ import annotations
 
 from collections import Counter

@@ -1,3 +1,5 @@
+"""The commit log: what it holds after a restart, what it deletes, what it refuses."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -24,7 +26,15 @@ def commit(step: int, shards: dict[int, bool], epoch: int = 1) -> Commit:
         for shard, snapshot in shards.items()
     }
     return Commit(
-        step=step, epoch=epoch, batch_id=step - 1, watermark_us=None, max_event_us=5, slots=1, route=(0, 0), route_version=1, stored=stored
+        step=step,
+        epoch=epoch,
+        batch_id=step - 1,
+        watermark_us=None,
+        max_event_us=5,
+        slots=1,
+        route=(0, 0),
+        route_version=1,
+        stored=stored,
     )
 
 

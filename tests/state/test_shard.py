@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -110,12 +111,10 @@ def test_a_damaged_file_is_an_error_or_nothing_but_no_crash(tmp_path: Path, dama
         data.unlink()
     shard = Shard(tmp_path / "a")
     with shard.held(1):
-        try:
+        with suppress(StateError):
             assert shard.meta().rewound(V[3], 4) is None
-        except StateError as error:
-            assert "damaged" in str(error)
-            shard.wipe()
-            assert shard.meta().chain == ()
+        shard.wipe()
+        assert shard.meta().chain == ()
         shard.restore([Write(V[3], b"", b"s")], Fence(2, 1))
         assert shard.meta().version == V[3]
 
@@ -156,11 +155,11 @@ def test_an_open_shard_notices_that_another_process_made_it_grow(tmp_path: Path)
 
 
 def test_a_full_map_is_a_clear_error_that_loses_nothing(tmp_path: Path) -> None:
-    shard = Shard(tmp_path / "a", limit_bytes=70 << 20)
+    shard = Shard(tmp_path / "a", limit_bytes=2 << 20)
     with shard.held(1):
         meta = shard.write(shard.meta(), Write(V[1], b"kept"), Fence(1, 1))
-        with pytest.raises(StateFullError, match=r"limit is 70 MiB; nothing is lost"):
-            shard.write(meta, Write(V[2], b"x" * (100 << 20)), Fence(1, 2))
+        with pytest.raises(StateFullError, match=r"limit is 2 MiB; nothing is lost"):
+            shard.write(meta, Write(V[2], b"x" * (10 << 20)), Fence(1, 2))
         assert shard.meta() == meta
         assert shard.read(V[1], snapshot=False) == b"kept"
 

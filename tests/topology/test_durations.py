@@ -1,3 +1,5 @@
+"""Times as people write them."""
+
 from __future__ import annotations
 
 from datetime import timedelta

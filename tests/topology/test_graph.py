@@ -1,3 +1,5 @@
+"""What the graph refuses, and how it names things."""
+
 from __future__ import annotations
 
 import pytest

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.errors import StepError, TopologyError
-from anabranch.topology.aggregates import AvgOf, SumOf
+from anabranch.topology.aggregates import AvgOf, MaxOf, SumOf
 from anabranch.topology.partials import Count, Earliest, Greatest, Latest, Least, Moments, Partial, Total
 from anabranch.topology.types import Array
 
@@ -71,7 +71,9 @@ def test_a_sum_of_whole_numbers_that_overflows_is_an_error_and_not_another_numbe
 def test_decimals_are_added_exactly_and_text_is_compared() -> None:
     total = Total("decimal(38,2)")
     large = Decimal("12345678901234567890123456789012345.67")
-    assert merged(total, [single(total, large), single(total, Decimal("0.01"))])[0] == Decimal("12345678901234567890123456789012345.68")
+    assert merged(total, [single(total, large), single(total, Decimal("0.01"))])[0] == Decimal(
+        "12345678901234567890123456789012345.68"
+    )
     least = Least("string")
     assert merged(least, [single(least, "b"), single(least, None), single(least, "ä")])[0] == "b"
 
@@ -87,8 +89,6 @@ def test_an_aggregate_refuses_a_type_that_it_cannot_take() -> None:
     with pytest.raises(TopologyError, match=r"sum\(name\) has input of type string; valid: whole numbers"):
         SumOf("name").partials("string")
     with pytest.raises(TopologyError, match="map<string,int> cannot be aggregated"):
-        from anabranch.topology.aggregates import MaxOf
-
         MaxOf("m").partials("map<string,int>")
 
 
