@@ -97,18 +97,17 @@ def lift(rows: DataFrame, component: Component, watermark_us: int | None, route:
     slotted = component.slotted
     keys = [f"k{i}" for i in range(len(slotted.keys))]
     inputs = [name for name in rows.columns if name.startswith("x")]
-    paned = rows.select(
-        *keys, "t", *inputs, F.expr(_pane_sql(slotted.panes)).alias("pane"), *_late_row(rows, slotted.panes, watermark_us)
-    )
+    late = [f"{_late_row_sql(slotted.panes, watermark_us)} as row"] if "row" in rows.columns else []
+    paned = rows.selectExpr(*keys, "t", *inputs, f"{_pane_sql(slotted.panes)} as pane", *late)
     partials = [
-        F.expr(sql.format(x=f"x{kept.input}" if kept.input else "1", t="t")).alias(f"c{kept.columns.start + i}")
+        F.expr(f"{sql.format(x=f'x{kept.input}' if kept.input else '1', t='t')} as c{kept.columns.start + i}")
         for kept in slotted.kept
         for i, sql in enumerate(kept.partial.lift)
     ]
-    combined = paned.groupBy(*keys, "pane", *(["row"] if "row" in rows.columns else [])).agg(*partials)
-    shard = F.expr(f"pmod(hash({', '.join(keys)}), {len(route)})")
-    slots = F.array(*(F.lit(slot) for slot in route))
-    return combined.withColumn("shard", shard).withColumn("slot", F.get(slots, F.col("shard")))
+    combined = paned.groupBy(*keys, "pane", *(["row"] if late else [])).agg(*partials)
+    shard = f"pmod(hash({', '.join(keys)}), {len(route)})"
+    slot = f"get(array({', '.join(map(str, route))}), {shard})"
+    return combined.selectExpr("*", f"{shard} as shard", f"{slot} as slot")
 
 
 def _pane_sql(panes: Panes) -> str:
@@ -118,13 +117,11 @@ def _pane_sql(panes: Panes) -> str:
     return f"if(t is null, {_LEFT_OUT}L, {pane})"
 
 
-def _late_row(rows: DataFrame, panes: Panes, watermark_us: int | None) -> list[Column]:
-    """The whole row where no open window takes it, if late rows are wanted."""
-    if "row" not in rows.columns:
-        return []
+def _late_row_sql(panes: Panes, watermark_us: int | None) -> str:
+    """The whole row where no open window takes it."""
     end = _greatest(panes)
     late = "" if watermark_us is None else f" or {end} <= {watermark_us}L"
-    return [F.when(F.expr(f"t is null or {end} is null{late}"), F.col("row")).alias("row")]
+    return f"if(t is null or {end} is null{late}, row, null)"
 
 
 def _greatest(panes: Panes) -> str:

@@ -35,6 +35,7 @@ class StepResults:
     schema: StructType
     arrow: pa.Schema
     session: SparkSession
+    again: bool = False  # an attempt that died may have written this step already
 
     def frame(self) -> DataFrame:
         """A DataFrame over the files; it changes no state, so it may be used any number of times."""
@@ -69,10 +70,12 @@ class FileTarget(Target):
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, results: StepResults) -> None:
+        if not results.names and not results.again:
+            return
         out = Files(self.path)
         out.make()
         prefix = f"step-{results.step:08d}-"
-        stale = [name for name in out.list() if name.startswith(prefix)]
+        stale = [name for name in out.list() if name.startswith(prefix)] if results.again else []
         new = self._parquet(out, prefix, results) if self._as_written() else self._by_spark(out, prefix, results)
         for name in stale:
             if name not in new:
@@ -89,8 +92,7 @@ class FileTarget(Target):
         for name in results.names:
             target = f"{prefix}{Path(name).name}"
             new.add(target)
-            if not out.exists(target):
-                _bring(results.files, name, out, target)
+            _bring(results.files, name, out, target)
         return new
 
     def _by_spark(self, out: Files, prefix: str, results: StepResults) -> set[str]:
@@ -230,6 +232,8 @@ def _bring(source: Files, name: str, out: Files, target: str) -> None:
     if source.local and out.local:
         try:
             os.link(source.path(name), out.path(target))
+        except FileExistsError:
+            return  # the very file: its name has the token of the attempt that wrote it
         except OSError:
             draft = out.path(f"_draft-{uuid.uuid4().hex}")
             shutil.copyfile(source.path(name), draft)

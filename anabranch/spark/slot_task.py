@@ -88,6 +88,7 @@ class _Attempt:
         self.token = f"{task.epoch}.{task.job}.{number}.{uuid.uuid4().hex[:8]}"
         self.version = Version(task.step, self.token)
         self.host: Host = open_host(task.state.root)
+        self._operator = f"{task.checkpoint_id}/{task.plan.operator}"
         self.phases: dict[str, float] = {}
         self._mark = time.perf_counter()
         mine = [shard for shard, slot_of in enumerate(task.route) if slot_of == slot]
@@ -168,8 +169,8 @@ class _Attempt:
 
         A shard whose blobs are damaged is wiped and taken out of `metas`.
         """
-        kept = _cache.take((self.task.checkpoint_id, self.task.plan.operator, frozenset(metas)))
-        if kept is not None:
+        kept = _cache.take(self._operator, frozenset(metas))
+        if kept is not None and kept.reaches(self.task.after_us):
             later = {shard: meta.since(kept.versions.get(shard)) for shard, meta in metas.items()}
             if all(links is not None for links in later.values()):
                 steps: dict[int, list[tuple[int, bytes]]] = {}
@@ -287,7 +288,7 @@ class _Attempt:
                 self._fault("slot.half")
             opened[shard].write(metas[shard], write, self.fence)
             state.versions[shard] = write.version
-        _cache.put((self.task.checkpoint_id, self.task.plan.operator, frozenset(state.versions)), state)
+        _cache.put(self._operator, state)
 
     def _write(self, kind: str, table: pa.Table) -> Written:
         name = f"results/{self.task.step:08d}/{kind}-{self.slot}-{self.token}.parquet"
@@ -332,13 +333,17 @@ class _Cache:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._slots: OrderedDict[object, SlotState] = OrderedDict()
+        self._slots: OrderedDict[tuple[str, frozenset[int]], SlotState] = OrderedDict()
 
-    def take(self, key: object) -> SlotState | None:
-        return self._slots.pop(key, None)
+    def take(self, operator: str, shards: frozenset[int]) -> SlotState | None:
+        return self._slots.pop((operator, shards), None)
 
-    def put(self, key: object, state: SlotState) -> None:
-        self._slots[key] = state
+    def put(self, operator: str, state: SlotState) -> None:
+        """Keeps a slot; others that share shards with it are of an older route and go."""
+        shards = frozenset(state.versions)
+        for key in [key for key in self._slots if key[0] == operator and not shards.isdisjoint(key[1])]:
+            del self._slots[key]
+        self._slots[operator, shards] = state
         while len(self._slots) > self._size:
             self._slots.popitem(last=False)
 

@@ -6,6 +6,7 @@ step's, and both come from the commit record before, so that a step that runs ag
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import time
@@ -14,8 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from anabranch.errors import CheckpointError, StepError, TopologyError
 from anabranch.faults import Faults
@@ -213,7 +216,7 @@ class Stepper:
 
     def _write_sinks(self, step: int, reports: Sequence[Report]) -> None:
         self._fault("sinks.before", step)
-        half = len(self.outlets) // 2
+        half = (len(self.outlets) - 1) // 2
         for i, outlet in enumerate(self.outlets):
             written = [report.late if outlet.late else report.results for report in reports]
             names = tuple(each.path for each in written if each is not None)
@@ -227,8 +230,16 @@ class Stepper:
 
     def results(self, step: int, names: tuple[str, ...], *, late: bool) -> StepResults:
         """The results, or the late rows, of a step as sinks see them."""
-        spark = late_schema(self.component) if late else spark_schema(self.component)
-        return StepResults(step, self.checkpoint.files, names, *spark, self.session)
+        spark, arrow = self._late_schema if late else self._schema
+        return StepResults(step, self.checkpoint.files, names, spark, arrow, self.session, again=not self.progress)
+
+    @functools.cached_property
+    def _schema(self) -> tuple[StructType, pa.Schema]:
+        return spark_schema(self.component)
+
+    @functools.cached_property
+    def _late_schema(self) -> tuple[StructType, pa.Schema]:
+        return late_schema(self.component)
 
     def _commit(self, task: SlotTask, reports: Sequence[Report], batch_id: int | None, seen_us: int | None) -> Commit:
         last = self.last

@@ -107,8 +107,7 @@ class Shard:
     @contextmanager
     def held(self, wait_s: float) -> Iterator[Shard]:
         """Holds the shard against all other processes; gives up after a time and names the holder."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        lock = _open_lock(self.path)
         try:
             _lock(lock, self.path, wait_s)
             os.ftruncate(lock, 0)
@@ -217,6 +216,14 @@ def _trim(chain: tuple[Link, ...]) -> tuple[Link, ...]:
 
 def _key(version: Version, kind: bytes) -> bytes:
     return b"%016d/%s/%s" % (version.step, version.token.encode(), kind)
+
+
+def _open_lock(path: Path) -> int:
+    try:
+        return os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except FileNotFoundError:
+        path.mkdir(parents=True, exist_ok=True)
+        return os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def _lock(lock: int, path: Path, wait_s: float) -> None:

@@ -54,6 +54,7 @@ class SlotState:
     versions: dict[int, Version | None] = field(default_factory=dict)
     shard_of: Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     panes: dict[int, list[Chunk]] = field(default_factory=dict)
+    dropped_us: int | None = None  # what was over at this watermark is forgotten
 
     def number(self, keys: pa.Table, shards: Array) -> Array:
         """The row numbers of keys, with new ones for new keys."""
@@ -113,10 +114,15 @@ class SlotState:
         """Forgets panes that no open window contains, and the numbers of keys that no pane holds any more."""
         for pane in [pane for pane in self.panes if self.plan.panes.is_over(pane, watermark_us)]:
             del self.panes[pane]
+        self.dropped_us = watermark_us
         if len(self.keys) > _SMALL:
             held = self._rows_held()
             if 2 * held.sum() < len(self.keys):
                 self._renumber(np.flatnonzero(held))
+
+    def reaches(self, watermark_us: int | None) -> bool:
+        """True when nothing is forgotten that was not over at a watermark: an attempt that closed windows may have failed."""
+        return self.dropped_us is None or (watermark_us is not None and self.dropped_us <= watermark_us)
 
     def entries(self, rows: Array, pane: Array, columns: Sequence[Array]) -> dict[int, Entries]:
         """Partials of this slot's keys, by shard, with the keys spelled out."""

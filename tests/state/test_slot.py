@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -165,7 +167,10 @@ def test_keys_of_every_type_get_one_number_each(kind: pa.DataType, values: list[
     numbers, _ = table.rows(pa.table({"k0": pa.array(values, kind)}))
     seen: dict[str, int] = {}
     expected = [
-        seen.setdefault("nan" if v != v else str(0.0 if v == 0 and kind == pa.float64() else v), len(seen)) for v in values
+        seen.setdefault(
+            "nan" if isinstance(v, float) and math.isnan(v) else str(0.0 if v == 0 and kind == pa.float64() else v), len(seen)
+        )
+        for v in values
     ]
     assert numbers.tolist() == expected
     assert table.rows(pa.table({"k0": pa.array(values, kind)}))[0].tolist() == expected

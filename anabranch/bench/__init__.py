@@ -1,0 +1,25 @@
+"""Measured comparisons with native Spark and others: `anabranch bench`."""
+
+from __future__ import annotations
+
+import typer
+
+from anabranch.bench.options import WindowsOptions
+from anabranch.bench.windows import windows_command
+
+bench_app = typer.Typer(
+    help="Measure Anabranch against native Structured Streaming and against the bare limit.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+bench_app.command("windows")(windows_command)
+
+
+@bench_app.callback()
+def bench() -> None:
+    """Measure Anabranch against native Structured Streaming and against the bare limit."""
+
+
+__all__ = ["WindowsOptions", "bench_app", "windows_command"]

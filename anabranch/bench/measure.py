@@ -1,0 +1,59 @@
+"""What was measured, as values, and what follows from it: which batches count, medians, ratios.
+
+A streaming side is measured by Spark's own clock, the time of a whole trigger (`triggerExecution`), on both sides: reading, all
+state, results, commits and the overheads of Structured Streaming are in it. The first batches do not count: code is still being
+compiled and the longest window is not full yet. Both sides are measured over the same batches of the same files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+MIN_WARM = 2
+MIN_COUNTED = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideRun:
+    """One run of one side over the input, from an empty state."""
+
+    side: str
+    batch_s: tuple[float, ...]  # the trigger of each batch with input, in order
+    watermark_us: int  # what the side had closed in the end
+    files: tuple[Path, ...]  # results
+    left_out: int = 0  # rows that no window took
+    inner_s: tuple[float, ...] = ()  # of that, inside the step (Anabranch only)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """A side's speed over the batches that count."""
+
+    batch_s: float  # median
+    rows_per_s: float  # median
+    each_s: tuple[tuple[float, ...], ...]  # a list a run, of all its batches
+
+
+def warm_batches(longest_us: int, batch_span_us: float, batches: int) -> int:
+    """How many batches at the start do not count: until the longest window is full, but some must remain."""
+    wanted = max(MIN_WARM, math.ceil(longest_us / batch_span_us))
+    return max(0, min(wanted, batches - MIN_COUNTED))
+
+
+def counted(runs: Sequence[SideRun], warm: int) -> range:
+    """The batches that count: after the warm ones, up to the last that every run has."""
+    return range(warm, min(len(run.batch_s) for run in runs))
+
+
+def speed(runs: Sequence[SideRun], batches: range, rows: Sequence[int]) -> Speed:
+    """The median over all runs and all batches that count."""
+    pairs = [(run.batch_s[batch], rows[batch]) for run in runs for batch in batches]
+    return Speed(
+        batch_s=median(seconds for seconds, _ in pairs),
+        rows_per_s=median(count / seconds for seconds, count in pairs),
+        each_s=tuple(run.batch_s for run in runs),
+    )

@@ -1,0 +1,57 @@
+"""The figures of a benchmark as a table for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+
+def show(figures: dict[str, Any], console: Console) -> None:
+    """Prints the table of all cases, the fixed cost of a small batch, and the settings."""
+    table = Table(title="rows per second, medians over the batches that count", title_justify="left")
+    table.add_column("case")
+    for heading in ("anabranch", "native", "ratio", "bare limit", "batches", "runs", "verified"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for case in figures["cases"]:
+        table.add_row(*_cells(case))
+    console.print(Group(table, *_notes(figures)))
+
+
+def _cells(case: dict[str, Any]) -> tuple[str, ...]:
+    counted = case["counted_batches"]
+    runs = f"{len(case['anabranch_batches_s'])}+{len(case.get('native_batches_s', ()))}"
+    return (
+        case["case"],
+        f"{case['anabranch_rows_per_s']:,}",
+        f"{case['native_rows_per_s']:,}" if "native_rows_per_s" in case else "-",
+        f"{case['ratio']:.2f}x" if "ratio" in case else "-",
+        f"{case['limit_rows_per_s']:,} ({case['limit_engine']})",
+        f"{counted[0]}-{counted[-1]}",
+        runs,
+        {True: "yes", False: "NO", None: "-"}[case.get("verified")],
+    )
+
+
+def _notes(figures: dict[str, Any]) -> list[Text]:
+    settings = figures["settings"]
+    both, native = settings["both"], settings["native"]
+    notes = [Text(f"{case['case']}: {', '.join(case['windows'])}") for case in figures["cases"]]
+    if small := figures.get("small_batch"):
+        rival = f", native {small['native_s']:.3f} s" if "native_s" in small else ""
+        notes.append(Text(f"a batch of {small['rows']:,} rows: anabranch {small['anabranch_s']:.3f} s{rival}"))
+    notes.append(
+        Text(
+            f"{settings['rows']:,} rows, {settings['keys']:,} keys (zipf {settings['skew']}), batches of {settings['batch_rows']:,}, "
+            f"{settings['cores']} cores, seed {settings['seed']}; both: {both['source']}, {both['sink']} sink, {both['trigger']}"
+        )
+    )
+    notes.append(
+        Text(
+            f"anabranch: {settings['anabranch']['slots']} slots, {settings['anabranch']['state']} state; "
+            f"native: {native['shuffle_partitions']} shuffle partitions, state store {native['state_store']}, {native['query']}"
+        )
+    )
+    return notes

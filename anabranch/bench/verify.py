@@ -1,0 +1,84 @@
+"""Every result row of a side against DuckDB, which computes the windows again from the input files.
+
+Nothing of the engine is used here: rows are grouped by key and pane in SQL, each pane meets the windows that it lies in, and a
+plain GROUP BY does the rest. The comparison itself is the one that all tests use, one window at a time to need little memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from anabranch.bench.cases import Case, copies
+from anabranch.bench.measure import SideRun
+from anabranch.testing.compare import differences
+from anabranch.testing.database import connect
+from anabranch.topology import Window
+
+_IDENTITY = ["key", "window_start", "window_end"]
+
+
+class Reference:
+    """The windows of one case over one input. Use it in a `with` statement."""
+
+    def __init__(self, case: Case, files: Sequence[Path]) -> None:
+        self._case = case
+        self._db = connect()
+        self._db.execute(
+            f"""CREATE TEMP TABLE panes AS
+                SELECT key, epoch_us("at") // {case.pane_us} * {case.pane_us} AS pane, count(*) AS n, sum(v) AS total, max(v) AS top
+                FROM read_parquet(?) GROUP BY ALL""",
+            [[str(file) for file in files]],
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._db.close()
+
+    def differences(self, run: SideRun) -> tuple[int, list[str]]:
+        """How many rows were compared, and what is wrong with a run's results up to its watermark; empty if nothing is."""
+        found = [f"{run.left_out} rows were left out of all windows"] if run.left_out else []
+        compared = 0
+        for window in self._case.windows:
+            actual = self._results(run.files, window)
+            expected = self._expected(window, run.watermark_us)
+            compared += expected.num_rows
+            found += [f"{window.name}: {line}" for line in differences(actual, expected, _IDENTITY)]
+        return compared, found + self._strangers(run.files)
+
+    def _expected(self, window: Window, watermark_us: int) -> pa.Table:
+        length, every = window.length_us, window.every_us
+        return self._db.sql(f"""
+            SELECT key, start AS window_start, start + {length} AS window_end,
+                   CAST(sum(n) AS BIGINT) AS n, sum(total) AS total, sum(total) / sum(n) AS mean, max(top) AS top
+            FROM (SELECT *, unnest(range(last - {(copies(window) - 1) * every}, last + 1, {every})) AS start
+                  FROM (SELECT *, pane // {every} * {every} AS last FROM panes))
+            WHERE start + {length} > pane AND start + {length} <= {watermark_us}
+            GROUP BY key, start
+        """).to_arrow_table()
+
+    def _results(self, files: Sequence[Path], window: Window) -> pa.Table:
+        if not files:
+            return pa.table({})
+        return self._db.sql(
+            """SELECT key, epoch_us("window"."start") AS window_start, epoch_us("window"."end") AS window_end, n, total, mean, top
+               FROM read_parquet(?) WHERE window_name = ?""",
+            params=[[str(file) for file in files], window.name],
+        ).to_arrow_table()
+
+    def _strangers(self, files: Sequence[Path]) -> list[str]:
+        """Rows of a window that the case does not have."""
+        if not files:
+            return []
+        names = [window.name for window in self._case.windows]
+        rows = self._db.execute(
+            "SELECT window_name, count(*) FROM read_parquet(?) WHERE NOT list_contains(?, window_name) GROUP BY ALL",
+            [[str(file) for file in files], names],
+        ).fetchall()
+        return [f"{number} rows of an unknown window {name!r}" for name, number in rows]

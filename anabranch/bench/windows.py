@@ -1,0 +1,316 @@
+"""`anabranch bench windows`: event-time windows by Anabranch, by native Structured Streaming, and at the bare limit.
+
+Both streaming sides read the same parquet files, one a batch, in one Spark session on all cores, keep their state durable and
+write parquet. They take turns, from an empty state each time; the batches that count and the medians are explained in `measure`.
+Whatever time the machine needs, the benchmark plans its rounds so that it ends within `minutes`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+from rich.console import Console
+
+import anabranch as ab
+from anabranch.bench.cases import CASES, Case, choose_cases
+from anabranch.bench.data import Input, write_input
+from anabranch.bench.limit import Limit, find_limit
+from anabranch.bench.measure import MIN_COUNTED, SideRun, counted, speed, warm_batches
+from anabranch.bench.options import WindowsOptions
+from anabranch.bench.report import show
+from anabranch.bench.rivals import Stop, choose_state_store, run_native
+from anabranch.bench.side import Bench, heap_gb, open_bench, run_anabranch
+from anabranch.bench.verify import Reference
+from anabranch.errors import AnabranchError, TopologyError
+
+SMALL_ROWS = 1_000
+SMALL_BATCHES = 24
+_SMALL_ROUNDS = 2
+_SMALL_RESERVE_S = 45.0  # kept for the small batches, which come last
+_CASES_TEXT = "; ".join(f"{each.name} = {each.text}" for each in CASES.values())
+_TRIAL_BATCHES = 3
+_HEAVY_COPIES = 20  # from so many windows a row on, native Spark takes most of the time
+_HEAVY_WEIGHT = 4
+_MEASURING_SHARE = 0.7  # of a case's time; the rest is for the limit and the comparison of all rows
+
+
+def windows(options: WindowsOptions, out: TextIO) -> dict[str, Any]:
+    """Runs the benchmark, with a line about each thing that it does on `out`; gives the figures as in `--json`."""
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"[{time.monotonic() - began:5.0f} s] {text}", file=out, flush=True)
+
+    cases = choose_cases(options.case, options.windows)
+    with open_bench(options, began + options.minutes * 60, say) as opened:
+        say(f"writing the input: {options.rows:,} rows in {options.data.batches} files, {options.keys:,} keys")
+        source = write_input(options.data, opened.root / "input")
+        trial, bench = _prepare(opened)
+        reserve_s = _SMALL_RESERVE_S if options.small_batch else 0.0
+        found = []
+        for number, case in enumerate(cases):
+            left_s = max(0.0, bench.ends_at - time.monotonic() - reserve_s)
+            found.append(_measure_case(bench, case, source, left_s * share_of_time(cases[number:]) * _MEASURING_SHARE))
+        small = _small_batch(bench) if options.small_batch else None
+        settings = _settings(bench, trial, source, time.monotonic() - began)
+    return {"bench": "windows", "cases": found, **({"small_batch": small} if small else {}), "settings": settings}
+
+
+def share_of_time(cases: Sequence[Case]) -> float:
+    """The share of the time left that the first of these cases may use."""
+    weights = [_HEAVY_WEIGHT if case.copies > _HEAVY_COPIES else 1 for case in cases]
+    return weights[0] / sum(weights)
+
+
+def _prepare(bench: Bench) -> tuple[dict[str, float], Bench]:
+    """Warms both sides up on a small input, and chooses native Spark's state store by it."""
+    spec = bench.options.data
+    rows = max(1, min(spec.batch_rows, 100_000))
+    spec = replace(spec, rows=rows * _TRIAL_BATCHES, batch_rows=rows, seed=spec.seed + 1)
+    with _scratch(bench, "trial") as place:
+        source = write_input(spec, place / "input")
+        bench.say("warming up")
+        run_anabranch(bench, source, CASES["B"], place / "anabranch")
+        if not bench.options.native:
+            return {}, bench
+        trial = choose_state_store(bench.spark, source, CASES["B"], place / "native")
+    store = next(iter(trial))
+    bench.say("native state store: " + ", ".join(f"{name} {seconds:.2f} s" for name, seconds in trial.items()) + f": {store}")
+    return trial, replace(bench, store=store)
+
+
+@contextmanager
+def _scratch(bench: Bench, name: str) -> Iterator[Path]:
+    place = bench.root / name
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _measure_case(bench: Bench, case: Case, source: Input, seconds: float) -> dict[str, Any]:
+    """All rounds of a case, its limit, and the comparison of all its results."""
+    batches = len(source.files)
+    warm = warm_batches(case.longest_us, bench.options.data.batch_span_s * 1e6, batches)
+    bench.say(f"case {case.name}: {case.text}; batches {warm} to {batches - 1} of {batches} count")
+    place = bench.root / case.name
+    ours, native = _rounds(bench, case, source, place, Stop(after_s=seconds, batches=warm + MIN_COUNTED))
+    limit = find_limit(case, source.files, source.watermark_us(), place / "limit", bench.cores)
+    limit_rows = round(bench.options.rows / limit.seconds)
+    bench.say(f"case {case.name}: bare limit {limit_rows:,} rows/s ({limit.engine})")
+    figures = _figures(case, source, ours, native, warm)
+    figures |= {"limit_rows_per_s": limit_rows, "limit_engine": limit.engine, "limit_s": limit.each_s}
+    if bench.options.verify:
+        figures |= _verify(bench, case, source, [ours[-1], *native[-1:], _as_run(limit, source)])
+    removed = [place] if bench.options.keep is None else place.glob("*/checkpoint")
+    for each in removed:
+        shutil.rmtree(each, ignore_errors=True)
+    return figures
+
+
+def _rounds(bench: Bench, case: Case, source: Input, place: Path, stop: Stop) -> tuple[list[SideRun], list[SideRun]]:
+    """Both sides in turns, as many rounds as there is time for: a side that has become too slow sits out the later rounds."""
+    ends_at = time.monotonic() + stop.after_s
+    runs: dict[str, list[SideRun]] = {"anabranch": [], "native": []}
+    lasted = {"anabranch": 0.0, "native": 0.0}
+    sides = ["anabranch", "native"] if bench.options.native else ["anabranch"]
+    for number in range(bench.options.rounds):
+        for side in sides if number % 2 == 0 else sides[::-1]:
+            began = time.monotonic()
+            if number and began + lasted[side] > ends_at:
+                continue
+            target = place / side
+            shutil.rmtree(target, ignore_errors=True)
+            if side == "anabranch":
+                run = run_anabranch(bench, source, case, target)
+            else:
+                run = run_native(bench.spark, source, case, target, bench.store, replace(stop, after_s=ends_at - began))
+            _check_batches(run, source)
+            lasted[side] = time.monotonic() - began
+            runs[side].append(run)
+            each = " ".join(f"{batch:.2f}" for batch in run.batch_s)
+            bench.say(f"case {case.name}: {side}, round {number + 1}: {each} s")
+    return runs["anabranch"], runs["native"]
+
+
+def _check_batches(run: SideRun, source: Input) -> None:
+    if not run.batch_s or len(run.batch_s) > len(source.files):
+        raise AnabranchError(f"{run.side} reported {len(run.batch_s)} batches for {len(source.files)} files")
+
+
+def _figures(case: Case, source: Input, ours: Sequence[SideRun], native: Sequence[SideRun], warm: int) -> dict[str, Any]:
+    """Rows per second of both sides over the batches that all of their runs have, and where they come from."""
+    batches = counted([*ours, *native], warm)
+    mine = speed(ours, batches, source.rows)
+    figures: dict[str, Any] = {"case": case.name, "windows": [window.name for window in case.windows]}
+    figures |= {"anabranch_rows_per_s": round(mine.rows_per_s), "anabranch_batch_s": mine.batch_s}
+    if native:
+        rival = speed(native, batches, source.rows)
+        figures |= {"native_rows_per_s": round(rival.rows_per_s), "native_batch_s": rival.batch_s}
+        figures |= {"ratio": round(mine.rows_per_s / rival.rows_per_s, 2), "native_batches_s": rival.each_s}
+    return figures | {"counted_batches": list(batches), "anabranch_batches_s": mine.each_s}
+
+
+def _as_run(limit: Limit, source: Input) -> SideRun:
+    return SideRun(side="limit", batch_s=(), watermark_us=source.watermark_us(), files=limit.files)
+
+
+def _verify(bench: Bench, case: Case, source: Input, runs: Sequence[SideRun]) -> dict[str, Any]:
+    """Every window at or below the final watermark of each side, all rows, against the reference."""
+    compared: dict[str, int] = {}
+    found: list[str] = []
+    with Reference(case, source.files) as reference:
+        for run in runs:
+            compared[run.side], wrong = reference.differences(run)
+            found += [f"{run.side}: {line}" for line in wrong]
+    for line in found:
+        bench.say(f"case {case.name}: DIFFERENT: {line[:500]}")
+    rows = ", ".join(f"{side} {number:,}" for side, number in compared.items())
+    bench.say(f"case {case.name}: rows compared: {rows}; {len(found) or 'no'} differences")
+    return {"verified": not found, "rows_compared": compared, "differences": [line[:500] for line in found[:10]]}
+
+
+def _small_batch(bench: Bench) -> dict[str, Any]:
+    """The fixed cost of a batch: 1,000 rows, a minute of event time each, so that every batch closes a window."""
+    spec = replace(
+        bench.options.data, rows=SMALL_ROWS * SMALL_BATCHES, batch_rows=SMALL_ROWS, rows_per_minute=SMALL_ROWS, disorder_s=1.0
+    )
+    case, warm = CASES["A"], SMALL_BATCHES // 3
+    with _scratch(bench, "small") as place:
+        source = write_input(spec, place / "input")
+        ours, native = _rounds_small(bench, source, case, place)
+    batches = counted([*ours, *native], warm)
+    mine = speed(ours, batches, source.rows)
+    steps = sorted(run.inner_s[batch] for run in ours for batch in batches)
+    figures: dict[str, Any] = {"rows": SMALL_ROWS, "case": case.name, "counted_batches": [batches.start, batches.stop - 1]}
+    figures |= {"anabranch_s": round(mine.batch_s, 4), "anabranch_step_s": round(steps[len(steps) // 2], 4)}
+    if native:
+        figures["native_s"] = round(speed(native, batches, source.rows).batch_s, 4)
+    bench.say(
+        f"a batch of {SMALL_ROWS:,} rows: " + ", ".join(f"{k[:-2]} {v} s" for k, v in figures.items() if k.endswith("_s"))
+    )
+    return figures
+
+
+def _rounds_small(bench: Bench, source: Input, case: Case, place: Path) -> tuple[list[SideRun], list[SideRun]]:
+    ours: list[SideRun] = []
+    native: list[SideRun] = []
+    for number in range(_SMALL_ROUNDS):
+        if number and time.monotonic() > bench.ends_at - _SMALL_RESERVE_S / 2:
+            break
+        ours.append(run_anabranch(bench, source, case, place / f"anabranch-{number}"))
+        if bench.options.native:
+            native.append(run_native(bench.spark, source, case, place / f"native-{number}", bench.store))
+    return ours, native
+
+
+def _settings(bench: Bench, trial: dict[str, float], source: Input, seconds: float) -> dict[str, Any]:
+    """All that one needs to know to judge the figures, or to repeat them."""
+    options = bench.options
+    conf = bench.spark.conf
+    return {
+        "rows": options.rows,
+        "keys": options.keys,
+        "skew": options.skew,
+        "disorder_s": options.disorder_s,
+        "watermark_delay_s": source.delay_s,
+        "batch_rows": options.data.batch_rows,
+        "batches": len(source.files),
+        "rows_per_event_minute": options.rows_per_minute,
+        "seed": options.seed,
+        "rounds": options.rounds,
+        "cores": bench.cores,
+        "anabranch": {"slots": bench.slots, "shards": 64, "state": "durable", "version": ab.__version__},
+        "native": {
+            "shuffle_partitions": int(conf.get("spark.sql.shuffle.partitions") or 0),
+            "state_store": bench.store if options.native else None,
+            "state_store_trial_s": trial,
+            "output_mode": "append",
+            "query": "withWatermark, groupBy(window, key); several windows: each row exploded into all, one query",
+        },
+        "both": {
+            "source": "parquet, one file a batch",
+            "sink": "parquet",
+            "trigger": "availableNow",
+            "measured": "triggerExecution",
+        },
+        "limit_threads": bench.cores,
+        "heap_gb": heap_gb(),
+        "spark": bench.spark.version,
+        "seconds": round(seconds, 1),
+    }
+
+
+def windows_command(
+    *,
+    case: Annotated[str, typer.Option(metavar="A,B,C", help=f"Which cases: {_CASES_TEXT}.")] = "A,B,C",
+    windows_: Annotated[
+        str | None,
+        typer.Option("--windows", metavar="LENGTH/SLIDE,...", help="Windows of your own instead, such as 7m/3m,21m/3m,5m."),
+    ] = None,
+    rows: Annotated[int, typer.Option(metavar="N", help="Rows of input.")] = 5_000_000,
+    keys: Annotated[int, typer.Option(metavar="N", help="Distinct keys.")] = 10_000,
+    skew: Annotated[float, typer.Option(metavar="S", help="Zipf exponent of the keys; 0 is uniform.")] = 1.0,
+    disorder: Annotated[float, typer.Option(metavar="SECONDS", help="How much older than its arrival a row may be.")] = 10.0,
+    batch_rows: Annotated[int, typer.Option(metavar="N", help="Rows a batch.")] = 500_000,
+    rows_per_minute: Annotated[int, typer.Option(metavar="N", help="Rows a minute of event time.")] = 36_500,
+    slots: Annotated[int | None, typer.Option(metavar="N", help="Anabranch's parallel tasks. Default: one a core.")] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="The input is made from it.")] = 1,
+    native: Annotated[bool, typer.Option("--native/--no-native", help="Also measure native Structured Streaming.")] = True,
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")] = True,
+    small_batch: Annotated[
+        bool, typer.Option("--small-batch/--no-small-batch", help="Also measure the fixed cost of a batch of 1,000 rows.")
+    ] = True,
+    rounds: Annotated[int, typer.Option(metavar="N", help="Rounds of both sides, if there is time.")] = 3,
+    minutes: Annotated[
+        float, typer.Option(metavar="N", help="Plan rounds so that the benchmark ends within this time.")
+    ] = 14.0,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Leave input and results there, as parquet; it must be empty or new.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="The last line of standard output is one JSON object.")] = False,
+) -> None:
+    """Event-time windows: rows per second of Anabranch, of native Spark, and of the bare limit.
+
+    Rows are keyed by Zipf's law; count, sum, avg and max; parquet in, parquet out. What happens is told on standard error.
+
+    Example: anabranch bench windows --case A,C --rows 2000000
+    """
+    try:
+        options = WindowsOptions(
+            case=case,
+            windows=windows_,
+            rows=rows,
+            keys=keys,
+            skew=skew,
+            disorder_s=disorder,
+            batch_rows=batch_rows,
+            rows_per_minute=rows_per_minute,
+            slots=slots,
+            seed=seed,
+            native=native,
+            verify=verify,
+            small_batch=small_batch,
+            rounds=rounds,
+            minutes=minutes,
+            keep=keep,
+        )
+        figures = windows(options, sys.stderr)
+    except AnabranchError as error:
+        typer.echo(f"anabranch: {error}", err=True)
+        raise typer.Exit(2 if isinstance(error, TopologyError) else 1) from None
+    if json_:
+        print(json.dumps(figures))
+    else:
+        show(figures, Console())
+    if any(each.get("verified") is False for each in figures["cases"]):
+        raise typer.Exit(1)

@@ -1,0 +1,187 @@
+"""The commands. Each --help says what the command does and shows one that works."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from anabranch.cli.load import MistakeError, load_topology, said
+from anabranch.cli.run import RunOptions, run_file
+from anabranch.cli.state import state_command
+from anabranch.cli.told import complain, told
+from anabranch.errors import AnabranchError, CheckpointError, TopologyError, unknown
+from anabranch.plan.explain import FORMATS
+
+_STYLE: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A Python file that defines a Topology, best in a variable `app`.")]
+
+
+class LazyGroup(TyperGroup):
+    """Commands that are imported when they are called (or listed): they need packages that others do not."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return ["run", "explain", "state", *_LAZY]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in _LAZY:
+            return super().get_command(ctx, cmd_name)
+        try:
+            return typer.main.get_command(_LAZY[cmd_name]())
+        except ImportError as error:
+            return typer.main.get_command(_missing(cmd_name, error))
+
+
+app = typer.Typer(
+    name="anabranch",
+    cls=LazyGroup,
+    help="Elastic, self-tuning keyed stream processing on Apache Spark.\n\nStart here: anabranch run examples/lending.py --finish "
+    '--for "30 seconds"',
+    **_STYLE,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("state")(state_command)
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """The command `anabranch`: a mistake on the command line is one line on stderr and exit code 2."""
+    try:
+        code = app(arguments, prog_name="anabranch", standalone_mode=False)
+    except AnabranchError as error:
+        complain(said(error))
+        code = 2 if isinstance(error, TopologyError | CheckpointError) else 1
+    except Exception as error:
+        message = getattr(error, "format_message", None)
+        if message is None:
+            raise
+        text = " ".join(str(message()).split())
+        complain(f"{text} Valid: run, explain, state, {', '.join(_LAZY)}." if "No such command" in text else text)
+        code = 2
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+@app.callback(invoke_without_command=True)
+def anabranch(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """The version, or all commands where none is given."""
+    if version:
+        from anabranch import __version__
+
+        typer.echo(f"anabranch {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def run(
+    file: File,
+    *,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Go on where the run with this checkpoint ended. Default: a temporary one, from nothing."
+        ),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Remove the checkpoint and the results of earlier runs first.")
+    ] = False,
+    slots: Annotated[
+        int | None, typer.Option(metavar="N", help="Parallel tasks. Default: as before, at first one a core.")
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option(metavar="N", help="Pieces of the key space, fixed for a checkpoint. Default: 64.")
+    ] = None,
+    for_: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help='End after this time, such as "30 seconds".')
+    ] = None,
+    finish: Annotated[bool, typer.Option("--finish", help="At the end, close every window that is still open.")] = False,
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="End when all input that is there is processed.")
+    ] = False,
+    trigger: Annotated[
+        str | None, typer.Option(metavar="TIME", help='Take a batch every "10 seconds". Default: at once.')
+    ] = None,
+    idle: Annotated[
+        str, typer.Option(metavar="TIME", help="Close windows when no batch comes for this long, or `never`.")
+    ] = "1 second",
+    plain: Annotated[bool, typer.Option("--plain", help="Plain lines instead of the live view.")] = False,
+    log: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Spark's log. Default: a temporary file, kept when the run fails.")
+    ] = None,
+) -> None:
+    """Run the topology of a file and watch it.
+
+    Results go to the file's sinks; Ctrl-C ends the run after the current step.
+
+    Example: anabranch run examples/lending.py --checkpoint out/checkpoint --for "30 seconds" --finish
+    """
+    options = RunOptions(
+        file=file,
+        checkpoint=checkpoint,
+        fresh=fresh,
+        slots=slots,
+        shards=shards,
+        seconds=for_,
+        finish=finish,
+        available_now=available_now,
+        trigger=trigger,
+        idle=idle,
+        plain=plain,
+    )
+    with told(file, log):
+        run_file(options)
+
+
+@app.command()
+def explain(
+    file: File,
+    format: Annotated[str, typer.Option(metavar="|".join(FORMATS), help="What to print.")] = "text",
+) -> None:
+    """Print how a topology will run, and why: components, panes, partials, exchanges.
+
+    Example: anabranch explain examples/lending.py --format mermaid
+    """
+    with told(file, None):
+        if format not in FORMATS:
+            raise MistakeError(unknown("--format", format, FORMATS))
+        with redirect_stdout(sys.stderr):  # what the file prints is not the plan
+            topology = load_topology(file)
+        typer.echo(topology.explain(format))
+
+
+def _bench() -> typer.Typer:
+    from anabranch.bench import bench_app
+
+    return bench_app
+
+
+def _chaos() -> typer.Typer:
+    from anabranch.testing.chaos import chaos_command
+
+    alone = typer.Typer(**_STYLE)
+    alone.command("chaos")(chaos_command)
+    return alone
+
+
+_LAZY: dict[str, Callable[[], typer.Typer]] = {"bench": _bench, "chaos": _chaos}
+
+
+def _missing(name: str, error: ImportError) -> typer.Typer:
+    """Stands for a command whose packages are not installed."""
+    alone = typer.Typer(**_STYLE)
+
+    @alone.command(name, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+    def command() -> None:
+        complain(f"`anabranch {name}` needs more packages ({error}): pip install 'anabranch[bench]'")
+        raise typer.Exit(2)
+
+    command.__doc__ = f"Not installed: pip install 'anabranch[bench]' ({error})."
+    return alone

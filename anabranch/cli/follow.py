@@ -1,0 +1,84 @@
+"""Follows a run to its end: shows it while it lasts, and ends it when its time is over or a person says so."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from anabranch.spark.run import Run
+
+_LOOK_S = 0.2
+
+
+class View(Protocol):
+    """Something that shows a run."""
+
+    def show(self, run: Run, doing: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Until:
+    """When a run ends, apart from by itself, and whether every window that is open is closed then."""
+
+    seconds: float | None
+    finish: bool
+
+
+def follow(run: Run, view: View, until: Until) -> str:
+    """Shows a run until it has ended, and says why it did. Raises what made it fail."""
+    deadline = None if until.seconds is None else time.monotonic() + until.seconds
+    with _asked_to_stop() as asked:
+        while run.active and not asked.is_set() and (deadline is None or time.monotonic() < deadline):
+            view.show(run, "running")
+            asked.wait(_LOOK_S)
+        by_itself = not run.active
+        if run.exception is None:
+            if until.finish and not asked.is_set():
+                _show_while(run.finish, run, view, "closing all windows")
+            else:
+                _show_while(run.stop, run, view, "stopping after this step")
+        view.show(run, "ended")
+        run.wait()
+    return "all input processed" if by_itself else "stopped" if asked.is_set() else "its time over"
+
+
+def _show_while(end: Callable[[], None], run: Run, view: View, doing: str) -> None:
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            end()
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            failed.append(error)
+
+    thread = threading.Thread(target=work, name="anabranch-end", daemon=True)
+    view.show(run, doing)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_LOOK_S)
+        view.show(run, doing)
+    if failed:
+        raise failed[0]
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[threading.Event]:
+    """Set at the first Ctrl-C or SIGTERM; a second Ctrl-C ends at once. Spark's own handler would cancel the running step."""
+    asked = threading.Event()
+
+    def handle(number: int, frame: object) -> None:  # noqa: ARG001
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

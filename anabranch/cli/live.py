@@ -1,0 +1,229 @@
+"""A run as a person sees it: a live view in a terminal, plain lines elsewhere, and the summary when it has ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from anabranch.cli.results import LatestResults, moment, results_table
+from anabranch.spark.progress import Event, Progress
+from anabranch.spark.run import Run
+
+_RECENT = 5  # steps over which a rate is taken
+_SPARKS = "▁▂▃▄▅▆▇█"
+_SPARKED = 12
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What a run has done so far, taken from its progress as it comes."""
+
+    steps: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    left_out: dict[str, int] = field(default_factory=dict)
+    recent: list[Progress] = field(default_factory=list)
+    events: int = 0
+
+    def take(self, run: Run) -> tuple[list[Progress], list[Event]]:
+        """Counts the steps that are new, and gives them and the new events."""
+        last = self.recent[-1].step if self.recent else 0
+        new = [each for each in run.progress if each.step > last]
+        for each in new:
+            self.steps += 1
+            self.rows_in += each.rows_in
+            self.rows_out += each.rows_out
+            for reason, rows in each.left_out.items():
+                self.left_out[reason] = self.left_out.get(reason, 0) + rows
+        self.recent = [*self.recent, *new][-_SPARKED:]
+        events = run.events[self.events :]
+        self.events += len(events)
+        return new, events
+
+
+class LiveView:
+    """Redraws itself in place a few times a second; what else is printed meanwhile appears above it."""
+
+    def __init__(self, console: Console, title: str, ledger: Ledger, latest: LatestResults) -> None:
+        self._console, self._title, self._ledger, self._latest = console, title, ledger, latest
+        self._events: list[Event] = []
+        self._started = time.monotonic()
+        self._live = Live(console=console, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._live.stop()
+
+    def show(self, run: Run, doing: str) -> None:
+        _, events = self._ledger.take(run)
+        self._events = [*self._events, *events][-3:]
+        self._live.update(self._picture(doing))
+
+    def _picture(self, doing: str) -> RenderableType:
+        seconds = time.monotonic() - self._started
+        hint = "Ctrl-C stops it" if doing == "running" else "Ctrl-C again ends at once"
+        title = Text.assemble((self._title, "bold cyan"), f"  {doing}, {seconds:.0f} s  ", (hint, "dim"))
+        if not self._ledger.recent:
+            return Group(title, Text("the first step takes longest: Spark compiles it", style="dim"))
+        left = self._console.size.height - 9  # below the title, the figures and the header of the steps
+        events = self._events[-(left - 2) :] if left > 2 else []
+        left -= len(events) + bool(events)
+        steps = self._ledger.recent[-max(1, min(_RECENT, left)) :]
+        rows = self._latest.rows(left - len(steps) - 3) if left > len(steps) + 3 else []
+        parts: list[RenderableType] = [title, Text(), figures(self._ledger), Text(), recent_steps(steps)]
+        if rows:
+            parts += [Text(), results_table(rows, "latest results (times in UTC)", self._console.width)]
+        if events:
+            parts += [Text(), *(Text(event_line(e), style="yellow", no_wrap=True, overflow="ellipsis") for e in events)]
+        return Group(*parts)
+
+
+class PlainView:
+    """One line for each step, or each second where steps are faster; for logs and pipes."""
+
+    def __init__(self, ledger: Ledger, say: Callable[[str], object], clock: Callable[[], float] = time.monotonic) -> None:
+        self._ledger, self._say, self._clock = ledger, say, clock
+        self._waiting: list[Progress] = []
+        self._said = float("-inf")
+
+    def show(self, run: Run, doing: str) -> None:
+        new, events = self._ledger.take(run)
+        self._waiting += new
+        for event in events:
+            self._say(event_line(event))
+        now = self._clock()
+        if self._waiting and (now - self._said >= 1.0 or doing == "ended"):
+            self._say(step_line(self._waiting, rows_per_second(self._ledger.recent[-_RECENT:])))
+            self._waiting, self._said = [], now
+
+
+def figures(ledger: Ledger) -> Table:
+    """The numbers of a run that matter most, in two columns."""
+    last, recent = ledger.recent[-1], ledger.recent
+    rates = [each.rows_in / max(each.duration_s, 1e-9) for each in recent if each.batch_id is not None]
+    behind = ""
+    if last.watermark_us is not None and last.max_event_us is not None and last.max_event_us >= last.watermark_us:
+        behind = f", {duration((last.max_event_us - last.watermark_us) / 1e6)} behind"
+    pairs = [
+        ("rows/s", f"{rows_per_second(recent[-_RECENT:]):,.0f}  {sparks(rates)}"),
+        ("step time", f"{last.duration_s:.2f} s  {sparks([each.duration_s for each in recent])}"),
+        ("rows in", f"{ledger.rows_in:,}"),
+        ("results", f"{ledger.rows_out:,}"),
+        ("slots", f"{last.slots} for {last.shards} shards"),
+        ("state", size(last.state_bytes)),
+        ("left out", left_out(ledger.left_out)),
+        ("watermark", f"{instant(last.watermark_us)}{behind}"),
+    ]
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    for style in ("dim", "bold", "dim", "bold"):
+        table.add_column(style=style, no_wrap=True, min_width=9 if style == "dim" else 22)
+    for left, right in zip(pairs[::2], pairs[1::2], strict=True):
+        table.add_row(*map(escape, (*left, *right)))
+    return table
+
+
+def recent_steps(steps: Sequence[Progress]) -> Table:
+    """One line a step."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("step", "batch", "rows", "rows/s", "time", "results", "left out"):
+        table.add_column(name, justify="right", min_width=7, no_wrap=True)
+    table.add_column("watermark (UTC)", no_wrap=True)
+    for each in steps:
+        table.add_row(
+            str(each.step),
+            "closing" if each.batch_id is None else str(each.batch_id),
+            f"{each.rows_in:,}",
+            f"{each.rows_in / max(each.duration_s, 1e-9):,.0f}",
+            f"{each.duration_s:.2f} s",
+            f"{each.rows_out:,}",
+            f"{sum(each.left_out.values()):,}",
+            instant(each.watermark_us),
+        )
+    return table
+
+
+def step_line(steps: Sequence[Progress], rate: float) -> str:
+    """One line about one step or a few."""
+    first, last = steps[0], steps[-1]
+    reasons: dict[str, int] = {}
+    for each in steps:
+        for reason, rows in each.left_out.items():
+            reasons[reason] = reasons.get(reason, 0) + rows
+    facts = [
+        f"step {last.step}" if len(steps) == 1 else f"steps {first.step} to {last.step}",
+        "closing" if all(each.batch_id is None for each in steps) else f"{sum(s.rows_in for s in steps):,} rows",
+        f"{rate:,.0f} rows/s",
+        f"{sum(each.duration_s for each in steps):.2f} s",
+        f"{sum(each.rows_out for each in steps):,} results",
+        f"left out {left_out(reasons)}",
+        f"slots {last.slots} of {last.shards} shards",
+        f"state {size(last.state_bytes)}",
+        f"watermark {instant(last.watermark_us)}",
+    ]
+    return ", ".join(facts)
+
+
+def event_line(event: Event) -> str:
+    """One line about an event."""
+    return f"{event.kind}: {event.text}"
+
+
+def rows_per_second(steps: Sequence[Progress]) -> float:
+    """Rows over time, the pauses between steps included; closing steps, which have no rows, do not count."""
+    batches = [each for each in steps if each.batch_id is not None]
+    if not batches:
+        return 0.0
+    began = batches[0].finished_at - batches[0].duration_s
+    return sum(each.rows_in for each in batches) / max(batches[-1].finished_at - began, 1e-9)
+
+
+def left_out(reasons: Mapping[str, int]) -> str:
+    """How many rows no open window took, by reason."""
+    return ", ".join(f"{rows:,} {reason}" for reason, rows in reasons.items()) or "0"
+
+
+def sparks(values: Iterable[float]) -> str:
+    """A line of small bars, the highest for the largest value."""
+    values = list(values)
+    top = max(values, default=0.0)
+    return "".join(_SPARKS[min(7, int(8 * value / top))] for value in values) if top > 0 else ""
+
+
+def size(count: float) -> str:
+    """Bytes as people read them."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "bytes" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
+
+
+def duration(seconds: float) -> str:
+    """A time as people read it, in its two largest units."""
+    whole = round(seconds)
+    parts = [(whole // 86_400, "d"), (whole % 86_400 // 3600, "h"), (whole % 3600 // 60, "min"), (whole % 60, "s")]
+    first = next((i for i, (amount, _) in enumerate(parts) if amount), 3)
+    return " ".join(f"{amount} {unit}" for amount, unit in parts[first : first + 2] if amount) or "0 s"
+
+
+def instant(us: int | None) -> str:
+    """Microseconds since 1970 as a time in UTC."""
+    if us is None:
+        return "none yet"
+    try:
+        return moment(datetime.fromtimestamp(us // 1_000_000, UTC))
+    except (OverflowError, ValueError, OSError):
+        return f"{us} us"

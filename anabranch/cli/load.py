@@ -1,0 +1,91 @@
+"""Loads a Python file and finds its topology; what goes wrong in it is said in one line that names the file and the line."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+from anabranch.errors import AnabranchError
+from anabranch.spark.face import Topology
+
+_MODULE = "anabranch_file"
+
+
+class MistakeError(AnabranchError):
+    """Something that the person at the command line can put right; the message is all that they need."""
+
+
+def load_topology(path: Path) -> Topology:
+    """The topology that a file defines: its variable `app`, or the only Topology in it."""
+    found = {name: value for name, value in _run(path).items() if isinstance(value, Topology)}
+    if "app" in found:
+        return found["app"]
+    distinct = {id(value): value for value in found.values()}
+    if not distinct:
+        raise MistakeError(f"{path} defines no topology; it needs a variable such as: app = ab.Topology({path.stem!r})")
+    if len(distinct) > 1:
+        raise MistakeError(f"{path} defines {len(distinct)} topologies ({', '.join(found)}); name the one to run `app`")
+    return next(iter(distinct.values()))
+
+
+def place_of(error: BaseException, path: Path) -> str:
+    """`FILE:LINE: ` of the line in a file that an error comes from, its causes and its workers included; else empty."""
+    full = str(path.absolute())
+    for each in _causes(error):
+        line = None
+        trace = each.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == full:
+                line = trace.tb_lineno
+            trace = trace.tb_next
+        if isinstance(each, SyntaxError) and each.filename == full:
+            line = each.lineno
+        told = re.findall(rf'File "{re.escape(full)}", line (\d+)', str(each))
+        if line is not None or told:
+            return f"{path}:{line if line is not None else told[-1]}: "
+    return ""
+
+
+def said(error: BaseException) -> str:
+    """An error in one line: what it says, and its kind where it is not one of ours."""
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    if isinstance(error, SyntaxError):
+        text = error.msg
+    if isinstance(error, AnabranchError) and text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _run(path: Path) -> dict[str, object]:
+    """The variables of a file after it ran, as when Python runs a script, except that `__name__` is not `__main__`."""
+    try:
+        source = path.read_bytes()
+    except IsADirectoryError:
+        raise MistakeError(f"{path} is a directory, not a Python file") from None
+    except OSError as error:
+        raise MistakeError(f"{path} cannot be read: {os.strerror(error.errno or 0)}") from None
+    module = types.ModuleType(_MODULE)
+    module.__file__ = str(path.absolute())
+    sys.path.insert(0, str(path.absolute().parent))
+    # Dataclasses look for their module while they are made; afterwards it must be gone, so that functions travel to workers
+    # by value: a worker that imported the file would start Spark again.
+    sys.modules[_MODULE] = module
+    try:
+        exec(compile(source, module.__file__, "exec", dont_inherit=True), vars(module))  # noqa: S102
+    except (Exception, SystemExit) as error:
+        raise MistakeError(f"{place_of(error, path) or f'{path}: '}{said(error)}") from error
+    finally:
+        del sys.modules[_MODULE]
+    return vars(module)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__

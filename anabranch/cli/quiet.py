@@ -1,0 +1,85 @@
+"""Spark as a guest of this process: its settings, and a log of its own, so that it writes over nobody's terminal.
+
+The JVM takes over the standard error of the process that starts it, and prints there before any of its log settings hold. So
+that stream is a file while Spark starts, and this process keeps the terminal for itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_STDERR = 2
+_SETTINGS = "--conf spark.ui.showConsoleProgress=false"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkLog:
+    """Where Spark's log goes; a temporary one is kept only when there is a reason to read it."""
+
+    path: Path
+    temporary: bool
+
+    def last_line(self) -> str:
+        """The last line of the log, for errors that happen before Spark can say them."""
+        lines = self.path.read_text(errors="replace").strip().splitlines() if self.path.exists() else []
+        return lines[-1].strip() if lines else ""
+
+    def drop(self) -> None:
+        if self.temporary:
+            self.path.unlink(missing_ok=True)
+
+
+def prepare_environment(directory: Path) -> None:
+    """Settings that must be there before a session is: this Python for the workers, and the file's directory on their path."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+    if _SETTINGS not in given:
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"{_SETTINGS} {given}"
+    known = os.environ.get("PYTHONPATH", "")
+    if str(directory) not in known.split(os.pathsep):
+        os.environ["PYTHONPATH"] = f"{known}{os.pathsep}{directory}" if known else str(directory)
+
+
+@contextmanager
+def spark_log(path: Path | None) -> Iterator[SparkLog]:
+    """Sends what Spark prints to a file, a temporary one where none is named."""
+    if path is None:
+        handle, name = tempfile.mkstemp(prefix="anabranch-spark-", suffix=".log")
+    else:
+        handle, name = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), str(path)
+    log = SparkLog(Path(name), temporary=path is None)
+    before, kept = sys.stderr, os.dup(_STDERR)
+    own = os.fdopen(os.dup(kept), "w", buffering=1) if _is_standard_error(before) else None
+    bridge = logging.getLogger("py4j")  # tracebacks of callbacks, which come back to us as errors anyway
+    handler, propagated = logging.FileHandler(log.path), bridge.propagate
+    try:
+        before.flush()
+        os.dup2(handle, _STDERR)
+        os.close(handle)
+        sys.stderr = own or before
+        bridge.addHandler(handler)
+        bridge.propagate = False
+        yield log
+    finally:
+        bridge.removeHandler(handler)
+        bridge.propagate = propagated
+        handler.close()
+        sys.stderr = before
+        os.dup2(kept, _STDERR)
+        os.close(kept)
+        if own is not None:
+            own.close()
+
+
+def _is_standard_error(stream: object) -> bool:
+    try:
+        return bool(stream.fileno() == _STDERR)  # type: ignore[attr-defined]
+    except (AttributeError, OSError, ValueError):
+        return False

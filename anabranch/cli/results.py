@@ -1,0 +1,125 @@
+"""Results as they come: a sink that keeps the newest window of each kind for a few keys, so that a person can watch them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from rich.table import Table
+
+from anabranch.spark.sinks import StepResults, Target
+from anabranch.topology.graph import RESULT_COLUMNS
+
+Row: TypeAlias = Mapping[str, Any]
+
+_MOST_ROWS = 65_536  # of a file that are looked at; a step may write millions
+_WIDE = 100
+_MOST_KEYS = 256  # of a window that are looked at
+
+
+class LatestResults(Target):
+    """Keeps, for the first few keys that it sees, the newest result of each window. Costs little, whatever a step writes."""
+
+    def __init__(self, keys: int) -> None:
+        self._keys = keys
+        self._lock = threading.Lock()
+        self._rows: dict[tuple[str, str], Row] = {}  # by key and name of the window
+
+    def write(self, results: StepResults) -> None:
+        for name in results.names:
+            with pq.ParquetFile(results.files.path(name), filesystem=results.files.filesystem) as file:
+                batch = next(file.iter_batches(batch_size=_MOST_ROWS), None)
+            if batch is not None:
+                self._take(_newest(pa.Table.from_batches([batch])))
+
+    def rows(self, most: int) -> list[Row]:
+        """Some of the rows: all windows of the first key before any of the second; by key, then length of window."""
+        with self._lock:
+            chosen = sorted(self._rows.items(), key=lambda item: self._order(item[0][0]))[:most]
+        return [row for _, row in sorted(chosen, key=lambda item: (item[0][0], _length(item[1])))]
+
+    def _take(self, rows: Iterable[Row]) -> None:
+        with self._lock:
+            for row in rows:
+                key = _key(row)
+                if key in (known := self._known()) or len(known) < self._keys:
+                    self._rows[key, row["window_name"]] = row
+
+    def _known(self) -> list[str]:
+        return list(dict.fromkeys(key for key, _ in self._rows))
+
+    def _order(self, key: str) -> int:
+        return self._known().index(key)
+
+    def __str__(self) -> str:
+        return "the terminal"
+
+
+def results_table(rows: Sequence[Row], title: str, width: int) -> Table:
+    """Results for a terminal of some width: keys, when, which window, aggregates. A narrow one shows the start of a window alone."""
+    narrow = width < _WIDE
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    table.padding = (0, 1 if narrow else 2, 0, 0)
+    for name in rows[0] if rows else ():
+        number = any(isinstance(row[name], int | float | Decimal) for row in rows)
+        header = "from" if narrow and name == "window" else name
+        most = 20 if narrow and not number else None
+        table.add_column(header, justify="right" if number else "left", no_wrap=True, max_width=most)
+    for row in rows:
+        table.add_row(*(_brief(value) if narrow and name == "window" else shown(value) for name, value in row.items()))
+    return table
+
+
+def shown(value: object) -> str:
+    """A value as people read it."""
+    if value is None:
+        return "null"
+    if isinstance(value, dict) and set(value) == {"start", "end"}:
+        return f"{moment(value['start'])} - {moment(value['end'], after=value['start'])}"
+    if isinstance(value, float):
+        size = abs(value)
+        return f"{value:,.0f}" if size >= 1000 else f"{value:,.2f}" if size >= 1 else f"{value:,.4f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return moment(value) if isinstance(value, datetime) else str(value)
+
+
+def moment(at: datetime, *, after: datetime | None = None) -> str:
+    """A point in time, without the parts that say nothing: seconds that are zero, a date that was just named."""
+    time = f"{at:%H:%M}" + (f":{at:%S}" if at.second or at.microsecond else "")
+    return time if after is not None and at.date() == after.date() else f"{at:%Y-%m-%d} {time}"
+
+
+def _brief(window: Mapping[str, datetime]) -> str:
+    return moment(window["start"]).partition("-")[2]
+
+
+def _newest(table: pa.Table) -> list[Row]:
+    """The rows of the last window of each name."""
+    found: list[Row] = []
+    ends = pc.struct_field(table.column("window"), "end")
+    for name in pc.unique(table.column("window_name")).to_pylist():
+        named = pc.equal(table.column("window_name"), name)
+        last = pc.max(pc.filter(ends, named))
+        found += table.filter(pc.and_(named, pc.equal(ends, last))).slice(0, _MOST_KEYS).to_pylist()
+    return found
+
+
+def _key(row: Row) -> str:
+    """The key columns are those before the window."""
+    keys = []
+    for name, value in row.items():
+        if name in RESULT_COLUMNS:
+            break
+        keys.append(value)
+    return repr(keys)
+
+
+def _length(row: Row) -> Any:
+    return row["window"]["end"] - row["window"]["start"], row["window_name"]

@@ -1,0 +1,120 @@
+"""`anabranch run`: loads a file, starts its topology, follows it to its end, and says what came out."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from anabranch.cli.follow import Until, follow
+from anabranch.cli.live import Ledger, LiveView, PlainView, duration, left_out
+from anabranch.cli.load import MistakeError, load_topology, place_of, said
+from anabranch.cli.places import Place, checkpoint_for
+from anabranch.cli.results import LatestResults, results_table
+from anabranch.cli.told import FailedError
+from anabranch.spark.face import Topology
+from anabranch.spark.run import Run
+from anabranch.topology.durations import duration_us
+from anabranch.topology.graph import Consolidate
+
+_WATCHED_KEYS = 4
+_SHOWN_AT_END = 24
+_WIDE = 160
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What the command line says about a run, as it was written."""
+
+    file: Path
+    checkpoint: str | None
+    fresh: bool
+    slots: int | None
+    shards: int | None
+    seconds: str | None
+    finish: bool
+    available_now: bool
+    trigger: str | None
+    idle: str
+    plain: bool
+
+    def until(self) -> Until:
+        return Until(seconds=None if self.seconds is None else duration_us(self.seconds, "--for") / 1e6, finish=self.finish)
+
+    def as_trigger(self) -> str | None:
+        """As Spark writes it: it knows fewer ways to write a time."""
+        if self.available_now:
+            return "availableNow"
+        return None if self.trigger is None else f"{duration_us(self.trigger, '--trigger', zero=True)} microseconds"
+
+    def check(self) -> None:
+        """Refuses what does not fit together before Spark is started for it."""
+        self.until()
+        if self.available_now and self.trigger is not None:
+            raise MistakeError("--available-now and --trigger exclude each other")
+        self.as_trigger()
+        if self.idle != "never":
+            duration_us(self.idle, "--idle", zero=True)
+
+
+def run_file(options: RunOptions) -> None:
+    """Runs the topology of a file to its end."""
+    options.check()
+    console = Console(highlight=False)
+    if options.plain or not console.is_terminal:
+        console = Console(highlight=False, width=_WIDE, no_color=True, force_terminal=False)
+    with _busy(console, "starting Spark"):
+        topology = load_topology(options.file)
+    sinks = [f"{sink.target}{' (late rows)' if sink.late else ''}" for sink in topology.graph.sinks]
+    latest, ledger = LatestResults(_WATCHED_KEYS), Ledger()
+    windowed = [each.name for each in topology.graph.operators if isinstance(each, Consolidate)]
+    if len(windowed) == 1:  # else the plan says what is wrong
+        topology.add_sink(windowed[0], latest, late=False, name="the terminal")
+    with checkpoint_for(topology, options.checkpoint, fresh=options.fresh) as place:
+        with _busy(console, "starting the run"):
+            run = _start(topology, options, place)
+        began = time.monotonic()
+        try:
+            why = _follow(run, topology.name, options, console, ledger, latest)
+        except Exception as error:
+            raise FailedError(f"{place_of(error, options.file)}{said(error)}") from error
+        _summary(console, ledger, latest, f"{topology.name} ended after {duration(time.monotonic() - began)}, {why}")
+        for text in sinks or ["nowhere: the topology has no sink; add one with .to(ab.parquet(...))"]:
+            console.print(f"results: {text}", markup=False, soft_wrap=True)
+        if not place.temporary:
+            text = f"checkpoint: {place.location}; look into it with: anabranch state {place.location}"
+            console.print(text, markup=False, soft_wrap=True)
+
+
+def _start(topology: Topology, options: RunOptions, place: Place) -> Run:
+    return topology.start(
+        checkpoint=place.location,
+        slots=options.slots,
+        shards=options.shards,
+        trigger=options.as_trigger(),
+        idle=None if options.idle == "never" else options.idle,
+    )
+
+
+def _follow(run: Run, name: str, options: RunOptions, console: Console, ledger: Ledger, latest: LatestResults) -> str:
+    if not console.is_terminal:
+        return follow(run, PlainView(ledger, typer.echo), options.until())
+    with LiveView(console, name, ledger, latest) as view:
+        return follow(run, view, options.until())
+
+
+def _summary(console: Console, ledger: Ledger, latest: LatestResults, first: str) -> None:
+    rows = latest.rows(_SHOWN_AT_END)
+    if rows:
+        console.print(results_table(rows, "the last results of some keys (times in UTC)", console.width))
+        console.print()
+    totals = f"{ledger.steps:,} steps, {ledger.rows_in:,} rows in, {ledger.rows_out:,} results"
+    console.print(f"{first}: {totals}, left out: {left_out(ledger.left_out)}", markup=False, soft_wrap=True)
+
+
+def _busy(console: Console, doing: str) -> AbstractContextManager[object]:
+    return console.status(doing) if console.is_terminal else nullcontext()

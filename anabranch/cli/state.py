@@ -1,0 +1,235 @@
+"""`anabranch state`: what a checkpoint holds, read from its commit records and its durable log alone; no Spark, no Java."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, TypeVar
+
+import pyarrow as pa
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from anabranch.cli.live import instant, left_out, size
+from anabranch.cli.load import MistakeError, said
+from anabranch.cli.results import shown
+from anabranch.cli.told import complain
+from anabranch.errors import AnabranchError, CheckpointError
+from anabranch.plan.component import Kept, Slotted
+from anabranch.plan.panes import panes_of
+from anabranch.state.blob import Entries, decode
+from anabranch.state.commits import Checkpoint, Contents, open_checkpoint
+from anabranch.state.files import Files
+from anabranch.state.keys import KeyTable
+from anabranch.state.slot import SlotState
+from anabranch.topology.durations import format_duration
+from anabranch.topology.graph import Field
+from anabranch.topology.partials import Partial
+from anabranch.topology.types import to_arrow
+
+_TRIES = 3
+_PARTS = {"Moments": ("count", "mean", "squares"), "Earliest": ("at", "value"), "Latest": ("at", "value")}
+_T = TypeVar("_T")
+
+
+def state_command(
+    checkpoint: Annotated[
+        str, typer.Argument(metavar="CHECKPOINT", help="The directory or URI that the run was started with.")
+    ],
+    shard: Annotated[int | None, typer.Option(metavar="N", help="Show rows of this shard's state.")] = None,
+    rows: Annotated[int, typer.Option(metavar="K", min=0, help="How many rows of it.")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show what a checkpoint holds: operators, shards, versions, sizes, watermark; with --shard, rows of state.
+
+    Example: anabranch state out/checkpoint --shard 3 --rows 5
+    """
+    with _told():
+        facts = _steady(lambda: look(checkpoint, shard, rows))
+        if as_json:
+            typer.echo(json.dumps(facts, default=_plain))
+        else:
+            _print(facts, Console(highlight=False))
+
+
+def look(location: str, shard: int | None, most: int) -> dict[str, Any]:
+    """What a checkpoint holds, as plain data."""
+    found = open_checkpoint(Files(location))
+    if found is None:
+        raise MistakeError(f"{location} is not a checkpoint: it has no anabranch.json")
+    header, last = found.header, found.last
+    if shard is not None and not 0 <= shard < header.shards:
+        raise MistakeError(f"--shard {shard}; valid: 0 to {header.shards - 1}")
+    shards = _shards(found)
+    facts: dict[str, Any] = {
+        "checkpoint": found.files.location,
+        "topology": header.topology,
+        "id": header.id,
+        "operators": [{part: text for part, text in header.fingerprint.items() if part != "shards"}],
+        "step": last.step if last else None,
+        "batch_id": last.batch_id if last else None,
+        "watermark_us": last.watermark_us if last else None,
+        "max_event_us": last.max_event_us if last else None,
+        "slots": last.slots if last else None,
+        "route": list(last.route) if last else None,
+        "route_version": last.route_version if last else None,
+        "rows": dict(last.rows) if last else {},
+        "durable_bytes": sum(each["bytes"] for each in shards),
+        "shards": shards,
+    }
+    if shard is not None:
+        facts["shard"] = {"number": shard, **_state(found, shard, most)}
+    return facts
+
+
+def _shards(found: Checkpoint) -> list[dict[str, Any]]:
+    """One entry a shard: its slot, its version, and the snapshot and deltas that a restore would read."""
+    shards = []
+    for number in range(found.header.shards):
+        chain = found.chains.get(number, [])
+        base = chain[0].snapshot[1] if chain and chain[0].snapshot else None
+        deltas = [stored.delta[1] for stored in chain if stored.snapshot is None]
+        shards.append(
+            {
+                "shard": number,
+                "slot": found.last.route[number] if found.last else None,
+                "version": str(chain[-1].version) if chain else None,
+                "step": chain[-1].version.step if chain else None,
+                "snapshot_bytes": base,
+                "deltas": len(deltas),
+                "bytes": (base or 0) + sum(deltas),
+            }
+        )
+    return shards
+
+
+def _state(found: Checkpoint, shard: int, most: int) -> dict[str, Any]:
+    """The merged state of a shard: one row a key and pane that an open window contains."""
+    contents, last = found.header.contents, found.last
+    if contents is None:
+        raise MistakeError(
+            f"checkpoint {found.files.location} does not say what its state consists of, so no rows can be shown"
+        )
+    plan = _plan(contents)
+    logged = [decode(write.snapshot or write.delta, plan.columns) for write in found.writes(shard)]
+    pane = format_duration(plan.panes.width_us)
+    if not logged:
+        return {"pane": pane, "total": 0, "rows": []}
+    state = SlotState(plan, KeyTable(logged[0].keys.schema))
+    for entries in logged:
+        state.absorb([(shard, entries)])
+    state.drop(last.watermark_us if last else None)
+    merged = state.snapshot([shard])[shard]
+    table = _table(merged, contents, plan).sort_by([("pane", "ascending")])
+    return {"pane": pane, "total": len(merged), "rows": table.slice(0, most).to_pylist()}
+
+
+def _plan(contents: Contents) -> Slotted:
+    """As much of the plan as merging needs, from what the checkpoint's header says."""
+    kinds = {kind.__name__: kind for kind in _kinds(Partial)}  # type: ignore[type-abstract]
+    kept: list[Kept] = []
+    for each in contents.partials:
+        if each.kind not in kinds:
+            raise CheckpointError(f"the checkpoint holds partials of kind {each.kind}, which this version does not know")
+        first = kept[-1].columns.stop if kept else 0
+        partial = kinds[each.kind](each.type)
+        kept.append(Kept(partial=partial, input=0, columns=slice(first, first + len(partial.columns))))
+    return Slotted(
+        operator=contents.operator,
+        keys=tuple(Field(name, "") for name in contents.keys),
+        panes=panes_of(contents.windows),
+        kept=tuple(kept),
+        results=(),
+        columns=tuple(column for each in kept for column in each.partial.columns),
+        time_type="timestamp",
+    )
+
+
+def _kinds(kind: type[Partial]) -> Iterator[type[Partial]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _kinds(each)
+
+
+def _table(merged: Entries, contents: Contents, plan: Slotted) -> pa.Table:
+    keys = merged.keys.take(pa.array(merged.key))
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {name: keys.column(i) for i, name in enumerate(contents.keys)}
+    columns["pane"] = pa.array([instant(int(start)) for start in merged.pane], pa.string())
+    for kept, note in zip(plan.kept, contents.partials, strict=True):
+        parts, values = kept.partial.columns, merged.columns[kept.columns]
+        unreached = [
+            array == part.identity for array, part in zip(values, parts, strict=True) if part.identity not in (0, None)
+        ]
+        for i, (array, part) in enumerate(zip(values, parts, strict=True)):
+            name = f"{note.kind.lower()}({note.input})" + (f".{_PARTS.get(note.kind, range(9))[i]}" if len(parts) > 1 else "")
+            columns[name] = to_arrow(array, part.type, ~unreached[0] if unreached else None)
+    return pa.table(columns)
+
+
+def _print(facts: dict[str, Any], console: Console) -> None:
+    console.print(f"topology {facts['topology']}, checkpoint {facts['checkpoint']}", style="bold", markup=False, soft_wrap=True)
+    for operator in facts["operators"]:
+        for part, text in operator.items():
+            console.print(f"  {part + ':':<12} {text}", markup=False, soft_wrap=True)
+    if facts["step"] is None:
+        console.print("no step is committed yet")
+        return
+    rows = dict(facts["rows"])
+    batch = "none" if facts["batch_id"] is None else facts["batch_id"]
+    console.print(f"step {facts['step']}, last batch {batch}, {facts['slots']} slots by route version {facts['route_version']}")
+    console.print(f"watermark {instant(facts['watermark_us'])}, newest row {instant(facts['max_event_us'])} (UTC)")
+    console.print(f"{rows.pop('in', 0):,} rows in, {rows.pop('out', 0):,} results, left out: {left_out(rows)}")
+    if "shard" in facts:
+        _print_shard(facts["shard"], console)
+        return
+    held = [each for each in facts["shards"] if each["version"] is not None]
+    console.print(
+        f"{len(held)} of {len(facts['shards'])} shards hold state, {size(facts['durable_bytes'])} in the durable log\n"
+    )
+    names = ("shard", "slot", "step", "snapshot", "deltas", "bytes", "version")
+    table = Table(*names, box=None, pad_edge=False, header_style="dim")
+    for column in table.columns[:-1]:
+        column.justify = "right"
+    for each in held:
+        base = "-" if each["snapshot_bytes"] is None else size(each["snapshot_bytes"])
+        numbers = (each["shard"], each["slot"], each["step"], base, each["deltas"], size(each["bytes"]), each["version"])
+        table.add_row(*map(str, numbers))
+    console.print(table)
+
+
+def _print_shard(shard: dict[str, Any], console: Console) -> None:
+    rows = shard["rows"]
+    console.print(f"shard {shard['number']}: {shard['total']:,} rows of state, panes of {shard['pane']}; {len(rows)} shown\n")
+    if rows:
+        table = Table(*rows[0], box=None, pad_edge=False, header_style="dim")
+        for row in rows:
+            table.add_row(*(shown(value) for value in row.values()))
+        console.print(table)
+
+
+def _steady(read: Callable[[], _T]) -> _T:
+    """A run that goes on meanwhile may remove a file that was just listed: then what there is now is read."""
+    for _ in range(_TRIES - 1):
+        try:
+            return read()
+        except FileNotFoundError:
+            continue
+    return read()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except (MistakeError, CheckpointError, OSError) as error:
+        complain(said(error))
+        raise typer.Exit(2) from None
+    except AnabranchError as error:
+        complain(said(error))
+        raise typer.Exit(1) from None
+
+
+def _plain(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

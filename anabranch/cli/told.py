@@ -1,0 +1,59 @@
+"""Errors as a person at the command line wants them: one line on stderr, exit code 2 for a mistake, 1 for a run that failed."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import typer
+
+from anabranch.cli.load import MistakeError, place_of, said
+from anabranch.cli.quiet import SparkLog, prepare_environment, spark_log
+from anabranch.errors import AnabranchError, CheckpointError, TopologyError
+
+
+class FailedError(AnabranchError):
+    """A run that began and did not end well."""
+
+
+def complain(text: str) -> None:
+    """Says what is wrong."""
+    typer.echo(f"anabranch: {text}", err=True)
+
+
+@contextmanager
+def told(file: Path, log: Path | None) -> Iterator[None]:
+    """Prepares Spark for a file, and turns what goes wrong into a line and an exit code."""
+    prepare_environment(file.absolute().parent)
+    with ExitStack() as stack:
+        try:
+            spark = stack.enter_context(spark_log(log))
+        except OSError as error:
+            complain(f"--log {log}: {error.strerror}")
+            raise typer.Exit(2) from None
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - every one is told
+            raise typer.Exit(_tell(error, file, spark)) from None
+        except KeyboardInterrupt:
+            spark.drop()
+            raise
+        spark.drop()
+
+
+def _tell(error: Exception, file: Path, spark: SparkLog) -> int:
+    if "JAVA_GATEWAY_EXITED" in str(error.__cause__ or error):
+        complain(f"{file}: Spark did not start: {spark.last_line() or 'is Java 17 or newer installed?'}")
+        spark.drop()
+        return 2
+    if isinstance(error, MistakeError | TopologyError | CheckpointError) or (isinstance(error, OSError) and error.filename):
+        complain(said(error))
+        spark.drop()
+        return 2
+    place = "" if isinstance(error, AnabranchError) else place_of(error, file)
+    with spark.path.open("a") as out:
+        traceback.print_exception(error, file=out)
+    complain(f"{place}{said(error)} (all details: {spark.path})")
+    return 2 if place else 1

@@ -1,0 +1,24 @@
+"""Public helpers for tests: made-up events, results computed by an independent engine, whole comparisons.
+
+`anabranch.testing.strategies` has Hypothesis strategies for windows, aggregates and batches; it is not imported here,
+since it needs the package hypothesis.
+"""
+
+from __future__ import annotations
+
+from anabranch.testing.compare import bag_differences, differences, flatten_window, read_results
+from anabranch.testing.events import EventPlan, event_batches, write_batches
+from anabranch.testing.reference import WindowQuery, expected_late, expected_results
+
+__all__ = [
+    "EventPlan",
+    "WindowQuery",
+    "bag_differences",
+    "differences",
+    "event_batches",
+    "expected_late",
+    "expected_results",
+    "flatten_window",
+    "read_results",
+    "write_batches",
+]

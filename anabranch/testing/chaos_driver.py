@@ -1,0 +1,266 @@
+"""The driver process of a chaos run: `python -m anabranch.testing.chaos_driver SPEC.json`.
+
+It starts topologies one after the other, each AvailableNow on its checkpoint, and does what the plan says before a start and
+between two steps. All that it sees goes into a journal, line by line, since it may be killed at any time. It ends with 0 when all
+starts have ended well, and it ends itself when the process that started it is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import anabranch as ab
+from anabranch.spark.session import Session, local_session
+from anabranch.state.commits import open_checkpoint
+from anabranch.state.files import Files
+from anabranch.testing.chaos_plan import COMMIT_LOST, DAMAGES, RESIZE, Act, Start, TopologySpec
+
+_POLL_S = 0.005
+# A driver that lives for seconds compiles as little as possible.
+_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The directories of one run of one case."""
+
+    root: str
+    files: str  # all files of the input, of which some are published
+
+    def of(self, name: str) -> Path:
+        return Path(self.root, name)
+
+    def checkpoint(self) -> Files:
+        return Files(str(self.of("checkpoint")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverStart:
+    """One start of one topology, with its number in the plan."""
+
+    number: int
+    place: Place
+    topology: TopologySpec
+    start: Start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverSpec:
+    """What a driver process does."""
+
+    session: str  # a directory for Spark
+    starts: tuple[DriverStart, ...]
+
+
+class Journal:
+    """What happened in a start, a JSON object a line; a killed process loses none of them."""
+
+    def __init__(self, path: Path, start: int) -> None:
+        self._path, self._start = path, start
+
+    def note(self, record: str, **values: Any) -> None:
+        with self._path.open("ab") as file:
+            file.write(msgspec.json.encode({"start": self._start, "record": record, **values}) + b"\n")
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """All lines of a journal; a last line that is cut off is left out."""
+    if not path.exists():
+        return []
+    return [msgspec.json.decode(line) for line in path.read_bytes().split(b"\n")[:-1]]
+
+
+def publish(place: Place, count: int) -> None:
+    """Makes the first files of the input visible to the source, with their times."""
+    source = place.of("input")
+    source.mkdir(parents=True, exist_ok=True)
+    for file in sorted(Path(place.files).glob("*.parquet"))[:count]:
+        if not (source / file.name).exists():
+            os.link(file, source / file.name)
+
+
+def build(session: Session, spec: TopologySpec, place: Place) -> ab.Topology:
+    """The topology of a spec, reading one file a batch."""
+    source = str(place.of("input"))
+    rows = session.readStream.schema(session.read.parquet(source).schema).option("maxFilesPerTrigger", 1).parquet(source)
+    app = ab.Topology("chaos")
+    makers: dict[str, Any] = {name: getattr(ab, name) for name in (each[1] for each in spec.aggregates)}
+    results = app.source(rows, event_time="at", delay=f"{spec.delay_us} microseconds").aggregate(
+        by=list(spec.keys),
+        windows=spec.built_windows(),
+        name="windows",
+        **{name: makers[kind](expression, where=where) for name, kind, expression, where in spec.aggregates},
+    )
+    results.to(ab.parquet(place.of("out"), **({"compression": "zstd"} if spec.spark_sink else {})))
+    if spec.late_sink:
+        results.late.to(ab.parquet(place.of("late")))
+    return app
+
+
+def run(session: Session, each: DriverStart) -> None:
+    """One start: what comes before it, then the run with what happens in it, until it has ended."""
+    place, start = each.place, each.start
+    journal = Journal(place.of("journal.jsonl"), each.number)
+    os.environ["ANABRANCH_FAULTS"] = ";".join(point for blow in start.blows for point in blow.points)
+    os.environ["ANABRANCH_FAULTS_FIRED"] = str(place.of("marks"))
+    place.of("marks").mkdir(parents=True, exist_ok=True)
+    publish(place, start.published)
+    acts = [blow.act for blow in start.blows if blow.act]
+    for act in acts:
+        if act.after is None:
+            journal.note("act", kind=act.kind, **perform(place, act))
+    keep_copies(place)
+    last = found.last if (found := open_checkpoint(place.checkpoint())) else None
+    journal.note("start", slots=start.slots, slots_before=last.slots if last else None, step=last.step if last else 0)
+    started = build(session, each.topology, place).start(
+        checkpoint=place.of("checkpoint"),
+        slots=start.slots,
+        shards=each.topology.shards,
+        trigger="availableNow",
+        state_root=place.of("state"),
+    )
+    _watch(started, place, journal, [act for act in acts if act.after is not None], last.step if last else 0)
+    if start.finish:
+        seen = _Seen(journal, len(started.progress), len(started.events))
+        try:
+            started.finish()
+        finally:
+            seen.look(started)
+    journal.note("ended")
+
+
+class _Seen:
+    """Notes steps and events as they come."""
+
+    def __init__(self, journal: Journal, steps: int = 0, events: int = 0) -> None:
+        self._journal, self._steps, self._events = journal, steps, events
+
+    def look(self, run: ab.Run) -> int:
+        """Notes what is new, and gives the last step that is committed (0: none in this run)."""
+        progress, events = run.progress, run.events
+        for event in events[self._events :]:
+            self._journal.note("event", kind=event.kind, step=event.step, text=event.text)
+        for step in progress[self._steps :]:
+            self._journal.note(
+                "step",
+                step=step.step,
+                batch=step.batch_id,
+                slots=step.slots,
+                attempts=step.attempts,
+                restored=step.restored,
+                seconds=round(step.duration_s, 3),
+            )
+        self._events, self._steps = len(events), len(progress)
+        return progress[-1].step if progress else 0
+
+
+def _watch(run: ab.Run, place: Place, journal: Journal, acts: Sequence[Act], last: int) -> None:
+    """Waits for the end of a run, and acts as soon as the step is committed that an act follows."""
+    seen, waiting, ended = _Seen(journal), list(acts), False
+    try:
+        while not ended:
+            ended = run.wait(_POLL_S)
+            committed = max(last, seen.look(run))
+            if committed and not any(place.of("copies").iterdir()):
+                keep_copies(place)
+            for act in [act for act in waiting if act.after is not None and act.after <= committed]:
+                waiting.remove(act)
+                if act.kind == RESIZE:
+                    run.resize(act.slots)
+                else:
+                    journal.note("act", kind=act.kind, **perform(place, act))
+    finally:
+        seen.look(run)
+
+
+# Damage -------------------------------------------------------------------------------------------------------------
+
+
+def perform(place: Place, act: Act) -> dict[str, Any]:
+    """Does to the files of a run what an act says, and says how many it has changed."""
+    if act.kind == COMMIT_LOST:
+        return {"files": delete_last_commit(place.of("checkpoint") / "spark")}
+    if act.kind not in DAMAGES:
+        return {"files": 0}
+    rng = random.Random(act.seed)
+    found = open_checkpoint(place.checkpoint())
+    committed = sorted(shard for shard, chain in found.chains.items() if chain) if found else []
+    chosen = sorted(rng.sample(committed, max(1, round(act.share * len(committed))))) if committed else []
+    files = [file for shard in chosen for file in place.of("state").glob(f"*/*/{shard:05d}/data.mdb")]
+    return {"files": sum(damage(act.kind, file, place.of("copies"), rng) for file in files), "shards": chosen}
+
+
+def damage(kind: str, file: Path, copies: Path, rng: random.Random) -> bool:
+    """Deletes, truncates or overwrites a shard's file, or puts an older copy in its place; False where nothing changes."""
+    size = file.stat().st_size
+    if kind == "state deleted":
+        shutil.rmtree(file.parent)
+    elif kind == "state truncated":
+        os.truncate(file, rng.choice((0, 100, 4096, size // 2, max(0, size - 4096))))
+    elif kind == "state overwritten":
+        with file.open("r+b") as opened:
+            for _ in range(rng.randint(1, 4)):
+                opened.seek(rng.choice((0, 4096, rng.randrange(size))))
+                opened.write(rng.randbytes(rng.choice((64, 1000, 8192))))
+    else:
+        copy = copies / file.parent.name
+        if not copy.exists() or copy.read_bytes() == file.read_bytes():
+            return False
+        draft = file.with_suffix(".draft")
+        shutil.copyfile(copy, draft)
+        draft.replace(file)
+    return True
+
+
+def keep_copies(place: Place) -> None:
+    """Copies every shard's file, to be put back later."""
+    place.of("copies").mkdir(exist_ok=True)
+    for file in place.of("state").glob("*/*/*/data.mdb"):
+        shutil.copyfile(file, place.of("copies") / file.parent.name)
+
+
+def delete_last_commit(spark: Path) -> int:
+    """Deletes Spark's record that its last batch is done, where it is the last word of Spark's log; Spark then calls again."""
+    commits, offsets = (
+        [int(file.name) for file in (spark / name).glob("*") if file.name.isdigit()] for name in ("commits", "offsets")
+    )
+    if not commits or max(commits) != max(offsets, default=-1):
+        return 0
+    (spark / "commits" / str(max(commits))).unlink()
+    (spark / "commits" / f".{max(commits)}.crc").unlink(missing_ok=True)
+    return 1
+
+
+# The process --------------------------------------------------------------------------------------------------------
+
+
+def _end_with_parent() -> None:
+    """Ends this process and its JVM when the other end of standard input is gone."""
+    sys.stdin.read()
+    os.killpg(0, signal.SIGKILL)
+
+
+def main(path: str) -> None:
+    """Does what the spec in a file says."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    spec = msgspec.json.decode(Path(path).read_bytes(), type=DriverSpec)
+    options = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": _QUICK_JVM}
+    session = local_session("anabranch-chaos", spec.session, options=options)
+    for each in spec.starts:
+        run(session, each)
+    session.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,159 @@
+"""Hypothesis strategies for whole cases: windows, aggregates, keys and batches of rows with disorder and late rows.
+
+A case is plain values, as the reference takes them. Times lie on and beside the edges of windows, some batches are
+empty, some windows have gaps, and a window of one minute may stand beside one of an hour. Expressions mean the same in
+Spark SQL and in DuckDB's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from anabranch.testing.events import HOUR_US, MINUTE_US, ODD_FLOATS, SECOND_US, WORDS
+from anabranch.testing.reference import Aggregate, Window, WindowQuery
+
+Row: TypeAlias = dict[str, Any]
+
+LENGTHS_US = (1, 250_000, *(n * SECOND_US for n in (1, 2, 3, 5, 7, 10, 30, 60, 90, 120, 300, 600, 3600)))
+SLIDES_AT_MOST = 60
+"""How many windows of one kind a row may lie in: more adds time, not cases."""
+
+EXPRESSIONS: dict[str, tuple[str, ...]] = {
+    "count": ("*", "v", "x", "s"),
+    "sum": ("v", "x", "d", "v * 2 + 1", "coalesce(v, 0)", "x + v"),
+    "avg": ("v", "x", "d"),
+    "min": ("v", "x", "s", "d", "abs(x)"),
+    "max": ("v", "x", "s", "d", "v % 7"),
+    "variance": ("v", "x"),
+    "var_pop": ("v", "x", "d"),
+    "stddev": ("v", "x"),
+    "stddev_pop": ("v", "x"),
+    "first": ("v", "x", "s", "d"),
+    "last": ("v", "x", "s", "d"),
+}
+FILTERS = ("v > 0", "x < 0", "s = 'ash'", "v % 2 = 0", "d >= 0", "v IS NULL", "x > 0 OR v > 500")
+
+KEY_TYPES: dict[str, dict[str, pa.DataType]] = {
+    "int": {"k": pa.int64()},
+    "string": {"k": pa.string()},
+    "float": {"k": pa.float64()},
+    "several": {"k": pa.int32(), "name": pa.string(), "on": pa.bool_()},
+    "none": {},
+}
+_KEY_VALUES: dict[pa.DataType, Sequence[Any]] = {
+    pa.int64(): (0, 1, 2, -5, 2**40, None),
+    pa.int32(): (0, 1, -7, None),
+    pa.string(): (*WORDS, None),
+    pa.float64(): (*ODD_FLOATS, None),
+    pa.bool_(): (True, False, None),
+}
+VALUE_TYPES = {"v": pa.int64(), "x": pa.float64(), "s": pa.string(), "d": pa.decimal128(10, 2)}
+TIME_TYPE = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What to compute, and the rows of each step (None where a step has no table at all)."""
+
+    query: WindowQuery
+    steps: tuple[pa.Table, ...]
+
+
+@st.composite
+def window_lists(draw: st.DrawFn) -> list[Window]:
+    """One to three windows; now and then the pair whose rows are late for one and in time for the other."""
+    if draw(st.integers(0, 4)) == 0:
+        return [("a minute", MINUTE_US, MINUTE_US, 0), ("an hour", HOUR_US, HOUR_US, 0)]
+    shapes = draw(st.lists(window_shapes(), min_size=1, max_size=3, unique=True))
+    return [(f"window {number}", *shape) for number, shape in enumerate(shapes)]
+
+
+@st.composite
+def window_shapes(draw: st.DrawFn) -> tuple[int, int, int]:
+    """Length, slide and offset: tumbling, sliding, or hopping with gaps or uneven overlaps."""
+    length = draw(st.sampled_from(LENGTHS_US))
+    slides = [each for each in LENGTHS_US if each * SLIDES_AT_MOST >= length]
+    every = length if draw(st.booleans()) else draw(st.sampled_from(slides))
+    offset = draw(
+        st.one_of(st.just(0), st.sampled_from([o for o in (1, 250_000, SECOND_US, 17 * SECOND_US) if o < every] or [0]))
+    )
+    return length, every, offset
+
+
+@st.composite
+def aggregate_lists(draw: st.DrawFn) -> list[Aggregate]:
+    """One to five aggregates, some of them filtered."""
+    kinds = draw(st.lists(st.sampled_from(sorted(EXPRESSIONS)), min_size=1, max_size=5))
+    aggregates: list[Aggregate] = []
+    for number, kind in enumerate(kinds):
+        expression = draw(st.sampled_from(EXPRESSIONS[kind]))
+        aggregates.append((f"{kind}_{number}", kind, expression, draw(st.none() | st.sampled_from(FILTERS))))
+    return aggregates
+
+
+def value_rows() -> st.SearchStrategy[Row]:
+    """The values of one row. Doubles are whole eighths, so that sums are exact in any order, and sometimes odd."""
+    eighths = st.integers(-8_000, 8_000).map(lambda n: n / 8)
+    odd = st.sampled_from([float("nan"), float("inf"), float("-inf"), -0.0])
+    return st.fixed_dictionaries(
+        {
+            "v": st.none() | st.integers(-1_000, 1_000),
+            "x": st.one_of(st.none(), eighths, eighths, eighths, odd),
+            "s": st.none() | st.sampled_from(WORDS),
+            "d": st.none() | st.integers(-99_999, 99_999).map(lambda cents: Decimal(cents).scaleb(-2)),
+        }
+    )
+
+
+def key_rows(key_kind: str) -> st.SearchStrategy[Row]:
+    """The key columns of one row, from few values, so that keys meet again."""
+    return st.fixed_dictionaries({name: st.sampled_from(_KEY_VALUES[t]) for name, t in KEY_TYPES[key_kind].items()})
+
+
+@st.composite
+def times(draw: st.DrawFn, clock_us: int) -> int | None:
+    """An event time near the clock: a little before it, far before it, on the edge of a second, or none at all."""
+    back = draw(st.sampled_from((0, 0, 0, 1, 1, 3, 8, 30, 61, 200, 3_000, 7_300)))
+    beside = draw(st.sampled_from((0, 0, 1, -1, 250_000, 999_999)))
+    return None if draw(st.integers(0, 15)) == 15 else clock_us - back * SECOND_US + beside
+
+
+@st.composite
+def step_lists(draw: st.DrawFn, key_kind: str, most_steps: int, most_rows: int) -> tuple[pa.Table, ...]:
+    """Batches of rows whose times move forward, by nothing, by seconds or by hours; some batches are empty."""
+    clock = draw(st.sampled_from((0, 0, -10 * MINUTE_US, -HOUR_US - 1, 1_700_000_000 * SECOND_US)))
+    row = st.tuples(key_rows(key_kind), value_rows())
+    steps = []
+    for _ in range(draw(st.integers(1, most_steps))):
+        clock += draw(st.sampled_from((0, 1, 5, 30, 60, 61, 600, 3_700))) * SECOND_US
+        rows = [{**key, "at": draw(times(clock)), **values} for key, values in draw(st.lists(row, max_size=most_rows))]
+        steps.append(rows_table(rows, key_kind))
+    return tuple(steps)
+
+
+def rows_table(rows: Sequence[Row], key_kind: str) -> pa.Table:
+    """Rows with the columns of a key kind as a table; times are microseconds."""
+    types = {**KEY_TYPES[key_kind], "at": pa.int64(), **VALUE_TYPES}
+    columns = {name: pa.array([row[name] for row in rows], type=kind) for name, kind in types.items()}
+    columns["at"] = columns["at"].cast(TIME_TYPE)
+    return pa.table(columns)
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, most_steps: int = 5, most_rows: int = 12) -> Case:
+    """A whole case: what to compute over which steps."""
+    key_kind = draw(st.sampled_from(sorted(KEY_TYPES)))
+    query = WindowQuery(
+        keys=tuple(KEY_TYPES[key_kind]),
+        event_time="at",
+        windows=draw(window_lists()),
+        aggregates=draw(aggregate_lists()),
+        delay_us=draw(st.sampled_from((0, 1, SECOND_US, 10 * SECOND_US, MINUTE_US))),
+    )
+    return Case(query=query, steps=draw(step_lists(key_kind, most_steps, most_rows)))

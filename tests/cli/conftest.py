@@ -1,0 +1,82 @@
+"""Files with topologies, and a run that is only played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.spark.progress import Event, Progress
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[str], Path]:
+    """Writes a Python file and gives its path."""
+
+    def write(source: str, name: str = "job.py") -> Path:
+        path = tmp_path / name
+        path.write_text(source, encoding="utf-8")
+        return path
+
+    return write
+
+
+@dataclass
+class PlayedRun:
+    """Looks like a Run to those who watch one."""
+
+    progress: list[Progress] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    active: bool = True
+    exception: BaseException | None = None
+    calls: list[str] = field(default_factory=list)
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+        self.active = False
+
+    def finish(self) -> None:
+        self.calls.append("finish")
+        self.active = False
+
+    def wait(self) -> bool:
+        if self.exception is not None:
+            raise self.exception
+        return not self.active
+
+
+@pytest.fixture
+def played() -> PlayedRun:
+    return PlayedRun()
+
+
+@pytest.fixture
+def step() -> Callable[..., Progress]:
+    """A step of a run; what is not given is ordinary."""
+
+    def make(number: int, **given: Any) -> Progress:
+        ordinary: dict[str, Any] = {
+            "step": number,
+            "batch_id": number - 1,
+            "rows_in": 1000,
+            "rows_out": 10,
+            "left_out": {},
+            "slots": 2,
+            "shards": 64,
+            "watermark_us": 1_767_225_600_000_000 + number * 60_000_000,
+            "max_event_us": 1_767_225_600_000_000 + (number + 2) * 60_000_000,
+            "duration_s": 0.5,
+            "phases_s": {},
+            "slot_s": {},
+            "slot_phases_s": {},
+            "state_bytes": 3 << 20,
+            "attempts": 1,
+            "restored": 0,
+            "finished_at": 1000.0 + number,
+        }
+        return Progress(**{**ordinary, **given})
+
+    return make

@@ -1,0 +1,131 @@
+"""What a run looks like: figures, lines, and a picture that fits the terminal."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+
+from anabranch.cli.live import Ledger, LiveView, PlainView, duration, instant, left_out, rows_per_second, size, sparks
+from anabranch.cli.results import LatestResults, shown
+from anabranch.spark.progress import Event, Progress
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import PlayedRun
+
+Step = Callable[..., Progress]
+
+
+def test_the_ledger_counts_every_step_once(played: PlayedRun, step: Step) -> None:
+    ledger = Ledger()
+    played.progress = [step(1, left_out={"late": 2}), step(2)]
+    assert [each.step for each in ledger.take(played)[0]] == [1, 2]  # type: ignore[arg-type]
+    played.progress += [step(3, left_out={"late": 1, "outside": 5})]
+    assert [each.step for each in ledger.take(played)[0]] == [3]  # type: ignore[arg-type]
+    assert (ledger.steps, ledger.rows_in, ledger.rows_out) == (3, 3000, 30)
+    assert ledger.left_out == {"late": 3, "outside": 5}
+
+
+def test_plain_lines_come_once_a_second_and_events_at_once(played: PlayedRun, step: Step) -> None:
+    said: list[str] = []
+    now = [0.0]
+    view = PlainView(Ledger(), said.append, lambda: now[0])
+    played.progress = [step(1)]
+    view.show(played, "running")  # type: ignore[arg-type]
+    now[0] = 0.5
+    played.progress += [step(2), step(3, left_out={"late": 4})]
+    played.events = [Event(at=0.0, step=3, kind="resize", text="slots 2 -> 3")]
+    view.show(played, "running")  # type: ignore[arg-type]
+    now[0] = 1.0
+    view.show(played, "running")  # type: ignore[arg-type]
+    view.show(played, "ended")  # type: ignore[arg-type]
+    rest = "slots 2 of 64 shards, state 3.0 MiB, watermark 2026-01-01"
+    assert said == [
+        f"step 1, 1,000 rows, 2,000 rows/s, 0.50 s, 10 results, left out 0, {rest} 00:01",
+        "resize: slots 2 -> 3",
+        f"steps 2 to 3, 2,000 rows, 1,200 rows/s, 1.00 s, 20 results, left out 4 late, {rest} 00:03",
+    ]
+
+
+def test_the_last_steps_are_said_even_within_a_second(played: PlayedRun, step: Step) -> None:
+    said: list[str] = []
+    view = PlainView(Ledger(), said.append, lambda: 0.0)
+    for number in (1, 2):
+        played.progress += [step(number, batch_id=None, rows_in=0)]
+        view.show(played, "ended")  # type: ignore[arg-type]
+    assert [line.split(",")[:2] for line in said] == [["step 1", " closing"], ["step 2", " closing"]]
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 60), (60, 12)])
+def test_the_live_view_fits_the_terminal(played: PlayedRun, step: Step, width: int, height: int) -> None:
+    latest = LatestResults(8)
+    day = {"start": datetime(2026, 1, 1, tzinfo=UTC), "end": datetime(2026, 1, 2, tzinfo=UTC)}
+    latest._take({"area": f"area {i}", "window": day, "window_name": "1 day", "n": i} for i in range(100))
+    console = Console(width=width, height=height, file=io.StringIO(), force_terminal=True, color_system=None)
+    view = LiveView(console, "lending", Ledger(), latest)
+    played.progress = [step(number) for number in range(1, 50)]
+    played.events = [Event(at=0.0, step=3, kind="retry", text=f"event {i}: " + "long " * 50) for i in range(9)]
+    view.show(played, "running")  # type: ignore[arg-type]
+    lines = [line.rstrip() for line in _lines(console, view._live.renderable)]
+    text = "\n".join(lines)
+    assert "lending  running, 0 s" in text
+    assert "1,000" in text
+    assert "retry: event 8" in text or height < 20
+    assert len(lines) < height
+    assert max(map(len, lines)) <= width
+
+
+def test_before_the_first_step_the_view_says_what_it_waits_for(played: PlayedRun) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, color_system=None)
+    view = LiveView(console, "lending", Ledger(), LatestResults(1))
+    view.show(played, "running")  # type: ignore[arg-type]
+    assert "the first step takes longest" in "\n".join(_lines(console, view._live.renderable))
+
+
+def test_a_rate_counts_pauses_and_leaves_out_closing_steps(step: Step) -> None:
+    assert rows_per_second([step(1), step(2), step(3, batch_id=None, rows_in=0, finished_at=9000.0)]) == 2000 / 1.5
+    assert rows_per_second([step(1, batch_id=None)]) == 0.0
+    assert rows_per_second([]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (size(0), "0 bytes"),
+        (size(1536), "1.5 KiB"),
+        (size(200 << 20), "200 MiB"),
+        (size(5 << 30), "5.0 GiB"),
+        (duration(0.2), "0 s"),
+        (duration(61), "1 min 1 s"),
+        (duration(7200), "2 h"),
+        (duration(90_061), "1 d 1 h"),
+        (instant(None), "none yet"),
+        (instant(0), "1970-01-01 00:00"),
+        (instant(-1_000_000), "1969-12-31 23:59:59"),
+        (instant(9 * 10**18), "9000000000000000000 us"),
+        (sparks([0, 1, 2]), "▁▅█"),
+        (sparks([]), ""),
+        (sparks([0.0]), ""),
+        (left_out({}), "0"),
+        (left_out({"late": 1200, "outside": 1}), "1,200 late, 1 outside"),
+        (shown(None), "null"),
+        (shown(True), "True"),
+        (shown(1234567), "1,234,567"),
+        (shown(1234.5), "1,234"),
+        (shown(12.345), "12.35"),
+        (shown(-0.12345), "-0.1235"),
+        (shown(float("nan")), "nan"),
+        (shown("x"), "x"),
+        (shown({"start": datetime(2026, 1, 1), "end": datetime(2026, 1, 1, 0, 0, 30)}), "2026-01-01 00:00 - 00:00:30"),  # noqa: DTZ001
+    ],
+)
+def test_values_are_written_for_people(given: str, text: str) -> None:
+    assert given == text
+
+
+def _lines(console: Console, renderable: Any) -> list[str]:
+    return ["".join(part.text for part in line) for line in console.render_lines(renderable, pad=False)]

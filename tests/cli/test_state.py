@@ -1,0 +1,228 @@
+"""`anabranch state` on checkpoints that the real state code wrote, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner, Result
+
+import anabranch as ab
+from anabranch.cli import app
+from anabranch.plan import make_plan
+from anabranch.plan.component import Component
+from anabranch.plan.fingerprint import fingerprint
+from anabranch.state.blob import Entries, encode
+from anabranch.state.commits import Checkpoint, Commit, Stored, contents_of, open_or_create
+from anabranch.state.files import Files
+from anabranch.state.version import Version
+from anabranch.topology import graph as g
+
+MINUTE_US = 60_000_000
+SHARDS = 4
+
+
+def component(by: Sequence[g.Field] = (g.Field("area", "string"),)) -> Component:
+    """Ten minutes and an hour over count, avg, min and last of a number."""
+    aggregates = {"n": ab.count(), "mean": ab.avg("v", where="v > 0"), "least": ab.min("v"), "final": ab.last("v")}
+    named = tuple(g.Named(name=name, aggregate=each, input_type="bigint") for name, each in aggregates.items())
+    fields = (g.Field("at", "timestamp"), *by, g.Field("v", "bigint"))
+    graph = g.Graph(name="lending")
+    graph = graph.add(g.Source(name="loans", fields=fields, event_time="at", unit_us=None, delay_us=0))
+    graph = graph.add(g.Compute(name="by_area", input="loans", by=tuple(by), aggregates=named))
+    windows = (ab.tumbling("10 minutes"), ab.tumbling("1 hour"))
+    graph = graph.add(g.Consolidate(name="areas", input="by_area", windows=windows))
+    return make_plan(graph).component
+
+
+class Written:
+    """A checkpoint, and what is needed to add steps to it."""
+
+    def __init__(self, path: Path, made_of: Component, **given: Any) -> None:
+        self.component = made_of
+        contents = given.get("contents", contents_of(made_of))
+        self.checkpoint: Checkpoint = open_or_create(
+            Files(str(path)), "lending", fingerprint(made_of, SHARDS), SHARDS, contents
+        )
+        self.checkpoint.take_over()
+
+    def step(self, shard: int, rows: Sequence[tuple[str, int, list[float]]], *, watermark: int, snapshot: bool = False) -> None:
+        """A step that brought one shard rows of (key, pane in minutes, partial columns)."""
+        columns = self.component.slotted.columns
+        values = zip(*(each for *_, each in rows), strict=True)
+        entries = Entries(
+            pa.table({"k0": pa.array([key for key, *_ in rows])}),
+            np.arange(len(rows), dtype=np.int32),
+            np.array([pane * MINUTE_US for _, pane, _ in rows], dtype=np.int64),
+            tuple(np.array(each, dtype=column.dtype) for each, column in zip(values, columns, strict=True)),
+        )
+        blob = encode(entries, columns)
+        last = self.checkpoint.last
+        number = last.step + 1 if last else 1
+        version, name = Version(number, f"token{number}"), f"state/{number:08d}/0.bin"
+        self.checkpoint.files.write(name, [blob, blob])
+        place = (0, len(blob)), (len(blob), len(blob)) if snapshot else None
+        commit = Commit(
+            step=number,
+            epoch=self.checkpoint.epoch,
+            batch_id=number - 1,
+            watermark_us=watermark * MINUTE_US,
+            max_event_us=(watermark + 5) * MINUTE_US,
+            slots=2,
+            route=(0, 1, 0, 1),
+            route_version=3,
+            stored={shard: Stored(version=version, file=name, delta=place[0], snapshot=place[1])},
+            rows={"in": 1000 * number, "out": 7, "late": 2},
+        )
+        self.checkpoint.commit(commit)
+
+
+# Partial columns: count(*), then of `v where v > 0` total and count, then of v least and count, then latest: at and value.
+MANY = [3, 60.0, 2, 10, 3, 25 * MINUTE_US, 40]
+FEW = [1, 0.0, 0, -5, 1, 29 * MINUTE_US, -5]
+NONE = [1, 0.0, 0, np.iinfo(np.int64).max, 0, np.iinfo(np.int64).min, 0]
+
+
+@pytest.fixture
+def two_steps(tmp_path: Path) -> Path:
+    """Shard 1 with two deltas that share a key and a pane, of which one pane is over; shard 2 with a snapshot."""
+    written = Written(tmp_path, component())
+    written.step(1, [("Ohio", 20, MANY), ("Utah", 20, NONE), ("Ohio", -60, MANY)], watermark=0)
+    written.step(1, [("Ohio", 20, FEW)], watermark=3)
+    written.step(2, [("Iowa", 70, MANY)], watermark=4, snapshot=True)
+    return tmp_path
+
+
+def state(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["state", *map(str, arguments)])
+
+
+def facts(*arguments: object) -> Any:
+    result = state(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_a_checkpoint_is_described(two_steps: Path) -> None:
+    found = facts(two_steps)
+    assert {name: found[name] for name in ("topology", "step", "batch_id", "slots", "route", "route_version", "rows")} == {
+        "topology": "lending",
+        "step": 3,
+        "batch_id": 2,
+        "slots": 2,
+        "route": [0, 1, 0, 1],
+        "route_version": 3,
+        "rows": {"in": 3000, "out": 7, "late": 2},
+    }
+    assert (found["watermark_us"], found["max_event_us"]) == (4 * MINUTE_US, 9 * MINUTE_US)
+    assert found["operators"][0]["operator"] == "areas"
+    assert found["operators"][0]["keys"] == "area: string"
+
+
+def test_every_shard_has_its_version_and_the_size_of_its_chain(two_steps: Path) -> None:
+    shards = facts(two_steps)["shards"]
+    assert [each["version"] for each in shards] == [None, "2/token2", "3/token3", None]
+    assert [(each["slot"], each["deltas"], each["snapshot_bytes"] is not None) for each in shards] == [
+        (0, 0, False),
+        (1, 2, False),
+        (0, 0, True),
+        (1, 0, False),
+    ]
+    files = [each.stat().st_size for each in sorted(two_steps.glob("state/*/*"))]
+    assert shards[1]["bytes"] == files[0] // 2 + files[1] // 2
+    assert shards[2]["bytes"] == shards[2]["snapshot_bytes"] == files[2] // 2
+
+
+def test_rows_of_a_shard_are_merged_and_without_what_is_over(two_steps: Path) -> None:
+    shard = facts(two_steps, "--shard", 1)["shard"]
+    assert (shard["number"], shard["pane"], shard["total"]) == (1, "10 minutes", 2)
+    ohio, utah = sorted(shard["rows"], key=lambda row: row["area"])
+    assert ohio == {
+        "area": "Ohio",
+        "pane": "1970-01-01 00:20",
+        "count(*)": 4,
+        "total(v where v > 0)": 60.0,
+        "count(v where v > 0)": 2,
+        "least(v)": -5,
+        "count(v)": 4,
+        "latest(v).at": 29 * MINUTE_US,
+        "latest(v).value": -5,
+    }
+    assert (utah["count(*)"], utah["least(v)"], utah["latest(v).at"], utah["latest(v).value"]) == (1, None, None, None)
+
+
+def test_as_many_rows_as_asked_for_are_shown(two_steps: Path) -> None:
+    shard = facts(two_steps, "--shard", 1, "--rows", 1)["shard"]
+    assert (shard["total"], len(shard["rows"])) == (2, 1)
+    assert facts(two_steps, "--shard", 0)["shard"] == {"number": 0, "pane": "10 minutes", "total": 0, "rows": []}
+
+
+def test_a_global_aggregate_has_no_key_column(tmp_path: Path) -> None:
+    written = Written(tmp_path, component(by=()))
+    written.step(0, [("", 0, MANY)], watermark=0)
+    (row,) = facts(tmp_path, "--shard", 0)["shard"]["rows"]
+    assert next(iter(row)) == "pane"
+
+
+def test_text_is_for_people(two_steps: Path) -> None:
+    told = state(two_steps).stdout
+    assert "topology lending, checkpoint" in told
+    assert "step 3, last batch 2, 2 slots by route version 3" in told
+    assert "watermark 1970-01-01 00:04, newest row 1970-01-01 00:09 (UTC)" in told
+    assert "3,000 rows in, 7 results, left out: 2 late" in told
+    assert "2 of 4 shards hold state" in told
+    told = state(two_steps, "--shard", 1).stdout
+    assert "shard 1: 2 rows of state, panes of 10 minutes; 2 shown" in told
+    assert "Ohio" in told
+
+
+def test_a_checkpoint_without_a_step_says_so(tmp_path: Path) -> None:
+    Written(tmp_path, component())
+    assert "no step is committed yet" in state(tmp_path).stdout
+    assert facts(tmp_path)["step"] is None
+
+
+def test_a_shard_that_is_not_there_is_refused(two_steps: Path) -> None:
+    result = state(two_steps, "--shard", 4)
+    assert (result.exit_code, result.stderr) == (2, "anabranch: --shard 4; valid: 0 to 3\n")
+
+
+def test_damage_is_one_line(two_steps: Path) -> None:
+    log = next(two_steps.glob("state/00000002/*"))
+    log.write_bytes(log.read_bytes()[:-9][::-1] + b"x" * 9)
+    result = state(two_steps, "--shard", 1)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("anabranch: a state blob is damaged")
+    assert state(two_steps).exit_code == 0
+
+
+def test_a_file_that_is_gone_is_one_line(two_steps: Path) -> None:
+    next(two_steps.glob("state/00000002/*")).unlink()
+    result = state(two_steps, "--shard", 1)
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_header_that_is_damaged_is_one_line(two_steps: Path) -> None:
+    (two_steps / "anabranch.json").write_text("{")
+    result = state(two_steps)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "anabranch.json is damaged" in result.stderr
+
+
+def test_a_checkpoint_that_does_not_say_what_it_holds_is_still_described(tmp_path: Path) -> None:
+    written = Written(tmp_path, component(), contents=None)
+    written.step(1, [("Ohio", 20, MANY)], watermark=0)
+    assert facts(tmp_path)["shards"][1]["version"] == "1/token1"
+    assert "does not say what its state consists of" in state(tmp_path, "--shard", 1).stderr
+
+
+def test_the_header_is_readable_without_this_package(two_steps: Path) -> None:
+    header = msgspec.json.decode((two_steps / "anabranch.json").read_bytes())
+    assert [each["kind"] for each in header["contents"]["partials"]] == ["Count", "Total", "Count", "Least", "Count", "Latest"]
