@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -42,7 +43,7 @@ app = typer.Typer(
     name="anabranch",
     cls=LazyGroup,
     help="Elastic, self-tuning keyed stream processing on Apache Spark.\n\nStart here: anabranch run examples/lending.py --finish "
-    '--for "30 seconds"',
+    '--for "40 seconds"',
     **_STYLE,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -100,7 +101,7 @@ def run(
         int | None, typer.Option(metavar="N", help="Pieces of the key space, fixed for a checkpoint. Default: 64.")
     ] = None,
     for_: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help='End after this time, such as "30 seconds".')
+        str | None, typer.Option("--for", metavar="TIME", help='End after this time, such as "40 seconds", start-up included.')
     ] = None,
     finish: Annotated[bool, typer.Option("--finish", help="At the end, close every window that is still open.")] = False,
     available_now: Annotated[
@@ -121,7 +122,7 @@ def run(
 
     Results go to the file's sinks; Ctrl-C ends the run after the current step.
 
-    Example: anabranch run examples/lending.py --checkpoint out/checkpoint --for "30 seconds" --finish
+    Example: anabranch run examples/lending.py --checkpoint out/checkpoint --for "40 seconds" --finish
     """
     options = RunOptions(
         file=file,
@@ -135,6 +136,7 @@ def run(
         trigger=trigger,
         idle=idle,
         plain=plain,
+        since=time.monotonic(),
     )
     with told(file, log):
         run_file(options)

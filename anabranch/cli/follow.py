@@ -23,17 +23,29 @@ class View(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Until:
-    """When a run ends, apart from by itself, and whether every window that is open is closed then."""
+    """When a run ends, apart from by itself, and whether every window that is open is closed then.
+
+    The time is counted from `since`, Spark's start included, so that a command ends when it was told to. Where that took so long
+    that there is no step yet, the first one is waited for, at most until the run itself has lasted that long.
+    """
 
     seconds: float | None
     finish: bool
+    since: float
+
+    def over(self, run: Run, began: float) -> bool:
+        """True when a run that began then has lasted long enough."""
+        if self.seconds is None:
+            return False
+        now = time.monotonic()
+        return now - began >= self.seconds or (now - self.since >= self.seconds and bool(run.progress))
 
 
 def follow(run: Run, view: View, until: Until) -> str:
     """Shows a run until it has ended, and says why it did. Raises what made it fail."""
-    deadline = None if until.seconds is None else time.monotonic() + until.seconds
+    began = time.monotonic()
     with _asked_to_stop() as asked:
-        while run.active and not asked.is_set() and (deadline is None or time.monotonic() < deadline):
+        while run.active and not asked.is_set() and not until.over(run, began):
             view.show(run, "running")
             asked.wait(_LOOK_S)
         by_itself = not run.active

@@ -41,9 +41,11 @@ class RunOptions:
     trigger: str | None
     idle: str
     plain: bool
+    since: float
 
     def until(self) -> Until:
-        return Until(seconds=None if self.seconds is None else duration_us(self.seconds, "--for") / 1e6, finish=self.finish)
+        seconds = None if self.seconds is None else duration_us(self.seconds, "--for") / 1e6
+        return Until(seconds=seconds, finish=self.finish, since=self.since)
 
     def as_trigger(self) -> str | None:
         """As Spark writes it: it knows fewer ways to write a time."""
@@ -69,6 +71,7 @@ def run_file(options: RunOptions) -> None:
         console = Console(highlight=False, width=_WIDE, no_color=True, force_terminal=False)
     with _busy(console, "starting Spark"):
         topology = load_topology(options.file)
+    topology.explain()  # what cannot run is refused before anything is removed
     sinks = [f"{sink.target}{' (late rows)' if sink.late else ''}" for sink in topology.graph.sinks]
     latest, ledger = LatestResults(_WATCHED_KEYS), Ledger()
     windowed = [each.name for each in topology.graph.operators if isinstance(each, Consolidate)]

@@ -49,7 +49,7 @@ from anabranch.testing.processes import Tagged
 from anabranch.testing.reference import expected_late, expected_results
 
 CASE_FAULTS = 14
-_LIFE_S = 240.0  # a driver process that takes longer hangs
+_LIFE_S = 300.0  # a driver process that takes longer for one start hangs
 _ROUNDS = 4
 
 
@@ -103,11 +103,17 @@ class ChaosResult:
 
 
 def run_chaos(
-    seed: int, faults: int, directory: Path, *, case_faults: int = CASE_FAULTS, case: int | None = None
+    seed: int,
+    faults: int,
+    directory: Path,
+    *,
+    case_faults: int = CASE_FAULTS,
+    case: int | None = None,
+    keep: bool = False,
 ) -> ChaosResult:
     """Runs cases until enough faults have happened, or one case alone.
 
-    What differs is in the result, and its files stay in the directory.
+    What differs is in the result; the files of cases that differ stay in the directory, or those of all.
     """
     result = ChaosResult(seed, case_faults)
     plans = plan_cases(seed, case_faults) if case is None else islice(plan_cases(seed, case_faults), case - 1, case)
@@ -126,7 +132,7 @@ def run_chaos(
                 done = _disturbed(plan, directory, processes)
                 result.cases.append(done)
                 _report(done, result.happened.total(), faults)
-                if not done.differences:
+                if not done.differences and not keep:
                     shutil.rmtree(directory / f"case-{plan.number}")
     result.seconds = time.monotonic() - began
     return result
@@ -198,12 +204,13 @@ class _Life:
                 shutil.rmtree(self._path, ignore_errors=True)
 
     def _wait(self, driver: subprocess.Popen[bytes]) -> int | str:
-        deadline = time.monotonic() + _LIFE_S
+        limit_s = _LIFE_S * len(self._starts)
+        deadline = time.monotonic() + limit_s
         stops = [blow.points[0] for each in self._starts for blow in each.start.blows if blow.kind == ZOMBIE]
         marks = [Path(self._starts[-1].place.of("marks"), _mark(stop)) for stop in stops]
         while (code := driver.poll()) is None:
             if time.monotonic() > deadline:
-                return f"no end after {_LIFE_S:g} s"
+                return f"no end after {limit_s:g} s"
             if marks and marks[-1].exists() and self._processes.stopped():
                 self._processes.kill_all_but_stopped()
                 return driver.wait()
@@ -329,7 +336,7 @@ def chaos_command(
     directory.mkdir(parents=True, exist_ok=True)
     with _interruptible():
         try:
-            result = run_chaos(seed, faults, directory, case_faults=case_faults, case=case)
+            result = run_chaos(seed, faults, directory, case_faults=case_faults, case=case, keep=keep is not None)
         except BaseException:
             _say(f"files are in {directory}")
             raise

@@ -76,14 +76,13 @@ def window_lists(draw: st.DrawFn) -> list[Window]:
 
 @st.composite
 def window_shapes(draw: st.DrawFn) -> tuple[int, int, int]:
-    """Length, slide and offset: tumbling, sliding, or hopping with gaps or uneven overlaps."""
+    """Length, slide and offset: tumbling, sliding (evenly or not), or hopping with gaps."""
     length = draw(st.sampled_from(LENGTHS_US))
-    slides = [each for each in LENGTHS_US if each * SLIDES_AT_MOST >= length]
-    every = length if draw(st.booleans()) else draw(st.sampled_from(slides))
-    offset = draw(
-        st.one_of(st.just(0), st.sampled_from([o for o in (1, 250_000, SECOND_US, 17 * SECOND_US) if o < every] or [0]))
-    )
-    return length, every, offset
+    slides = [each for each in LENGTHS_US if length <= each * SLIDES_AT_MOST]
+    kinds = ([length], [each for each in slides if each < length], [each for each in slides if each > length])
+    every = draw(st.sampled_from(draw(st.sampled_from([kind for kind in kinds if kind]))))
+    offsets = [each for each in (1, 250_000, SECOND_US, 17 * SECOND_US) if each < every]
+    return length, every, draw(st.sampled_from([0] * max(1, len(offsets)) + offsets))
 
 
 @st.composite
@@ -117,22 +116,29 @@ def key_rows(key_kind: str) -> st.SearchStrategy[Row]:
 
 
 @st.composite
-def times(draw: st.DrawFn, clock_us: int) -> int | None:
-    """An event time near the clock: a little before it, far before it, on the edge of a second, or none at all."""
-    back = draw(st.sampled_from((0, 0, 0, 1, 1, 3, 8, 30, 61, 200, 3_000, 7_300)))
+def times(draw: st.DrawFn, clock_us: int, reach_us: int) -> int | None:
+    """An event time near the clock: a little before it, or so far that windows have closed; on or beside an edge; or none."""
+    seconds = [back * SECOND_US for back in (0, 0, 0, 1, 3, 8, 61)]
+    back = draw(st.sampled_from([*seconds, reach_us // 2, reach_us, reach_us + SECOND_US, 2 * reach_us]))
     beside = draw(st.sampled_from((0, 0, 1, -1, 250_000, 999_999)))
-    return None if draw(st.integers(0, 15)) == 15 else clock_us - back * SECOND_US + beside
+    return None if draw(st.integers(0, 31)) == 31 else clock_us - back + beside
 
 
 @st.composite
-def step_lists(draw: st.DrawFn, key_kind: str, most_steps: int, most_rows: int) -> tuple[pa.Table, ...]:
-    """Batches of rows whose times move forward, by nothing, by seconds or by hours; some batches are empty."""
+def step_lists(draw: st.DrawFn, key_kind: str, reach_us: int, most_steps: int, most_rows: int) -> tuple[pa.Table, ...]:
+    """Batches of rows whose times move forward, by nothing, by seconds, or by `reach_us` and more; some are empty.
+
+    A row can only be late from the third step on, after a jump as long as its windows: both are made likely.
+    """
     clock = draw(st.sampled_from((0, 0, -10 * MINUTE_US, -HOUR_US - 1, 1_700_000_000 * SECOND_US)))
     row = st.tuples(key_rows(key_kind), value_rows())
     steps = []
-    for _ in range(draw(st.integers(1, most_steps))):
-        clock += draw(st.sampled_from((0, 1, 5, 30, 60, 61, 600, 3_700))) * SECOND_US
-        rows = [{**key, "at": draw(times(clock)), **values} for key, values in draw(st.lists(row, max_size=most_rows))]
+    for _ in range(max(draw(st.integers(1, most_steps)), draw(st.integers(1, most_steps)))):
+        jumps = (0, SECOND_US, 30 * SECOND_US, 61 * SECOND_US, reach_us, reach_us, 2 * reach_us + SECOND_US)
+        clock += draw(st.sampled_from(jumps))
+        fewest = draw(st.sampled_from((0, min(2, most_rows), most_rows // 2)))
+        drawn = draw(st.lists(row, min_size=fewest, max_size=most_rows if fewest else 1))
+        rows = [{**key, "at": draw(times(clock, reach_us)), **values} for key, values in drawn]
         steps.append(rows_table(rows, key_kind))
     return tuple(steps)
 
@@ -156,4 +162,5 @@ def cases(draw: st.DrawFn, *, most_steps: int = 5, most_rows: int = 12) -> Case:
         aggregates=draw(aggregate_lists()),
         delay_us=draw(st.sampled_from((0, 1, SECOND_US, 10 * SECOND_US, MINUTE_US))),
     )
-    return Case(query=query, steps=draw(step_lists(key_kind, most_steps, most_rows)))
+    reach = query.delay_us + max(max(length, every) for _, length, every, _ in query.windows)
+    return Case(query=query, steps=draw(step_lists(key_kind, reach, most_steps, most_rows)))

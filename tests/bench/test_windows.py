@@ -185,7 +185,7 @@ def test_a_comparison_sees_a_wrong_value_a_missing_row_a_row_too_many_and_an_unk
     good = pq.ParquetFile(tmp_path / "1.parquet").read()
     totals = good["total"].to_pylist()
     off = good.set_column(4, "total", pa.array([totals[0] * (1 + 1e-7), *totals[1:]]))
-    stranger = good.slice(0, 1).set_column(2, "window_name", pa.array(["2 minutes"]))
+    stranger = good.slice(0, 1).set_column(2, "window_name", pa.array(["2 minutes"], pa.large_string()))
     wrong = {
         "differ in 'total'": off,
         "rows only in right": good.slice(1),

@@ -9,13 +9,14 @@ from collections import Counter
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import anabranch as ab
 from anabranch.faults import DRIVER_POINTS, SLOT_POINTS, parse
 from anabranch.testing.chaos import has_happened, run_chaos
-from anabranch.testing.chaos_driver import damage, delete_last_commit
+from anabranch.testing.chaos_driver import Place, build, damage, delete_last_commit, publish
 from anabranch.testing.chaos_plan import (
     COMMIT_LOST,
     DAMAGES,
@@ -24,10 +25,17 @@ from anabranch.testing.chaos_plan import (
     RESIZE,
     Act,
     Blow,
+    TopologySpec,
     plan_case,
     plan_cases,
 )
+from anabranch.testing.compare import differences, read_results
+from anabranch.testing.events import MINUTE_US, EventPlan, event_batches, write_batches
 from anabranch.testing.processes import Tagged
+from anabranch.testing.reference import expected_results
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def plans(seed: int, count: int = 15) -> list[Any]:
@@ -169,6 +177,41 @@ def test_the_command_says_what_it_does() -> None:
         [sys.executable, "-m", "anabranch.testing.chaos", "--help"], capture_output=True, text=True, check=True
     )
     assert "--case-faults" in said.stdout
+
+
+def start(spark: SparkSession, place: Place, spec: TopologySpec, slots: int) -> ab.Run:
+    run = build(spark, spec, place).start(
+        checkpoint=place.of("checkpoint"), slots=slots, shards=8, trigger="availableNow", state_root=place.of("state")
+    )
+    assert run.wait(120)
+    return run
+
+
+@pytest.mark.parametrize("point", ["slot.merged", "slot.stored"])
+def test_a_closing_step_that_fails_in_one_slot_loses_nothing_of_the_others(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """The workers of slots that were done have closed windows already and must not go on with what they hold."""
+    spec = TopologySpec(
+        keys=("k",),
+        windows=(("sliding", 2 * MINUTE_US, MINUTE_US, 0),),
+        aggregates=(("n", "count", "*", None), ("total", "sum", "v", None)),
+        delay_us=0,
+        shards=8,
+        late_sink=True,
+        spark_sink=False,
+    )
+    batches = list(event_batches(EventPlan(seed=3, batches=3, rows=400, keys=40)))
+    write_batches(batches, tmp_path / "files")
+    (tmp_path / "marks").mkdir()
+    monkeypatch.setenv("ANABRANCH_FAULTS", f"{point}@4/3=fail")
+    monkeypatch.setenv("ANABRANCH_FAULTS_FIRED", str(tmp_path / "marks"))
+    place = Place(root=str(tmp_path), files=str(tmp_path / "files"))
+    publish(place, 3)
+    run = start(spark, place, spec, slots=4)
+    assert [progress.attempts for progress in run.progress] == [1, 1, 1, 2]
+    found, wanted = read_results(place.of("out")), expected_results(batches, spec.query())
+    assert differences(found, wanted, ["k", "window_start", "window_end", "window_name"]) == []
 
 
 @pytest.mark.spark
