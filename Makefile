@@ -21,7 +21,7 @@ $(READY): pyproject.toml scripts/setup
 	@touch $@
 
 demo: setup
-	@$(BIN)/anabranch run examples/lending.py --checkpoint out/checkpoint --fresh --for "40 seconds" --finish
+	@$(BIN)/anabranch run examples/lending.py --checkpoint out/checkpoint --fresh --for "45 seconds" --finish
 
 test: lint
 	@echo "== tests"

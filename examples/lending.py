@@ -1,6 +1,6 @@
 """Loans of a peer-to-peer lender, watched per area over 10 minutes to 24 hours (Enorm's motivating example).
 
-anabranch run examples/lending.py --for "40 seconds" --finish
+anabranch run examples/lending.py --for "45 seconds" --finish
 """
 
 from pyspark.sql import Column, DataFrame, SparkSession

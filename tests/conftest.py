@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,23 +35,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session of two cores that needs no network and writes below a temporary directory only."""
-    from pyspark.sql import SparkSession
+    from anabranch.spark.session import SHORT_LIVED, local_session
 
-    root = tmp_path_factory.mktemp("spark")
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    options: dict[str, bool | float | int | str | None] = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.local.dir": str(root / "local"),
-        "spark.log.level": "ERROR",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(root / "warehouse"),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    session = SparkSession.builder.master("local[2]").appName("anabranch-tests").config(map=options).getOrCreate()
+    options = {**SHORT_LIVED, "spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "2"}
+    session = local_session("anabranch-tests", tmp_path_factory.mktemp("spark"), options=options)
     yield session
     session.stop()

@@ -43,7 +43,7 @@ app = typer.Typer(
     name="anabranch",
     cls=LazyGroup,
     help="Elastic, self-tuning keyed stream processing on Apache Spark.\n\nStart here: anabranch run examples/lending.py --finish "
-    '--for "40 seconds"',
+    '--for "45 seconds"',
     **_STYLE,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -101,7 +101,7 @@ def run(
         int | None, typer.Option(metavar="N", help="Pieces of the key space, fixed for a checkpoint. Default: 64.")
     ] = None,
     for_: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help='End after this time, such as "40 seconds", start-up included.')
+        str | None, typer.Option("--for", metavar="TIME", help='End after this time, such as "45 seconds", start-up included.')
     ] = None,
     finish: Annotated[bool, typer.Option("--finish", help="At the end, close every window that is still open.")] = False,
     available_now: Annotated[
@@ -122,7 +122,7 @@ def run(
 
     Results go to the file's sinks; Ctrl-C ends the run after the current step.
 
-    Example: anabranch run examples/lending.py --checkpoint out/checkpoint --for "40 seconds" --finish
+    Example: anabranch run examples/lending.py --checkpoint out/checkpoint --for "45 seconds" --finish
     """
     options = RunOptions(
         file=file,

@@ -26,10 +26,10 @@ class SparkLog:
     path: Path
     temporary: bool
 
-    def last_line(self) -> str:
-        """The last line of the log, for errors that happen before Spark can say them."""
+    def reason(self) -> str:
+        """Why Spark did not start: the first line about Java, else the last one."""
         lines = self.path.read_text(errors="replace").strip().splitlines() if self.path.exists() else []
-        return lines[-1].strip() if lines else ""
+        return next((line.strip() for line in lines if "java" in line.lower()), lines[-1].strip() if lines else "")
 
     def drop(self) -> None:
         if self.temporary:

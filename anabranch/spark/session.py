@@ -13,6 +13,12 @@ from pyspark.sql import SparkSession
 Session: TypeAlias = SparkSession
 """For those who may not import pyspark."""
 
+# Options for a JVM that lives for minutes: compile little, collect garbage simply. Starting is most of its work.
+SHORT_LIVED = {
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+}
+
 
 def local_session(
     name: str, directory: str | Path, *, cores: int = 2, options: Mapping[str, str] | None = None

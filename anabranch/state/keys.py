@@ -12,6 +12,7 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from anabranch.topology.types import Array
 
@@ -59,6 +60,15 @@ class KeyTable:
 
 
 def _frame(table: pa.Table) -> pl.DataFrame:
-    frame = pl.from_arrow(table)
+    """Keys as Polars compares them: floats by their bits, because a join of one row does not find NaN."""
+    frame = pl.from_arrow(pa.table([_bits(column) for column in table.columns], names=table.column_names))
     assert isinstance(frame, pl.DataFrame)
     return frame
+
+
+def _bits(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    if not pa.types.is_floating(column.type):
+        return column
+    flat = pc.add(column.combine_chunks(), pa.scalar(0.0, column.type))  # -0.0 becomes 0.0
+    one_nan = pc.if_else(pc.is_nan(flat), pa.scalar(float("nan"), column.type), flat)
+    return one_nan.view(pa.int64() if column.type == pa.float64() else pa.int32())

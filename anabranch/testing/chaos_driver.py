@@ -21,14 +21,12 @@ from typing import Any
 import msgspec
 
 import anabranch as ab
-from anabranch.spark.session import Session, local_session
+from anabranch.spark.session import SHORT_LIVED, Session, local_session
 from anabranch.state.commits import open_checkpoint
 from anabranch.state.files import Files
 from anabranch.testing.chaos_plan import COMMIT_LOST, DAMAGES, RESIZE, Act, Start, TopologySpec
 
 _POLL_S = 0.005
-# A driver that lives for seconds compiles as little as possible.
-_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,8 +253,7 @@ def main(path: str) -> None:
     """Does what the spec in a file says."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     spec = msgspec.json.decode(Path(path).read_bytes(), type=DriverSpec)
-    options = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": _QUICK_JVM}
-    session = local_session("anabranch-chaos", spec.session, options=options)
+    session = local_session("anabranch-chaos", spec.session, options=SHORT_LIVED)
     for each in spec.starts:
         run(session, each)
     session.stop()

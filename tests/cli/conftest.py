@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +12,16 @@ from typing import Any
 import pytest
 
 from anabranch.spark.progress import Event, Progress
+
+
+@pytest.fixture(autouse=True)
+def same_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command prepares for a process of its own ends with the test."""
+    for name in ("PYSPARK_SUBMIT_ARGS", "PYTHONPATH"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+        if not os.environ[name]:
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(sys, "path", [*sys.path])
 
 
 @pytest.fixture

@@ -174,3 +174,14 @@ def test_keys_of_every_type_get_one_number_each(kind: pa.DataType, values: list[
     ]
     assert numbers.tolist() == expected
     assert table.rows(pa.table({"k0": pa.array(values, kind)}))[0].tolist() == expected
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+@pytest.mark.parametrize("value", [float("nan"), -0.0, None], ids=str)
+def test_an_odd_float_key_is_found_again_when_it_is_alone(kind: pa.DataType, value: float | None) -> None:
+    table = KeyTable(pa.schema([("k0", kind)]))
+    alone = pa.table({"k0": pa.array([value], kind)})
+    for _ in range(3):
+        assert table.rows(alone)[0].tolist() == [0]
+    zeros = pa.table({"k0": pa.array([0.0, value], kind)})
+    assert table.rows(zeros)[0].tolist() == ([0, 0] if value == 0 else [1, 0])
