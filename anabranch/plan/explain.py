@@ -41,7 +41,7 @@ def describe(graph: Graph, plan: Plan) -> dict[str, Any]:
                 "reason": _reason(component),
                 "delay": format_duration(component.source.delay_us),
                 "pane": format_duration(panes.width_us),
-                "windows": {name: f"{count} panes" for name, count in per_pane.items()},
+                "windows": {name: f"{count} pane{'s' if count > 1 else ''}" for name, count in per_pane.items()},
                 "partials": [
                     f"{type(k.partial).__name__.lower()}({_input(component, k.input)})" for k in component.slotted.kept
                 ],

@@ -212,13 +212,16 @@ class Topology:
             limit_bytes=state_limit,
         )
         found, route = _open(Files(_located(checkpoint)), self.name, component, slots, shards, session)
+        outlets = self._outlets(component)
+        for outlet in outlets:
+            outlet.target.check(found.last.step + 1 if found.last else 1)
         warm_up(session)
         claim(
             open_host(state.root),
             found.header.id,
             found.files.location if not found.files.local else found.files.path(""),
         )
-        stepper = Stepper(session, component, found, self._outlets(component), _settings(retries, state), route)
+        stepper = Stepper(session, component, found, outlets, _settings(retries, state), route)
         tune(session)
         run = Run(stepper, idle_s, chosen)
         late = any(sink.late for sink in self.graph.sinks)

@@ -15,6 +15,7 @@ from anabranch.errors import AnabranchError, TopologyError
 from anabranch.spark.lift import observed_micros
 from anabranch.spark.progress import Event, Progress
 from anabranch.spark.step import Stepper
+from anabranch.topology.durations import duration_us
 
 _POLL_S = 0.1
 
@@ -37,7 +38,7 @@ def as_trigger(value: object) -> Trigger:
     if value == "availableNow":
         return Trigger({"availableNow": True})
     if isinstance(value, str):
-        return Trigger({"processingTime": value})
+        return Trigger({"processingTime": f"{duration_us(value, 'trigger', zero=True) // 1000} milliseconds"})
     valid = {"processingTime", "once", "availableNow"}
     if isinstance(value, Mapping) and set(value) <= valid and len(value) == 1:
         return Trigger(dict(value))

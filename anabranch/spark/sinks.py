@@ -7,6 +7,7 @@ a step twice when a crash comes between it and the commit.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import uuid
 from abc import ABC, abstractmethod
@@ -23,6 +24,8 @@ from pyspark.sql.types import StructType
 
 from anabranch.errors import CheckpointError, TopologyError
 from anabranch.state.files import Files, sync_directory
+
+_STEP = re.compile(r"step-(\d{8})-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,8 @@ class Target(ABC):
     def write(self, results: StepResults) -> None:
         """Takes the results of a step. May be called again for the same step after a crash."""
 
-    def describe(self) -> str:
-        return str(self)
+    def check(self, next_step: int) -> None:  # noqa: B027 - most have nothing to check
+        """Refuses, before a run starts, a place that holds what this run cannot have written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,15 @@ class FileTarget(Target):
                 out.remove(name)
         if out.local:
             sync_directory(Path(out.path("")))
+
+    def check(self, next_step: int) -> None:
+        """Results of steps that are still to come were left by another checkpoint; they would mix with this one's."""
+        steps = [int(found[1]) for name in Files(self.path).list() if (found := _STEP.match(name))]
+        if max(steps, default=0) > next_step:
+            raise TopologyError(
+                f"{self.path} holds results up to step {max(steps)}, and this checkpoint is at step {next_step}: they are of another "
+                "checkpoint. Delete them, or choose another directory"
+            )
 
     def _as_written(self) -> bool:
         return self.format == "parquet" and not self.options

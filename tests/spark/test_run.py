@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 import anabranch as ab
 from anabranch.spark.inspect import needed_columns
+from anabranch.spark.run import as_trigger
 from anabranch.testing import EventPlan, WindowQuery, differences, event_batches, expected_results, read_results, write_batches
 
 MINUTE_US = 60_000_000
@@ -245,6 +246,15 @@ def test_a_checkpoint_that_does_not_fit_is_refused(job: Job) -> None:
     shutil.rmtree(job.root / "checkpoint/spark")
     with pytest.raises(ab.CheckpointError, match=r"Spark brings batch 0, checkpoint .* expects batch 2"):
         job.start(trigger="availableNow").wait(120)
+
+
+def test_a_directory_with_results_of_another_checkpoint_is_refused(job: Job) -> None:
+    for batch in generated(3):
+        job.add_table(batch)
+    job.start(trigger="availableNow").wait(120)
+    with pytest.raises(ab.TopologyError, match=r"out holds results up to step 4, and this checkpoint is at step 1"):
+        job.topology().start(checkpoint=job.root / "another", state_root=job.root / "state")
+    assert as_trigger("100 ms").arguments == {"processingTime": "100 milliseconds"}
 
 
 def test_two_runs_share_a_session(spark: SparkSession, tmp_path: Path) -> None:
