@@ -108,15 +108,15 @@ def run_chaos(
     directory: Path,
     *,
     case_faults: int = CASE_FAULTS,
-    case: int | None = None,
+    plans: Iterator[CasePlan] | None = None,
     keep: bool = False,
 ) -> ChaosResult:
-    """Runs cases until enough faults have happened, or one case alone.
+    """Runs cases, those of the seed unless others are given, until enough faults have happened.
 
     What differs is in the result; the files of cases that differ stay in the directory, or those of all.
     """
     result = ChaosResult(seed, case_faults)
-    plans = plan_cases(seed, case_faults) if case is None else islice(plan_cases(seed, case_faults), case - 1, case)
+    plans = plan_cases(seed, case_faults) if plans is None else plans
     began = time.monotonic()
     with Tagged() as processes:
         while (missing := faults - result.happened.total()) > 0:
@@ -338,9 +338,11 @@ def chaos_command(
     """
     directory = Path(tempfile.mkdtemp(prefix="anabranch-chaos-")) if keep is None else keep.absolute()
     directory.mkdir(parents=True, exist_ok=True)
+    plans = plan_cases(seed, case_faults)
+    plans = plans if case is None else islice(plans, case - 1, case)
     with _interruptible():
         try:
-            result = run_chaos(seed, faults, directory, case_faults=case_faults, case=case, keep=keep is not None)
+            result = run_chaos(seed, faults, directory, case_faults=case_faults, plans=plans, keep=keep is not None)
         except BaseException:
             _say(f"files are in {directory}")
             raise

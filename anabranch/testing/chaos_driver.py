@@ -209,7 +209,7 @@ def damage(kind: str, file: Path, copies: Path, rng: random.Random) -> bool:
     elif kind == "state overwritten":
         with file.open("r+b") as opened:
             for _ in range(rng.randint(1, 4)):
-                opened.seek(rng.choice((0, 4096, rng.randrange(size))))
+                opened.seek(rng.choice((0, 4096, rng.randrange(size + 1))))
                 opened.write(rng.randbytes(rng.choice((64, 1000, 8192))))
     else:
         copy = copies / file.parent.name

@@ -34,6 +34,8 @@ _ONCE = frozenset({*DRIVER_KILLS, ZOMBIE})  # a driver's start takes long: these
 ZOMBIE_S = 14  # longer than a driver takes to start, so that the worker wakes up in the next driver's life
 MOST_SLOTS = 4
 NEED_ROWS = frozenset({*JOB_FAILS, TWO, "worker killed: slot.half"})
+# What comes before a start, in this order: what is deleted cannot be overwritten.
+_BEFORE = (OTHER_SLOTS, COMMIT_LOST, "state put back", "state overwritten", "state truncated", "state deleted")
 RESTORE_KILL = "driver killed: restore.before"
 _KILLS_OF_TWO = ("job.after", "sinks.before", "sinks.half", "sinks.after", "commit.before", "commit.after")
 _UNDONE = DRIVER_POINTS[DRIVER_POINTS.index("job.after") : DRIVER_POINTS.index("commit.after")]
@@ -242,7 +244,7 @@ def _topology_case(rng: random.Random, number: int, portions: tuple[int, ...]) -
         topology=topology,
         events=events,
         portions=portions,
-        finish=rng.random() < 0.4,
+        finish=rng.random() < 0.4 or all(length > 5 * _M for _, length, _, _ in topology.windows),  # something must close
         slots=rng.randint(1, MOST_SLOTS),
     )
 
@@ -319,7 +321,7 @@ class _Layout:
             if any(self.kind_of[step] == RESTORE_KILL for step in each.steps) and DAMAGES[0] not in each.before:
                 each.before.append(DAMAGES[0])
             blows = []
-            for kind in each.before:
+            for kind in sorted(each.before, key=_BEFORE.index):
                 slots = self._other(slots) if kind == OTHER_SLOTS else slots
                 blows.append(Blow(kind=kind, act=self._act(kind, slots)))
             slots_at_start = slots

@@ -23,6 +23,7 @@ from anabranch.testing.chaos_plan import (
     KINDS,
     OTHER_SLOTS,
     RESIZE,
+    TWO,
     Act,
     Blow,
     TopologySpec,
@@ -216,8 +217,21 @@ def test_a_closing_step_that_fails_in_one_slot_loses_nothing_of_the_others(
 
 @pytest.mark.spark
 def test_faults_do_not_change_results(tmp_path: Path) -> None:
-    result = run_chaos(5, 6, tmp_path, case_faults=6)
+    kinds = [
+        "driver killed: commit.before",
+        "worker killed: slot.half",
+        "job failed: slot.stored",
+        "state truncated",
+        COMMIT_LOST,
+        RESIZE,
+        OTHER_SLOTS,
+        TWO,
+    ]
+    plan = plan_case(8, 1, kinds)
+    assert sum(start.killed for start in plan.starts) == 1
+    result = run_chaos(8, len(kinds), tmp_path, plans=iter([plan]))
     figures = result.as_dict()
     assert figures["differences"] == 0, "\n".join(result.differences)
-    assert figures["faults"] >= 6
+    assert figures["kinds"] == dict.fromkeys(sorted(kinds), 1)
     assert figures["rows_compared"] > 0
+    assert figures["steps_redone"] >= 4
