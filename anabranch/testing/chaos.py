@@ -343,6 +343,10 @@ def chaos_command(
     with _interruptible():
         try:
             result = run_chaos(seed, faults, directory, case_faults=case_faults, plans=plans, keep=keep is not None)
+        except KeyboardInterrupt:
+            if keep is None:
+                shutil.rmtree(directory, ignore_errors=True)
+            raise
         except BaseException:
             _say(f"files are in {directory}")
             raise

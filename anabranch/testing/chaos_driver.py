@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 import anabranch as ab
+from anabranch.plan import route
 from anabranch.spark.session import SHORT_LIVED, Session, local_session
 from anabranch.state.commits import open_checkpoint
 from anabranch.state.files import Files
@@ -110,6 +111,7 @@ def run(session: Session, each: DriverStart) -> None:
     """One start: what comes before it, then the run with what happens in it, until it has ended."""
     place, start = each.place, each.start
     journal = Journal(place.of("journal.jsonl"), each.number)
+    vars(route)["_CHAIN"] = each.topology.chain
     os.environ["ANABRANCH_FAULTS"] = ";".join(point for blow in start.blows for point in blow.points)
     os.environ["ANABRANCH_FAULTS_FIRED"] = str(place.of("marks"))
     place.of("marks").mkdir(parents=True, exist_ok=True)

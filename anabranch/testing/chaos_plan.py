@@ -79,6 +79,7 @@ class TopologySpec:
     aggregates: tuple[tuple[str, str, str, str | None], ...]  # name, kind, expression, filter
     delay_us: int
     shards: int
+    chain: int  # deltas after which a snapshot is due: short ones, so that snapshots are made, undone and restored
     late_sink: bool
     spark_sink: bool  # results written by Spark's writer, not linked
 
@@ -236,6 +237,7 @@ def _topology_case(rng: random.Random, number: int, portions: tuple[int, ...]) -
         ),
         delay_us=rng.choice((0, 10 * _S, _M)),
         shards=rng.choice((5, 8, 16)),
+        chain=rng.choice((2, 4, 16)),
         late_sink=rng.random() < 0.8,
         spark_sink=rng.random() < 0.25,
     )

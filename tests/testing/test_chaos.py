@@ -199,6 +199,7 @@ def test_a_closing_step_that_fails_in_one_slot_loses_nothing_of_the_others(
         aggregates=(("n", "count", "*", None), ("total", "sum", "v", None)),
         delay_us=0,
         shards=8,
+        chain=16,
         late_sink=True,
         spark_sink=False,
     )
@@ -227,9 +228,9 @@ def test_faults_do_not_change_results(tmp_path: Path) -> None:
         OTHER_SLOTS,
         TWO,
     ]
-    plan = plan_case(8, 1, kinds)
+    plan = plan_case(5, 1, kinds)
     assert sum(start.killed for start in plan.starts) == 1
-    result = run_chaos(8, len(kinds), tmp_path, plans=iter([plan]))
+    result = run_chaos(5, len(kinds), tmp_path, plans=iter([plan]))
     figures = result.as_dict()
     assert figures["differences"] == 0, "\n".join(result.differences)
     assert figures["kinds"] == dict.fromkeys(sorted(kinds), 1)
