@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anabranch.bench.data import DataSpec
-from anabranch.errors import TopologyError
+from anabranch.errors import TopologyError, unknown
+
+NATIVE_FORMS = ("auto", "rows", "panes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +26,7 @@ class WindowsOptions:
     slots: int | None = None
     seed: int = 1
     native: bool = True
+    native_form: str = "auto"
     verify: bool = True
     small_batch: bool = True
     rounds: int = 3
@@ -34,6 +37,8 @@ class WindowsOptions:
         for name in ("rows", "keys", "batch_rows", "rows_per_minute", "rounds", "minutes"):
             if getattr(self, name) <= 0:
                 raise TopologyError(f"--{name.replace('_', '-')} {getattr(self, name)} must be above 0")
+        if self.native_form not in NATIVE_FORMS:
+            raise TopologyError(unknown("--native-form", self.native_form, NATIVE_FORMS))
         if self.slots is not None and self.slots <= 0:
             raise TopologyError(f"--slots {self.slots} must be above 0")
         if self.skew < 0 or self.disorder_s < 0:

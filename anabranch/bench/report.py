@@ -26,7 +26,7 @@ def _cells(case: dict[str, Any]) -> tuple[str, ...]:
     return (
         case["case"],
         f"{case['anabranch_rows_per_s']:,}",
-        f"{case['native_rows_per_s']:,}" if "native_rows_per_s" in case else "-",
+        f"{case['native_rows_per_s']:,} ({case['native_form']})" if "native_rows_per_s" in case else "-",
         f"{case['ratio']:.2f}x" if "ratio" in case else "-",
         f"{case['limit_rows_per_s']:,} ({case['limit_engine']})",
         f"{counted[0]}-{counted[-1]}",

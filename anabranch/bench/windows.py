@@ -27,7 +27,7 @@ from anabranch.bench.limit import Limit, find_limit
 from anabranch.bench.measure import MIN_COUNTED, SideRun, counted, speed, warm_batches
 from anabranch.bench.options import WindowsOptions
 from anabranch.bench.report import show
-from anabranch.bench.rivals import Stop, choose_state_store, run_native
+from anabranch.bench.rivals import NativeSettings, Stop, choose_state_store, form_for, run_native
 from anabranch.bench.side import Bench, heap_gb, open_bench, run_anabranch
 from anabranch.bench.verify import Reference
 from anabranch.errors import AnabranchError, TopologyError
@@ -108,6 +108,8 @@ def _measure_case(bench: Bench, case: Case, source: Input, seconds: float) -> di
     limit_rows = round(bench.options.rows / limit.seconds)
     bench.say(f"case {case.name}: bare limit {limit_rows:,} rows/s ({limit.engine})")
     figures = _figures(case, source, ours, native, warm)
+    if native:
+        figures["native_form"] = _native(bench, case).form
     figures |= {"limit_rows_per_s": limit_rows, "limit_engine": limit.engine, "limit_s": limit.each_s}
     if bench.options.verify:
         figures |= _verify(bench, case, source, [ours[-1], *native[-1:], _as_run(limit, source)])
@@ -133,13 +135,20 @@ def _rounds(bench: Bench, case: Case, source: Input, place: Path, stop: Stop) ->
             if side == "anabranch":
                 run = run_anabranch(bench, source, case, target)
             else:
-                run = run_native(bench.spark, source, case, target, bench.store, replace(stop, after_s=ends_at - began))
+                run = run_native(
+                    bench.spark, source, case, target, _native(bench, case), replace(stop, after_s=ends_at - began)
+                )
             _check_batches(run, source)
             lasted[side] = time.monotonic() - began
             runs[side].append(run)
             each = " ".join(f"{batch:.2f}" for batch in run.batch_s)
             bench.say(f"case {case.name}: {side}, round {number + 1}: {each} s")
     return runs["anabranch"], runs["native"]
+
+
+def _native(bench: Bench, case: Case) -> NativeSettings:
+    wanted = bench.options.native_form
+    return NativeSettings(store=bench.store, form=form_for(case) if wanted == "auto" else wanted)
 
 
 def _check_batches(run: SideRun, source: Input) -> None:
@@ -209,7 +218,7 @@ def _rounds_small(bench: Bench, source: Input, case: Case, place: Path) -> tuple
             break
         ours.append(run_anabranch(bench, source, case, place / f"anabranch-{number}"))
         if bench.options.native:
-            native.append(run_native(bench.spark, source, case, place / f"native-{number}", bench.store))
+            native.append(run_native(bench.spark, source, case, place / f"native-{number}", _native(bench, case)))
     return ours, native
 
 
@@ -235,7 +244,7 @@ def _settings(bench: Bench, trial: dict[str, float], source: Input, seconds: flo
             "state_store": bench.store if options.native else None,
             "state_store_trial_s": trial,
             "output_mode": "append",
-            "query": "withWatermark, groupBy(window, key); several windows: each row exploded into all, one query",
+            "query": "withWatermark, groupBy(window, key); rows: each row into all of its windows; panes: chained, by pane first",
         },
         "both": {
             "source": "parquet, one file a batch",
@@ -266,6 +275,12 @@ def windows_command(
     slots: Annotated[int | None, typer.Option(metavar="N", help="Anabranch's parallel tasks. Default: one a core.")] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="The input is made from it.")] = 1,
     native: Annotated[bool, typer.Option("--native/--no-native", help="Also measure native Structured Streaming.")] = True,
+    native_form: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|rows|panes", help="Native's query: rows into windows, or into panes first. Default: the faster."
+        ),
+    ] = "auto",
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")] = True,
     small_batch: Annotated[
         bool, typer.Option("--small-batch/--no-small-batch", help="Also measure the fixed cost of a batch of 1,000 rows.")
@@ -298,6 +313,7 @@ def windows_command(
             slots=slots,
             seed=seed,
             native=native,
+            native_form=native_form,
             verify=verify,
             small_batch=small_batch,
             rounds=rounds,

@@ -19,7 +19,7 @@ from anabranch.bench.limit import ENGINES, plan_builds
 from anabranch.bench.measure import SideRun, counted, speed, warm_batches
 from anabranch.bench.options import WindowsOptions
 from anabranch.bench.report import show
-from anabranch.bench.rivals import committed_files
+from anabranch.bench.rivals import NativeSettings, committed_files, run_native
 from anabranch.bench.verify import Reference
 from anabranch.bench.windows import share_of_time, windows
 from anabranch.errors import TopologyError
@@ -71,9 +71,18 @@ def test_a_case_knows_its_pane_and_how_often_plain_spark_copies_a_row() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"rows": 0}, {"keys": -1}, {"batch_rows": 0}, {"slots": 0}, {"skew": -1.0}, {"disorder_s": -1.0}, {"minutes": 0}],
+    [
+        {"rows": 0},
+        {"keys": -1},
+        {"batch_rows": 0},
+        {"slots": 0},
+        {"skew": -1.0},
+        {"disorder_s": -1.0},
+        {"minutes": 0},
+        {"native_form": "x"},
+    ],
 )
-def test_an_option_out_of_range_is_refused_by_name(wrong: dict[str, int]) -> None:
+def test_an_option_out_of_range_is_refused_by_name(wrong: dict[str, object]) -> None:
     name = next(iter(wrong)).removesuffix("_s").replace("_", "-")
     with pytest.raises(TopologyError, match=f"--{name}"):
         WindowsOptions(**wrong)  # type: ignore[arg-type]
@@ -211,6 +220,16 @@ def test_results_of_a_batch_that_did_not_end_are_not_read(tmp_path: Path) -> Non
     (log / ".2.crc").write_bytes(b"\xff")
     (tmp_path / "unfinished.parquet").touch()
     assert committed_files(tmp_path) == tuple(tmp_path / f"a b{number}.parquet" for number in range(3))
+
+
+@pytest.mark.parametrize("text", ["4m/1m", "5m/2m,2m"])
+def test_both_native_forms_compute_what_the_reference_says(text: str, spark: SparkSession, tmp_path: Path) -> None:
+    case, source = custom(text), write_input(SMALL, tmp_path / "in")
+    with Reference(case, source.files) as reference:
+        for form in ("rows", "panes"):
+            run = run_native(spark, source, case, tmp_path / form, NativeSettings(store="memory", form=form))
+            assert len(run.batch_s) == 3
+            assert reference.differences(run)[1] == [], form
 
 
 def test_a_small_benchmark_measures_all_sides_and_verifies_them(spark: SparkSession, tmp_path: Path) -> None:
