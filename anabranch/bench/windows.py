@@ -278,7 +278,8 @@ def windows_command(
     native_form: Annotated[
         str,
         typer.Option(
-            metavar="auto|rows|panes", help="Native's query: rows into windows, or into panes first. Default: the faster."
+            metavar="auto|rows|panes",
+            help="Native's query: rows into windows, or panes first. auto: panes for several windows.",
         ),
     ] = "auto",
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")] = True,
