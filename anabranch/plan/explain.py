@@ -49,8 +49,7 @@ def describe(graph: Graph, plan: Plan) -> dict[str, Any]:
             }
         ],
         "exchanges": [
-            "lift: rows combined to one per key and pane, hash of key and pane",
-            f"route: the combined rows to their slots by the hash of ({', '.join(component.attributes) or 'nothing'})",
+            f"rows, combined to one per key and pane where they are read, to the slots by ({', '.join(component.attributes)})"
         ],
         "sinks": [f"{sink.name} <- {sink.input}{'.late' if sink.late else ''}: {sink.target}" for sink in graph.sinks],
     }

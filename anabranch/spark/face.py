@@ -24,7 +24,8 @@ from anabranch.spark.run import Run, as_trigger
 from anabranch.spark.schemas import fields_of
 from anabranch.spark.sinks import MemoryTarget, as_target
 from anabranch.spark.slot_task import StateSettings
-from anabranch.spark.step import Outlet, Settings, Stepper, tune
+from anabranch.spark.step import Outlet, Settings, Stepper
+from anabranch.spark.tuning import lent, tune
 from anabranch.state.commits import Checkpoint, contents_of, open_checkpoint, open_or_create
 from anabranch.state.files import Files
 from anabranch.state.host import claim, open_host
@@ -226,7 +227,8 @@ class Topology:
         run = Run(stepper, idle_s, chosen)
         late = any(sink.late for sink in self.graph.sinks)
         metric = f"anabranch-{uuid.uuid4().hex}"
-        run.begin(self._prepared(component, frame, late=late, metric=metric), metric, _spark_location(found))
+        with lent(frame.sparkSession, local_query=found.files.local):
+            run.begin(self._prepared(component, frame, late=late, metric=metric), metric, _spark_location(found))
         return run
 
     def run_batch(
@@ -254,7 +256,7 @@ class Topology:
             state = StateSettings(root=f"{place}/state", wait_s=60.0, limit_bytes=None)
             tune(session)
             stepper = Stepper(session, component, found, outlets, _settings(3, state), route)
-            with _tuned(frame.sparkSession):
+            with lent(frame.sparkSession):
                 stepper.batch(self._prepared(component, frame, late=True, metric=None), 0, lambda: None)
             stepper.close(finish=True)
             given = {
@@ -379,24 +381,3 @@ def _located(checkpoint: str | os.PathLike[str]) -> str:
 def _spark_location(checkpoint: Checkpoint) -> str:
     files = checkpoint.files
     return f"file://{files.path('spark')}" if files.local else f"{files.location}/spark"
-
-
-class _tuned:  # noqa: N801
-    """Lends a user's own session the settings of a step, and gives back what was there."""
-
-    _NAMES = (
-        "spark.sql.shuffle.partitions",
-        "spark.sql.adaptive.enabled",
-        "spark.sql.execution.arrow.maxRecordsPerBatch",
-    )
-
-    def __init__(self, session: SparkSession) -> None:
-        self._session = session
-        self._before = {name: session.conf.get(name) for name in self._NAMES}
-
-    def __enter__(self) -> None:
-        tune(self._session)
-
-    def __exit__(self, *_: object) -> None:
-        for name, value in self._before.items():
-            self._session.conf.set(name, str(value))

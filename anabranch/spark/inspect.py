@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.classic.column import _to_seq
 
 from anabranch.errors import AnabranchError, TopologyError
 from anabranch.topology.graph import Source
@@ -75,6 +79,48 @@ def needed_columns(frame: DataFrame, used: DataFrame) -> set[str]:
         return {name for number, name in ids.items() if number in read}
     except Exception:  # noqa: BLE001 - Spark's internals may change; then nothing is pruned
         return set(frame.columns)
+
+
+def in_place(rows: DataFrame, partition: str) -> DataFrame:
+    """The same rows, with Spark told that a column holds the number of the partition they are in: grouping by it needs no exchange.
+
+    Spark has this property for the output of `repartitionById`, but no public way to say so of rows that lie right already. Where its
+    internals have changed the rows come back as they are; grouping them then costs an exchange and gives the same.
+    """
+    try:
+        scala = _scala(rows.sparkSession._jvm)
+        execution, session = rows._jdf.queryExecution(), rows._jdf.sparkSession()
+        rdd, output = execution.toRdd(), execution.analyzed().output()
+        placed = scala.partitioning(scala.number(output.apply(rows.columns.index(partition))), rdd.getNumPartitions())
+        none = scala.none
+        node = scala.node(output, rdd, placed, scala.nil, False, none, session, none, none, False)
+        return DataFrame(scala.datasets.ofRows(session, node), rows.sparkSession)
+    except (Py4JError, TypeError):
+        return rows
+
+
+def jseq(rows: DataFrame, expressions: Iterable[str]) -> Any:
+    """Spark SQL expressions as a sequence of columns in the JVM."""
+    context = rows.sparkSession.sparkContext
+    return _to_seq(context, expressions, lambda text: F.expr(str(text))._jc)
+
+
+class _Scala:
+    """The classes and objects of Spark that `in_place` needs; looking one up takes a call into the JVM for each part of its name."""
+
+    def __init__(self, jvm: Any) -> None:
+        sql = jvm.org.apache.spark.sql
+        self.number = sql.catalyst.expressions.DirectShufflePartitionID
+        self.partitioning = sql.catalyst.plans.physical.ShufflePartitionIdPassThrough
+        self.node = sql.execution.LogicalRDD
+        self.datasets = getattr(getattr(sql.classic, "Dataset$"), "MODULE$")
+        self.none = getattr(getattr(jvm.scala, "None$"), "MODULE$")
+        self.nil = getattr(getattr(jvm.scala.collection.immutable, "Nil$"), "MODULE$")
+
+
+@functools.lru_cache(maxsize=1)
+def _scala(jvm: Any) -> _Scala:
+    return _Scala(jvm)
 
 
 def warm_up(session: SparkSession) -> None:

@@ -1,11 +1,12 @@
 """From rows to combined rows, in the JVM: event time, lateness, pane, and the partials of each (key, pane).
 
 What can be decided before a batch comes is part of the streaming query (`prepare`), so that Spark reads only the columns that are
-needed and fixes the current time per batch. The rest is added to each batch (`lift`).
+needed and fixes the current time per batch. The rest is added to each batch (`Lift`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from pyspark.sql import functions as F
 
 from anabranch.plan.component import EVERYTHING, Component
 from anabranch.plan.panes import Panes
+from anabranch.plan.route import Route
+from anabranch.spark.inspect import in_place, jseq
 from anabranch.topology.graph import Source
 from anabranch.topology.types import WHOLE, Array
 from anabranch.topology.windows import Window
@@ -75,7 +78,7 @@ def event_micros(source: Source) -> Column:
 
 
 def prepare(rows: DataFrame, component: Component, *, late: bool) -> DataFrame:
-    """The columns that a step needs of the mapped rows: keys, event time, inputs; the whole row where late rows are wanted."""
+    """What a step needs of the mapped rows: keys, inputs, event time, pane, partition; and all of them where late rows are wanted."""
     columns = rows.columns
     keys = [field for field in component.slotted.keys if field != EVERYTHING]
     chosen = [F.col(quoted(field.name)).alias(f"k{i}") for i, field in enumerate(keys)] or [F.lit(0).alias("k0")]
@@ -85,29 +88,54 @@ def prepare(rows: DataFrame, component: Component, *, late: bool) -> DataFrame:
         chosen.append((value if given.where is None else F.when(expression(given.where, columns), value)).alias(f"x{i}"))
     if late:
         chosen.append(F.struct(*(F.col(quoted(name)) for name in columns)).alias("row"))
-    return rows.select(*chosen)
+    return rows.select(*chosen).selectExpr("*", f"{_pane_sql(component.slotted.panes)} as pane", "spark_partition_id() as part")
 
 
-def lift(rows: DataFrame, component: Component, watermark_us: int | None, route: tuple[int, ...]) -> DataFrame:
-    """One row per key and pane with its partials, its shard and its slot.
+class Lift:
+    """Combines the rows of a step where they are: one row per input partition, key and pane, with its partials and its shard. The
+    only exchange is the one to the slots; the slot task merges what several partitions have of one key and pane.
 
     Whether a pane is late is left to the slot task: then the query is the same in every step, and the JVM keeps the code that
     it has compiled for it. Only where late rows are wanted must the query know the watermark, to keep these rows whole.
     """
-    slotted = component.slotted
-    keys = [f"k{i}" for i in range(len(slotted.keys))]
-    inputs = [name for name in rows.columns if name.startswith("x")]
-    late = [f"{_late_row_sql(slotted.panes, watermark_us)} as row"] if "row" in rows.columns else []
-    paned = rows.selectExpr(*keys, "t", *inputs, f"{_pane_sql(slotted.panes)} as pane", *late)
-    partials = [
-        F.expr(f"{sql.format(x=f'x{kept.input}' if kept.input else '1', t='t')} as c{kept.columns.start + i}")
-        for kept in slotted.kept
-        for i, sql in enumerate(kept.partial.lift)
-    ]
-    combined = paned.groupBy(*keys, "pane", *(["row"] if late else [])).agg(*partials)
-    shard = f"pmod(hash({', '.join(keys)}), {len(route)})"
-    slot = f"get(array({', '.join(map(str, route))}), {shard})"
-    return combined.selectExpr("*", f"{shard} as shard", f"{slot} as slot")
+
+    def __init__(self, component: Component) -> None:
+        self._slotted = component.slotted
+        self._keys = [f"k{i}" for i in range(len(component.slotted.keys))]
+        self._cached: dict[object, Any] = {}
+
+    def __call__(self, rows: DataFrame, watermark_us: int | None, route: Route, only: Iterable[int] | None = None) -> DataFrame:
+        """The combined rows in the partitions of their slots; of some shards only, where told."""
+        late = "row" in rows.columns
+        if late:
+            columns = [name for name in rows.columns if name != "row"]
+            rows = rows.selectExpr(*columns, f"{_late_row_sql(self._slotted.panes, watermark_us)} as row")
+        placed = in_place(rows, "part")._jdf
+        shards = len(route.slot_of)
+        by, first, rest = self._once(("lift", late), lambda: self._lift(rows, late=late))
+        chosen = self._once(
+            ("shard", shards), lambda: jseq(rows, ["*", f"pmod(hash({', '.join(self._keys)}), {shards}) as shard"])
+        )
+        lifted = DataFrame(placed.groupBy(by).agg(first, rest).select(chosen), rows.sparkSession)
+        if only is not None:
+            lifted = lifted.filter(F.col("shard").isin(list(only)))
+        slot = f"get(array({', '.join(map(str, route.slot_of))}), shard)"
+        return lifted.repartitionById(route.slots, self._once(slot, lambda: F.expr(slot)))
+
+    def _lift(self, rows: DataFrame, *, late: bool) -> tuple[Any, Any, Any]:
+        partials = [
+            f"{sql.format(x=f'x{kept.input}' if kept.input else '1', t='t')} as c{kept.columns.start + i}"
+            for kept in self._slotted.kept
+            for i, sql in enumerate(kept.partial.lift)
+        ]
+        by = ["part", *self._keys, "pane", *(["row"] if late else [])]
+        return jseq(rows, by), jseq(rows, partials[:1]).head(), jseq(rows, partials[1:])
+
+    def _once(self, key: object, make: Callable[[], Any]) -> Any:
+        """Columns in the JVM, made once: each is a few calls into it, which together took a tenth of a step."""
+        if key not in self._cached:
+            self._cached[key] = make()
+        return self._cached[key]
 
 
 def _pane_sql(panes: Panes) -> str:

@@ -11,7 +11,7 @@ import os
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +35,7 @@ from anabranch.state.keys import KeyTable
 from anabranch.state.shard import Meta, Shard, Write
 from anabranch.state.slot import SlotState
 from anabranch.state.version import Fence, Version
-from anabranch.topology.types import key_type, to_array
+from anabranch.topology.types import Array, key_type, to_array
 
 REPORT_SCHEMA = "report binary"
 _CACHED_SLOTS = 16
@@ -235,7 +235,11 @@ class _Attempt:
                 incoming, shards, pane = incoming.filter(pa.array(on_time)), shards[on_time], pane[on_time]
             keys = incoming.select([f"k{i}" for i in range(len(plan.keys))]).cast(key_schema(plan))
             rows = state.number(keys, shards)
-            columns = [to_array(incoming.column(f"c{i}"), c.dtype, c.identity) for i, c in enumerate(plan.columns)]
+            columns: Sequence[Array] = [
+                to_array(incoming.column(f"c{i}"), c.dtype, c.identity) for i, c in enumerate(plan.columns)
+            ]
+            part = to_array(incoming.column("part"), np.dtype(np.int64), 0)
+            rows, pane, columns = state.combine(rows, pane, part, columns)
             state.add(rows, pane, columns)
             deltas = state.entries(rows, pane, columns)
         self._phase("merge")

@@ -17,14 +17,13 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from anabranch.errors import CheckpointError, StepError, TopologyError
 from anabranch.faults import Faults
 from anabranch.plan.component import Component
 from anabranch.plan.route import Route, snapshots_due
-from anabranch.spark.lift import lift
+from anabranch.spark.lift import Lift
 from anabranch.spark.progress import Event, Progress
 from anabranch.spark.reports import Report
 from anabranch.spark.schemas import late_schema, spark_schema
@@ -74,6 +73,7 @@ class Stepper:
         self.events: deque[Event] = deque(maxlen=_KEPT_PROGRESS)
         self.next_end_us: int | None = None
         self._jobs = itertools.count(1)
+        self._lift = Lift(component)
         self._phases: dict[str, float] = {}
 
     @property
@@ -198,11 +198,8 @@ class Stepper:
         slots = self.route.slots
         if rows is None:
             return self.session.range(0, slots, 1, slots).mapInArrow(task, REPORT_SCHEMA)
-        tune(rows.sparkSession)
-        lifted = lift(rows, self.component, task.after_us, task.route)
-        if task.restore is not None:
-            lifted = lifted.filter(F.col("shard").isin(list(task.restore)))
-        return lifted.repartitionById(slots, F.col("slot")).mapInArrow(task, REPORT_SCHEMA)
+        only = None if task.restore is None else list(task.restore)
+        return self._lift(rows, task.after_us, self.route, only).mapInArrow(task, REPORT_SCHEMA)
 
     def _restore(self, rows: DataFrame | None, task: SlotTask, missing: Sequence[int]) -> list[Report]:
         """Restores missing shards from the durable log and processes their rows of this step."""
@@ -292,14 +289,6 @@ class Stepper:
         now = time.perf_counter()
         self._phases[name] = self._phases.get(name, 0.0) + now - mark
         return now
-
-
-def tune(session: SparkSession) -> None:
-    """Settings of the session that plans a step: as many partitions as cores, one job, whole partitions to Python."""
-    conf = session.conf
-    conf.set("spark.sql.shuffle.partitions", str(session.sparkContext.defaultParallelism))
-    conf.set("spark.sql.adaptive.enabled", "false")
-    conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000000")
 
 
 def cause_of(error: BaseException) -> tuple[str, bool]:

@@ -63,12 +63,34 @@ class SlotState:
             self.shard_of = np.concatenate([self.shard_of, shards[fresh].astype(np.int32)])
         return rows
 
+    def combine(self, rows: Array, pane: Array, part: Array, columns: Sequence[Array]) -> tuple[Array, Array, Sequence[Array]]:
+        """One partial for each (row, pane): what several parts have of it, merged. No part has one twice."""
+        parts = np.unique(part)
+        if len(parts) <= 1:
+            return rows, pane, columns
+        panes, number = _numbered(pane, self.plan.panes.width_us)
+        at, size = number * len(self.keys) + rows, len(panes) * len(self.keys)
+        held: Array | None = None
+        if size > _DENSE * len(rows):
+            held, at = np.unique(at, return_inverse=True)
+            size = len(held)
+        merged = tuple(column.empty(size) for column in self.plan.columns)
+        for each in parts:
+            mine = np.flatnonzero(part == each)
+            for kept in self.plan.kept:
+                kept.partial.merge(merged[kept.columns], at[mine], [column[mine] for column in columns[kept.columns]])
+        if held is None:
+            held = np.flatnonzero(merged[0])
+            merged = tuple(column[held] for column in merged)
+        return (held % len(self.keys)).astype(rows.dtype), panes[held // len(self.keys)], merged
+
     def add(self, rows: Array, pane: Array, columns: Sequence[Array]) -> None:
         """Merges partials in; no (row, pane) may occur twice in one call."""
-        starts, order = _groups((pane - (pane.min() if len(pane) else 0)) // self.plan.panes.width_us)
+        panes, number = _numbered(pane, self.plan.panes.width_us)
+        starts, order = _groups(number)
         for start, end in itertools.pairwise(starts):
             at = order[start:end]
-            chunks = self.panes.setdefault(int(pane[at[0]]), [])
+            chunks = self.panes.setdefault(int(panes[number[at[0]]]), [])
             chunks.append(self._chunk(rows[at], tuple(column[at] for column in columns)))
             if len(chunks) > _MANY_CHUNKS:
                 chunks[:] = [self._chunk(*self._merge(chunks))]
@@ -231,3 +253,14 @@ def _groups(values: Array) -> tuple[Array, Array]:
     ordered = values[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1], [True]]))
     return starts, order
+
+
+def _numbered(pane: Array, width_us: int) -> tuple[Array, Array]:
+    """Distinct panes (and maybe some between them), and the number of each given one among them."""
+    if not len(pane):
+        return pane, pane
+    first, last = int(pane.min()), int(pane.max())
+    if (last - first) // width_us < 1 << 12:
+        return np.arange(first, last + 1, width_us), (pane - first) // width_us
+    panes, number = np.unique(pane, return_inverse=True)
+    return panes, number

@@ -62,7 +62,7 @@ def test_explain_tells_pane_exchanges_and_reason() -> None:
     assert "pane:      10 minutes" in text
     assert "areas and hourly have the attributes (area) in common" in text
     facts = json.loads(explain(graph(n=count()), plan, "json"))
-    assert len(facts["exchanges"]) == 2
+    assert len(facts["exchanges"]) == 1
     assert explain(graph(n=count()), plan, "mermaid").startswith("graph LR")
     with pytest.raises(TopologyError, match="unknown format 'xml'; valid: text, json, mermaid"):
         explain(graph(n=count()), plan, "xml")

@@ -101,8 +101,14 @@ def test_closed_windows_equal_a_plain_computation(
                     if inside and open_still and (start - window.offset_us) % window.every_us == 0:
                         n, total = everything.get((key, index, start), (0, 0))
                         everything[key, index, start] = (n + 1, total + value)
-        keys, shards, pane, columns = combine(plan, kept)
-        state.add(state.number(keys, shards), pane, columns)
+        parts = data.draw(st.integers(1, 3), "input partitions")
+        lifted = [combine(plan, kept[i::parts]) for i in range(parts)]
+        part = np.repeat(np.arange(parts), [len(shards) for _, shards, _, _ in lifted])
+        numbers = state.number(pa.concat_tables([keys for keys, *_ in lifted]), np.concatenate([each[1] for each in lifted]))
+        columns = [np.concatenate(group) for group in zip(*(each[3] for each in lifted), strict=True)]
+        combined = state.combine(numbers, np.concatenate([each[2] for each in lifted]), part, columns)
+        assert len({*zip(combined[0].tolist(), combined[1].tolist(), strict=True)}) == len(combined[0])
+        state.add(*combined)
         if data.draw(st.booleans(), "restart"):
             state = reborn(plan, state)
         until = max(after or 0, data.draw(st.integers(0, 70), "watermark") * SECOND)

@@ -1,0 +1,51 @@
+"""Session settings of a run: one job a step, as many partitions as cores, whole partitions to Python, quick checkpoints.
+
+A streaming query clones its session when it starts, so what is lent to the user's session for that moment stays with the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+_STEP = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+    "spark.sql.execution.combineAdjacentAggregation": "true",  # the lift has no exchange in it: one pass
+}
+# What users may have reasons to set themselves is left alone where they did.
+_LOCAL_QUERY = {
+    # The default one starts a `chmod` process for each file: four a batch, a tenth of a second.
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
+    "FileSystemBasedCheckpointFileManager",
+}
+
+
+def tune(session: SparkSession) -> None:
+    """Sets what the plan of a step needs, in a session that is ours."""
+    for name, value in _step_settings(session).items():
+        session.conf.set(name, value)
+
+
+@contextmanager
+def lent(session: SparkSession, *, local_query: bool = False) -> Iterator[None]:
+    """Lends a user's session the settings of a run, and gives back what was there."""
+    own = session.conf.getAll
+    wished = {name: value for name, value in _LOCAL_QUERY.items() if local_query and name not in own}
+    settings = {**_step_settings(session), **wished}
+    try:
+        for name, value in settings.items():
+            session.conf.set(name, value)
+        yield
+    finally:
+        for name in settings:
+            if name in own:
+                session.conf.set(name, own[name])
+            else:
+                session.conf.unset(name)
+
+
+def _step_settings(session: SparkSession) -> dict[str, str]:
+    return {"spark.sql.shuffle.partitions": str(session.sparkContext.defaultParallelism), **_STEP}
