@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from anabranch.errors import TopologyError, unknown
 from anabranch.topology import Window, sliding, tumbling
+from anabranch.topology.windows import parse_windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,22 +42,6 @@ class Case:
 def copies(window: Window) -> int:
     """How many windows a row falls into at most."""
     return math.ceil(window.length_us / window.every_us)
-
-
-def parse_windows(text: str) -> tuple[Window, ...]:
-    """'7m/3m,5m' is 7 minutes every 3 minutes, and tumbling 5 minutes."""
-    windows = tuple(_parse_window(part.strip()) for part in text.split(","))
-    if len({window.name for window in windows}) < len(windows):
-        raise TopologyError(f"--windows {text!r} has a window twice")
-    return windows
-
-
-def _parse_window(text: str) -> Window:
-    length, slash, every = text.partition("/")
-    try:
-        return sliding(length, every=every) if slash else tumbling(length)
-    except TopologyError as error:
-        raise TopologyError(f"--windows: {text!r} is not LENGTH or LENGTH/SLIDE, such as 5m or 10m/1m: {error}") from None
 
 
 def _every_minute(*minutes: int) -> tuple[Window, ...]:

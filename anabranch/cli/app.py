@@ -173,7 +173,13 @@ def _chaos() -> typer.Typer:
     return alone
 
 
-_LAZY: dict[str, Callable[[], typer.Typer]] = {"bench": _bench, "chaos": _chaos}
+def _lab() -> typer.Typer:
+    from anabranch.lab import lab_app
+
+    return lab_app
+
+
+_LAZY: dict[str, Callable[[], typer.Typer]] = {"bench": _bench, "chaos": _chaos, "lab": _lab}
 
 
 def _missing(name: str, error: ImportError) -> typer.Typer:

@@ -18,6 +18,7 @@ from anabranch.cli.results import shown
 from anabranch.cli.told import complain
 from anabranch.errors import AnabranchError, CheckpointError
 from anabranch.plan.component import Kept, Slotted
+from anabranch.plan.consolidation import plan_consolidation
 from anabranch.plan.panes import panes_of
 from anabranch.state.blob import Entries, decode
 from anabranch.state.commits import Checkpoint, Contents, open_checkpoint
@@ -136,10 +137,12 @@ def _plan(contents: Contents) -> Slotted:
         first = kept[-1].columns.stop if kept else 0
         partial = kinds[each.kind](each.type)
         kept.append(Kept(partial=partial, input=0, columns=slice(first, first + len(partial.columns))))
+    panes = panes_of(contents.windows)
     return Slotted(
         operator=contents.operator,
         keys=tuple(Field(name, "") for name in contents.keys),
-        panes=panes_of(contents.windows),
+        panes=panes,
+        consolidation=plan_consolidation(panes),
         kept=tuple(kept),
         results=(),
         columns=tuple(column for each in kept for column in each.partial.columns),

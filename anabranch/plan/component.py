@@ -5,10 +5,11 @@ This version plans topologies of one component: one source, any chain of maps, o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from anabranch.errors import NotYetError, TopologyError
+from anabranch.plan.consolidation import Consolidation, keys_from, plan_consolidation
 from anabranch.plan.panes import Panes, panes_of
 from anabranch.topology.graph import Compute, Consolidate, Field, Graph, Map, Named, Source
 from anabranch.topology.partials import Count, Partial, PartialColumn
@@ -54,6 +55,7 @@ class Slotted:
     operator: str
     keys: tuple[Field, ...]
     panes: Panes
+    consolidation: Consolidation
     kept: tuple[Kept, ...]
     results: tuple[Result, ...]
     columns: tuple[PartialColumn, ...]  # of all kept partials, one after another
@@ -105,6 +107,13 @@ def make_plan(graph: Graph) -> Plan:
     return Plan(topology=graph.name, components=(_component(graph, compute, consolidate),))
 
 
+def measured(component: Component, keys: Mapping[int, float]) -> Component:
+    """The component with a consolidation plan that goes by the keys in so many panes, as a checkpoint has measured them."""
+    slotted = component.slotted
+    plan = plan_consolidation(slotted.panes, keys_from(keys))
+    return replace(component, slotted=replace(slotted, consolidation=plan))
+
+
 def _refuse_several(what: str, names: list[str]) -> None:
     if len(names) > 1:
         raise NotYetError(
@@ -123,10 +132,12 @@ def _component(graph: Graph, compute: Compute, consolidate: Consolidate) -> Comp
         raise NotYetError(f"compute {compute.name!r} reads {node.name!r}; it can only follow a source or a map so far")
     inputs, kept, results = _keep(compute.aggregates)
     time_type = next(field.type for field in node.fields if field.name == node.event_time)
+    panes = panes_of(consolidate.windows)
     slotted = Slotted(
         operator=consolidate.name,
         keys=compute.by or (EVERYTHING,),
-        panes=panes_of(consolidate.windows),
+        panes=panes,
+        consolidation=plan_consolidation(panes),
         kept=kept,
         results=results,
         columns=tuple(column for each in kept for column in each.partial.columns),

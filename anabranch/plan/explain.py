@@ -8,6 +8,8 @@ from typing import Any
 
 from anabranch.errors import TopologyError, unknown
 from anabranch.plan.component import Component, Plan
+from anabranch.plan.consolidation import PANE, Consolidation, Family, Part
+from anabranch.plan.panes import Panes
 from anabranch.topology.durations import format_duration
 from anabranch.topology.graph import Graph
 
@@ -28,7 +30,6 @@ def describe(graph: Graph, plan: Plan) -> dict[str, Any]:
     """The plan as plain data."""
     component = plan.component
     panes = component.slotted.panes
-    per_pane = {w.name: w.length_us // panes.width_us for w in panes.windows}
     copies = sum(-(-w.length_us // w.every_us) for w in panes.windows)
     operators = [component.source.name, *(m.name for m in component.maps), component.compute.name, component.name]
     return {
@@ -41,7 +42,7 @@ def describe(graph: Graph, plan: Plan) -> dict[str, Any]:
                 "reason": _reason(component),
                 "delay": format_duration(component.source.delay_us),
                 "pane": format_duration(panes.width_us),
-                "windows": {name: f"{count} pane{'s' if count > 1 else ''}" for name, count in per_pane.items()},
+                **_consolidation(panes, component.slotted.consolidation),
                 "partials": [
                     f"{type(k.partial).__name__.lower()}({_input(component, k.input)})" for k in component.slotted.kept
                 ],
@@ -52,6 +53,33 @@ def describe(graph: Graph, plan: Plan) -> dict[str, Any]:
             f"rows, combined to one per key and pane where they are read, to the slots by ({', '.join(component.attributes)})"
         ],
         "sinks": [f"{sink.name} <- {sink.input}{'.late' if sink.late else ''}: {sink.target}" for sink in graph.sinks],
+    }
+
+
+def _consolidation(panes: Panes, plan: Consolidation) -> dict[str, Any]:
+    """How each window is formed (Enorm 6.1), and what that costs."""
+
+    def length(family: Family) -> str:
+        return format_duration(family.length * panes.width_us)
+
+    def formula(way: tuple[Part, ...]) -> str:
+        terms = [
+            f"{part.count} pane{'s' if part.count > 1 else ''}" if part.family == PANE else length(plan.families[part.family])
+            for part in way
+        ]
+        counted = [(term, len(list(group))) for term, group in itertools.groupby(terms)]
+        return " + ".join(f"{count} x {term}" if count > 1 else term for term, count in counted)
+
+    def formulas(family: Family) -> str:
+        return " or ".join(dict.fromkeys(formula(way) for way in family.ways[:4])) + (" or ..." if len(family.ways) > 4 else "")
+
+    of = dict(enumerate(plan.of_window))
+    return {
+        "windows": {window.name: formulas(plan.families[of[i]]) for i, window in enumerate(panes.windows)},
+        "helpers": {f"{length(f)} every {format_duration(f.every * panes.width_us)}": formulas(f) for f in plan.helpers},
+        "merges": round(plan.merges_per_hour, 1),
+        "naive_merges": round(plan.naive_per_hour, 1),
+        "merges_chosen_by": "keys that were measured" if plan.measured else "number of merges, as nothing is measured yet",
     }
 
 
@@ -78,7 +106,9 @@ def _text(facts: dict[str, Any]) -> str:
             f"    reason:    {component['reason']}",
             f"    delay:     {component['delay']}",
             f"    pane:      {component['pane']}; {component['sharing']}",
-            *(f"    window:    {name} = {count}" for name, count in component["windows"].items()),
+            *(f"    window:    {name} = {formula}" for name, formula in component["windows"].items()),
+            *(f"    helper:    {name} = {formula}" for name, formula in component["helpers"].items()),
+            f"    merges:    {component['merges']:,g} partials a key and hour; naively {component['naive_merges']:,g}",
             f"    partials:  {', '.join(component['partials'])}",
         ]
     lines += [f"  exchange {i}: {text}" for i, text in enumerate(facts["exchanges"], 1)]

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -15,7 +16,7 @@ from pyspark.sql import functions as F
 from anabranch.errors import NotYetError, TopologyError, unknown
 from anabranch.faults import from_environment
 from anabranch.plan import explain, make_plan
-from anabranch.plan.component import Component
+from anabranch.plan.component import Component, measured
 from anabranch.plan.fingerprint import fingerprint
 from anabranch.plan.route import Route, even_route
 from anabranch.spark.inspect import check_map, check_session, needed_columns, warm_up
@@ -175,9 +176,13 @@ class Topology:
         self._frames[node.name] = rows
         return Stream(self, node.name, rows)
 
-    def explain(self, format: str = "text") -> str:
-        """The component plan with its reasons, as "text", "json" or "mermaid"."""
-        return explain(self.graph, make_plan(self.graph), format)
+    def explain(self, format: str = "text", *, checkpoint: str | os.PathLike[str] | None = None) -> str:
+        """The component plan with its reasons, as "text", "json" or "mermaid"; going by what a checkpoint has measured, if given."""
+        plan = make_plan(self.graph)
+        found = None if checkpoint is None else open_checkpoint(Files(_located(checkpoint)))
+        if found is not None and found.last is not None:
+            plan = replace(plan, components=(measured(plan.component, found.last.keys_in),))
+        return explain(self.graph, plan, format)
 
     def start(  # noqa: PLR0913 - every argument has a default that works
         self,
@@ -213,6 +218,8 @@ class Topology:
             limit_bytes=state_limit,
         )
         found, route = _open(Files(_located(checkpoint)), self.name, component, slots, shards, session)
+        if found.last is not None:
+            component = measured(component, found.last.keys_in)
         outlets = self._outlets(component)
         for outlet in outlets:
             outlet.target.check(found.last.step + 1 if found.last else 1)

@@ -44,4 +44,5 @@ class Report:
     left_out: Mapping[str, int] = field(default_factory=dict)  # rows that no open window takes, by reason
     until_us: int | None = None  # windows that end by then are closed
     next_end_us: int | None = None  # the end of the first window that is still open
+    keys_in: Mapping[int, float] = field(default_factory=dict)  # keys with rows in an interval of so many panes
     phases: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of the task

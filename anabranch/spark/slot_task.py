@@ -140,6 +140,7 @@ class _Attempt:
             left_out=outcome.left_out,
             until_us=outcome.until_us,
             next_end_us=self.task.plan.panes.next_end(state.panes, outcome.until_us),
+            keys_in=outcome.keys_in,
             phases=self.phases,
         )
 
@@ -246,6 +247,7 @@ class _Attempt:
         until_us = plan.panes.final_end(state.panes) if task.finish else task.until_us
         until_us = task.after_us if until_us is None else until_us
         closed = state.close(task.after_us, until_us)
+        keys_in = state.keys_by_length(closed)
         self._phase("close")
         table, rows_out = result_table(plan, state, closed)
         results = self._write("results", table) if table is not None else None
@@ -262,7 +264,7 @@ class _Attempt:
             for shard in sorted({*deltas, *snapshots})
         }
         self._phase("encode")
-        return _Outcome(writes, rows_in, rows_out, results, late, left_out, until_us)
+        return _Outcome(writes, rows_in, rows_out, results, late, left_out, until_us, keys_in)
 
     def _log(self, outcome: _Outcome) -> dict[int, Stored]:
         """Writes the deltas and snapshots of all shards into one file of the durable log."""
@@ -330,6 +332,7 @@ class _Outcome:
     late: Written | None
     left_out: dict[str, int]
     until_us: int | None
+    keys_in: dict[int, float]
 
 
 class _Cache:

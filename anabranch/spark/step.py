@@ -11,7 +11,7 @@ import itertools
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -257,6 +257,7 @@ class Stepper:
             route_version=self.route.version,
             stored=stored,
             rows=totals,
+            keys_in=_moving_mean(last.keys_in if last else {}, reports),
         )
 
     def _apply_pending(self, step: int) -> None:
@@ -289,6 +290,15 @@ class Stepper:
         now = time.perf_counter()
         self._phases[name] = self._phases.get(name, 0.0) + now - mark
         return now
+
+
+def _moving_mean(before: Mapping[int, float], reports: Sequence[Report]) -> dict[int, float]:
+    """Keys in intervals of so many panes, over all slots: half the last mean, half this step."""
+    now: dict[int, float] = {}
+    for report in reports:
+        for length, keys in report.keys_in.items():
+            now[length] = now.get(length, 0.0) + keys
+    return {**before, **{length: (before.get(length, keys) + keys) / 2 for length, keys in now.items()}}
 
 
 def cause_of(error: BaseException) -> tuple[str, bool]:

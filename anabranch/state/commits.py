@@ -47,6 +47,7 @@ class Commit:
     route_version: int
     stored: Mapping[int, Stored]  # the shards that this step changed
     rows: Mapping[str, int] = field(default_factory=dict)
+    keys_in: Mapping[int, float] = field(default_factory=dict)  # keys with rows in an interval of so many panes, a moving mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

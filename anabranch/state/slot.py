@@ -7,6 +7,7 @@ most keys are active, sparse (with its key numbers) where few are. Chunks merge 
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.plan.component import Slotted
+from anabranch.plan.consolidation import PANE
 from anabranch.plan.panes import Closing
 from anabranch.state.blob import Entries
 from anabranch.state.keys import KeyTable
@@ -55,6 +57,10 @@ class SlotState:
     shard_of: Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     panes: dict[int, list[Chunk]] = field(default_factory=dict)
     dropped_us: int | None = None  # what was over at this watermark is forgotten
+    formed: dict[tuple[int, int], tuple[Chunk, int]] = field(
+        default_factory=dict
+    )  # by family and end; of use until a watermark
+    merges: int = 0  # partials that were merged into windows
 
     def number(self, keys: pa.Table, shards: Array) -> Array:
         """The row numbers of keys, with new ones for new keys."""
@@ -90,10 +96,22 @@ class SlotState:
         starts, order = _groups(number)
         for start, end in itertools.pairwise(starts):
             at = order[start:end]
-            chunks = self.panes.setdefault(int(panes[number[at[0]]]), [])
-            chunks.append(self._chunk(rows[at], tuple(column[at] for column in columns)))
+            which = int(panes[number[at[0]]])
+            chunk = self._chunk(rows[at], tuple(column[at] for column in columns))
+            chunks = self.panes.setdefault(which, [])
+            chunks.append(chunk)
             if len(chunks) > _MANY_CHUNKS:
-                chunks[:] = [self._chunk(*self._merge(chunks))]
+                chunks[:] = [self._merged(chunks)]
+            self._late(which, chunk)
+
+    def _late(self, pane: int, chunk: Chunk) -> None:
+        """Rows that come after windows with them were formed count in the longer ones that are open: what these are formed from
+        gets them too.
+        """
+        width = self.plan.panes.width_us
+        for (number, end_us), (held, until_us) in self.formed.items():
+            if end_us - self.plan.consolidation.families[number].length * width <= pane < end_us:
+                self.formed[number, end_us] = self._merged([held, chunk]), until_us
 
     def absorb(self, parts: Iterable[tuple[int, Entries]]) -> None:
         """Merges decoded deltas or snapshots of several shards, each shard at most once."""
@@ -110,33 +128,68 @@ class SlotState:
         self.add(rows, pane, columns)
 
     def close(self, after_us: int | None, until_us: int | None) -> list[Closed]:
-        """The windows that end in (after, until], with every key that has rows in them.
-
-        Windows with one end are suffixes of the longest of them: it is merged from its last pane back to its first, and the
-        shorter ones are read off on the way.
-        """
-        closed = []
+        """The windows that end in (after, until], with every key that has rows in them, formed as the consolidation plan says."""
         closings = self.plan.panes.closings(self.panes, after_us, until_us)
-        ordered = np.array(sorted(self.panes), dtype=np.int64)
-        for _, same_end in itertools.groupby(closings, key=lambda each: each.end_us):
-            longest_last = sorted(same_end, key=lambda each: -each.start_us)
-            low, high = np.searchsorted(ordered, [longest_last[-1].start_us, longest_last[0].end_us])
-            panes = [int(pane) for pane in ordered[low:high][::-1]]
-            merger = Merger(self, [chunk for pane in panes for chunk in self.panes[pane]])
-            at = 0
-            for closing in longest_last:
-                while at < len(panes) and panes[at] >= closing.start_us:
-                    for chunk in self.panes[panes[at]]:
-                        merger.add(chunk)
-                    at += 1
-                closed.append(Closed(closing, *merger.merged()))
+        ordered = sorted(self.panes) if closings else []
+        closed = []
+        for closing in closings:
+            chunk = self._form(self.plan.consolidation.of_window[closing.window], closing.end_us, closing.end_us, ordered)
+            assert chunk is not None, "a window closes because a pane of it is there"
+            closed.append(Closed(closing, *present(chunk)))
         return closed
+
+    def _form(self, number: int, end_us: int, now_us: int, ordered: Sequence[int]) -> Chunk | None:
+        """The partials of one interval of a family: kept from before, or merged from its parts; None where it has no rows."""
+        if (held := self.formed.get((number, end_us))) is not None:
+            return held[0]
+        family, width = self.plan.consolidation.families[number], self.plan.panes.width_us
+        low, high = bisect_left(ordered, end_us - family.length * width), bisect_left(ordered, end_us)
+        if low == high:
+            return None
+        parts = family.parts((end_us - self.plan.panes.offset_us) // width)
+        chunks: list[Chunk | None] = []
+        if high - low <= sum(part.count for part in parts):
+            chunks += [self._pane(pane) for pane in ordered[low:high]]
+        else:
+            for part in parts:
+                at_us = end_us - part.back * width
+                if part.family != PANE:
+                    chunks.append(self._form(part.family, at_us, now_us, ordered))
+                    continue
+                low, high = bisect_left(ordered, at_us - part.count * width), bisect_left(ordered, at_us)
+                chunks += [self._pane(pane) for pane in ordered[low:high]]
+        found = [each for each in chunks if each is not None]
+        self.merges += len(found)
+        chunk = self._merged(found)
+        if family.kept is not None:
+            self.formed[number, end_us] = chunk, now_us + family.kept * width
+        return chunk
+
+    def _pane(self, pane: int) -> Chunk:
+        """A pane that is being closed: few more rows will come, so its chunks become one."""
+        chunks = self.panes[pane]
+        if len(chunks) > 1:
+            chunks[:] = [self._merged(chunks)]
+        return chunks[0]
+
+    def keys_by_length(self, closed: Sequence[Closed]) -> dict[int, float]:
+        """How many keys have rows in an interval of so many panes, on average: of the windows that closed, and of their panes."""
+        found: dict[int, list[int]] = {}
+        width = self.plan.panes.width_us
+        for each in closed:
+            found.setdefault((each.closing.end_us - each.closing.start_us) // width, []).append(len(each.rows))
+        ends = {each.closing.end_us - width for each in closed}
+        if 1 not in found and (last := [present(self._pane(pane))[0] for pane in sorted(ends & self.panes.keys())]):
+            found[1] = [len(rows) for rows in last]
+        return {length: sum(counts) / len(counts) for length, counts in found.items()}
 
     def drop(self, watermark_us: int | None) -> None:
         """Forgets panes that no open window contains, and the numbers of keys that no pane holds any more."""
         for pane in [pane for pane in self.panes if self.plan.panes.is_over(pane, watermark_us)]:
             del self.panes[pane]
         self.dropped_us = watermark_us
+        if watermark_us is not None:
+            self.formed = {which: held for which, held in self.formed.items() if held[1] > watermark_us}
         if len(self.keys) > _SMALL:
             held = self._rows_held()
             if 2 * held.sum() < len(self.keys):
@@ -163,7 +216,7 @@ class SlotState:
         mine = np.isin(self.shard_of, list(shards))
         parts = []
         for pane, chunks in self.panes.items():
-            rows, columns = self._merge(chunks)
+            rows, columns = present(self._merged(chunks))
             at = mine[rows]
             parts.append((rows[at], np.full(int(at.sum()), pane, dtype=np.int64), *(column[at] for column in columns)))
         found: dict[int, Entries] = {}
@@ -192,14 +245,26 @@ class SlotState:
             target[rows] = values
         return Chunk(None, dense)
 
-    def _merge(self, chunks: Sequence[Chunk]) -> tuple[Array, tuple[Array, ...]]:
-        """The keys that have rows in any of the chunks, and their partials merged."""
-        if len(chunks) == 1 and chunks[0].rows is not None:
-            return chunks[0].rows, chunks[0].columns
-        merger = Merger(self, chunks)
-        for chunk in chunks:
-            merger.add(chunk)
-        return merger.merged()
+    def _merged(self, chunks: Sequence[Chunk]) -> Chunk:
+        """One chunk of several: over all key numbers, or over those that occur where they are few."""
+        if len(chunks) == 1:
+            return chunks[0]
+        numbers = [chunk.rows for chunk in chunks if chunk.rows is not None]
+        rows: Array | None = None
+        if len(numbers) == len(chunks) and sum(map(len, numbers)) * _DENSE <= len(self.keys):
+            rows = np.unique(np.concatenate(numbers))
+        columns = tuple(column.empty(len(self.keys) if rows is None else len(rows)) for column in self.plan.columns)
+        for i, chunk in enumerate(chunks):
+            at: slice | Array = slice(0, len(chunk)) if chunk.rows is None else chunk.rows
+            if rows is not None:
+                at = np.searchsorted(rows, chunk.rows)  # type: ignore[arg-type]  # all chunks have rows then
+            if i == 0:
+                for into, values in zip(columns, chunk.columns, strict=True):
+                    into[at] = values
+                continue
+            for kept in self.plan.kept:
+                kept.partial.merge(columns[kept.columns], at, chunk.columns[kept.columns])
+        return Chunk(rows, columns)
 
     def _rows_held(self) -> Array:
         held = np.zeros(len(self.keys), dtype=bool)
@@ -213,35 +278,23 @@ class SlotState:
     def _renumber(self, kept: Array) -> None:
         numbers = np.full(len(self.keys), -1, dtype=np.int32)
         numbers[kept] = np.arange(len(kept), dtype=np.int32)
-        merged = {pane: self._merge(chunks) for pane, chunks in self.panes.items()}
+        merged = {pane: present(self._merged(chunks)) for pane, chunks in self.panes.items()}
+        formed = {which: (*present(chunk), until_us) for which, (chunk, until_us) in self.formed.items()}
         self.keys.keep(kept)
         self.shard_of = self.shard_of[kept]
         self.panes = {pane: [self._chunk(numbers[rows], columns)] for pane, (rows, columns) in merged.items()}
+        self.formed = {}
+        for which, (rows, columns, until_us) in formed.items():
+            at = np.flatnonzero(numbers[rows] >= 0)
+            self.formed[which] = self._chunk(numbers[rows[at]], tuple(column[at] for column in columns)), until_us
 
 
-class Merger:
-    """Merges chunks into one another: over all key numbers, or over those that occur where they are few."""
-
-    def __init__(self, state: SlotState, chunks: Sequence[Chunk]) -> None:
-        self._kept = state.plan.kept
-        self._rows: Array | None = None
-        numbers = [chunk.rows for chunk in chunks if chunk.rows is not None]
-        if len(numbers) == len(chunks) and sum(map(len, numbers)) * _DENSE <= len(state.keys):
-            self._rows = np.unique(np.concatenate(numbers))
-        size = len(state.keys) if self._rows is None else len(self._rows)
-        self._columns = tuple(column.empty(size) for column in state.plan.columns)
-
-    def add(self, chunk: Chunk) -> None:
-        at: slice | Array = slice(0, len(chunk)) if chunk.rows is None else chunk.rows
-        if self._rows is not None:
-            at = np.searchsorted(self._rows, chunk.rows)  # type: ignore[arg-type]  # all chunks have rows then
-        for each in self._kept:
-            each.partial.merge(self._columns[each.columns], at, chunk.columns[each.columns])
-
-    def merged(self) -> tuple[Array, tuple[Array, ...]]:
-        """The keys that have rows, and their partials."""
-        at = np.flatnonzero(self._columns[0])
-        return at if self._rows is None else self._rows[at], tuple(column[at] for column in self._columns)
+def present(chunk: Chunk) -> tuple[Array, tuple[Array, ...]]:
+    """The keys that have rows in a chunk, and their partials."""
+    if chunk.rows is not None:
+        return chunk.rows, chunk.columns
+    at = np.flatnonzero(chunk.columns[0])
+    return at, tuple(column[at] for column in chunk.columns)
 
 
 def _groups(values: Array) -> tuple[Array, Array]:

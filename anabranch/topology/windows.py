@@ -57,3 +57,19 @@ def _window(length_us: int, every_us: int, start: Duration, name: str | None) ->
     if not isinstance(name, str) or not name:
         raise TopologyError(f"window name {name!r} is not a text")
     return Window(name=name, length_us=length_us, every_us=every_us, offset_us=offset_us)
+
+
+def parse_windows(text: str) -> tuple[Window, ...]:
+    """'7m/3m,5m' is 7 minutes every 3 minutes, and tumbling 5 minutes."""
+    windows = tuple(_parse_window(part.strip()) for part in text.split(","))
+    if len({window.name for window in windows}) < len(windows):
+        raise TopologyError(f"--windows {text!r} has a window twice")
+    return windows
+
+
+def _parse_window(text: str) -> Window:
+    length, slash, every = text.partition("/")
+    try:
+        return sliding(length, every=every) if slash else tumbling(length)
+    except TopologyError as error:
+        raise TopologyError(f"--windows: {text!r} is not LENGTH or LENGTH/SLIDE, such as 5m or 10m/1m: {error}") from None

@@ -38,6 +38,8 @@ PLANS = [
     plan_of(tumbling("4s")),
     plan_of(sliding("6s", every="2s"), tumbling("2s")),
     plan_of(hopping("3s", every="7s", start="1s"), sliding("10s", every="5s")),
+    plan_of(tumbling("1s"), *(sliding(f"{n}s", every="1s") for n in (3, 6, 13)), tumbling("12s")),
+    plan_of(sliding("40s", every="1s")),
 ]
 rows = st.lists(st.tuples(st.integers(-3, 40) | st.none(), st.integers(0, 60), st.integers(-9, 9)), max_size=25)
 
@@ -95,7 +97,7 @@ def test_closed_windows_equal_a_plain_computation(
         kept = [r for r in batch if after is None or not plan.panes.is_over(plan.panes.start_of(r[1] * SECOND), after)]
         for key, at, value in kept:
             for index, window in enumerate(plan.panes.windows):
-                for start in range(-20 * SECOND, 70 * SECOND, SECOND):
+                for start in range(-40 * SECOND, 70 * SECOND, SECOND):
                     inside = start <= at * SECOND < start + window.length_us
                     open_still = after is None or start + window.length_us > after
                     if inside and open_still and (start - window.offset_us) % window.every_us == 0:

@@ -1,0 +1,24 @@
+"""The papers' experiments, run on the planners and policies that run live: `anabranch lab`."""
+
+from __future__ import annotations
+
+import typer
+
+from anabranch.lab.enorm_consolidation import consolidation_command
+
+lab_app = typer.Typer(
+    help="Run the papers' experiments on Anabranch's own planners and policies.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+lab_app.command("enorm-consolidation")(consolidation_command)
+
+
+@lab_app.callback()
+def lab() -> None:
+    """Run the papers' experiments on Anabranch's own planners and policies."""
+
+
+__all__ = ["lab_app"]

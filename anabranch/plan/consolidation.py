@@ -1,0 +1,274 @@
+"""Consolidation plans: how windows are formed from panes and from each other (Enorm 6.1).
+
+A complete window may serve as a partial of a longer one: with windows of 5 and 10 minutes, the second is two of the first and not ten
+panes. The plan is a DAG of families. A family is a set of intervals of one length, one ending at every `every` panes: a window of the
+user, or a helper that only other families use. Each says for each of its intervals which parts tile it, chosen by cost: the keys that
+must be merged, or the number of parts as long as nothing has been measured.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import lcm
+
+import numpy as np
+
+from anabranch.plan.panes import Panes
+
+PANE = -1  # in the place of a family: panes themselves
+_HOUR_US = 3_600_000_000
+_MANY_WAYS = 24  # a family does not use another where that would take more different ways than this
+_LONG = 1 << 12  # longer intervals take the longest parts that fit; the cheapest are not searched for
+_LONG_TURN = 1 << 14  # intervals of a turn that are followed one by one, to count what is really needed
+_WORTH = 0.9  # helpers take memory: they must save a tenth of the merges
+
+Keys = Callable[[int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some partials side by side: `count` intervals of a family (or panes), the last ending `back` panes before the whole does."""
+
+    family: int
+    back: int
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Intervals of `length` panes that end at `phase`, `phase + every` ...; `ways` are their parts, in turns."""
+
+    length: int
+    every: int
+    phase: int
+    windows: tuple[int, ...] = ()
+    ways: tuple[tuple[Part, ...], ...] = ()
+    kept: int | None = None  # for how many panes an interval is asked for again after it is formed; None: never again
+
+    def parts(self, end: int) -> tuple[Part, ...]:
+        """The parts of the interval that ends before pane number `end`."""
+        return self.ways[(end - self.phase) // self.every % len(self.ways)]
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidation:
+    """All families, each after those that it is formed from, and the cost of an hour: merged partials, planned and naive."""
+
+    families: tuple[Family, ...]
+    of_window: tuple[int, ...]  # the family of each of the user's windows
+    merges_per_hour: float
+    naive_per_hour: float
+    cost_per_hour: float
+    measured: bool
+
+    @property
+    def helpers(self) -> tuple[Family, ...]:
+        return tuple(family for family in self.families if not family.windows)
+
+
+def plan_consolidation(panes: Panes, keys: Keys | None = None) -> Consolidation:
+    """The cheapest of the plans with and without helpers. `keys` tells how many keys have rows in so many panes side by side."""
+    weight = keys or (lambda _: 1.0)
+    wanted = _wanted(panes)
+    hourly = _HOUR_US / panes.width_us
+    best: Consolidation | None = None
+    for helpers in _helper_sets(wanted):
+        families = _formed([*wanted, *helpers], weight)
+        cost = _per_hour(families, hourly, weight)
+        if best is None or cost < _WORTH * best.cost_per_hour:
+            naive = sum(len(f.windows) * hourly / f.every * f.length for f in wanted)
+            of = {window: i for i, family in enumerate(families) for window in family.windows}
+            numbers = tuple(of[i] for i in range(len(panes.windows)))
+            best = Consolidation(families, numbers, _per_hour(families, hourly, lambda _: 1.0), naive, cost, keys is not None)
+    assert best is not None
+    return best
+
+
+def keys_from(measured: Mapping[int, float]) -> Keys | None:
+    """How many keys have rows in so many panes side by side, between the lengths that were measured; None where too few were."""
+    if len(measured) < 2 or not any(measured.values()):
+        return None
+    lengths = sorted(measured)
+    keys = np.maximum.accumulate([measured[length] for length in lengths])
+    return lambda length: float(np.interp(length, lengths, keys))
+
+
+def _wanted(panes: Panes) -> list[Family]:
+    """The windows as families; equal ones are one family."""
+    found: dict[tuple[int, int, int], list[int]] = {}
+    for index, window in enumerate(panes.windows):
+        length, every = window.length_us // panes.width_us, window.every_us // panes.width_us
+        phase = (window.offset_us - panes.offset_us) // panes.width_us + length
+        found.setdefault((length, every, phase % every), []).append(index)
+    return [Family(*shape, windows=tuple(indexes)) for shape, indexes in found.items()]
+
+
+def _helper_sets(wanted: Sequence[Family]) -> Iterable[list[Family]]:
+    """Sets of helpers that may pay: none; for each slide its doublings; doubling intervals side by side."""
+    yield []
+    longest = max(family.length for family in wanted)
+    shapes = sorted({(family.every, family.phase) for family in wanted if family.length >= 3 * family.every})
+    for every, phase in shapes[:4]:
+        yield [Family(length, every, phase % every) for length in _doublings(every, longest) if length > 1]
+    if longest <= _LONG:
+        yield [Family(length, length, 0) for length in _doublings(2, min(longest, 2 * _MANY_WAYS))]
+
+
+def _doublings(first: int, below: int) -> list[int]:
+    found = []
+    while first < below:
+        found.append(first)
+        first *= 2
+    return found
+
+
+def _formed(families: Sequence[Family], weight: Keys) -> tuple[Family, ...]:
+    """The families with their ways, from the shortest to the longest; helpers that nothing uses are left out."""
+    shapes: dict[tuple[int, int, int], Family] = {}
+    for family in families:
+        shapes.setdefault((family.length, family.every, family.phase), family)
+    formed: list[Family] = []
+    for family in sorted(shapes.values(), key=lambda each: (each.length, each.every, each.phase)):
+        formed.append(replace(family, ways=_ways(family, formed, weight)))
+    return _kept(_used(formed))
+
+
+def _ways(family: Family, shorter: Sequence[Family], weight: Keys) -> tuple[tuple[Part, ...], ...]:
+    usable, ways = _usable(family, shorter)
+    if not usable:
+        return ((Part(PANE, 0, family.length),),)
+    ends = (family.phase + i * family.every for i in range(ways))
+    if family.length > _LONG:
+        return tuple(_parts(_longest_first(family, end, usable, shorter), shorter) for end in ends)
+    return tuple(_parts(_cheapest(family, end, usable, shorter, weight), shorter) for end in ends)
+
+
+def _usable(family: Family, shorter: Sequence[Family]) -> tuple[list[int], int]:
+    """The families to form this one from, those first that lie in it always in the same way; and how many ways that makes."""
+
+    def turns(other: Family) -> int:
+        return lcm(family.every, other.every) // family.every
+
+    ways, usable = 1, []
+    for i in sorted(range(len(shorter)), key=lambda i: (turns(shorter[i]), -shorter[i].length)):
+        if shorter[i].length > 1 and (together := lcm(ways, turns(shorter[i]))) <= _MANY_WAYS:
+            ways = together
+            usable.append(i)
+    return usable, ways
+
+
+def _cheapest(family: Family, end: int, usable: Sequence[int], shorter: Sequence[Family], weight: Keys) -> list[int]:
+    """The cheapest parts of the interval that ends at `end`, oldest first: a shortest path over the edges of its panes."""
+    costs = {PANE: weight(1)} | {i: weight(shorter[i].length) for i in usable}
+    # Of equally cheap ways the one whose parts reach back least: they need not be kept for long.
+    best: list[tuple[float, int]] = [(0.0, 0)] + [(float("inf"), 0)] * family.length
+    came: list[int] = [PANE] * (family.length + 1)
+    for back in range(family.length):
+        for i in (PANE, *usable):
+            to = back + (1 if i == PANE else shorter[i].length)
+            if to <= family.length and (i == PANE or (end - back - shorter[i].phase) % shorter[i].every == 0):
+                found = (best[back][0] + costs[i], best[back][1] + back)
+                if found < best[to]:
+                    best[to], came[to] = found, i
+    parts, at = [], family.length
+    while at:
+        parts.append(came[at])
+        at -= 1 if came[at] == PANE else shorter[came[at]].length
+    return parts
+
+
+def _longest_first(family: Family, end: int, usable: Sequence[int], shorter: Sequence[Family]) -> list[int]:
+    """Always the longest part that fits, oldest first."""
+    parts, at = [], family.length
+    by_length = sorted(usable, key=lambda i: -shorter[i].length)
+    while at:
+        fits = (
+            i
+            for i in by_length
+            if shorter[i].length <= at and (end - at + shorter[i].length - shorter[i].phase) % shorter[i].every == 0
+        )
+        parts.append(next(fits, PANE))
+        at -= 1 if parts[-1] == PANE else shorter[parts[-1]].length
+    return parts
+
+
+def _parts(families: Sequence[int], shorter: Sequence[Family]) -> tuple[Part, ...]:
+    """Parts given oldest first, with where they end; panes side by side are one part."""
+    found: list[Part] = []
+    back = 0
+    for i, group in itertools.groupby(reversed(families)):
+        for count in [len(list(group))] if i == PANE else [1] * len(list(group)):
+            found.append(Part(i, back, count))
+            back += count if i == PANE else shorter[i].length
+    return tuple(reversed(found))
+
+
+def _used(formed: Sequence[Family]) -> list[Family]:
+    """Without the helpers that no window needs; parts are numbered anew."""
+    needed = {i for i, family in enumerate(formed) if family.windows}
+    for i in range(len(formed) - 1, -1, -1):
+        if i in needed:
+            needed |= {part.family for way in formed[i].ways for part in way if part.family != PANE}
+    number = {old: new for new, old in enumerate(sorted(needed))} | {PANE: PANE}
+    return [
+        replace(
+            formed[i],
+            ways=tuple(tuple(replace(part, family=number[part.family]) for part in way) for way in formed[i].ways),
+        )
+        for i in sorted(needed)
+    ]
+
+
+def _turn(families: Sequence[Family]) -> int:
+    """After how many panes everything repeats."""
+    return lcm(*(family.every * len(family.ways) for family in families))
+
+
+def _asked(families: Sequence[Family]) -> list[dict[int, list[int]]] | None:
+    """For one turn: which intervals of each family are needed, by their end, and how long after it each is asked for.
+
+    An interval is formed when it is first asked for, and asks for its parts then. None where a turn is too long to be followed.
+    """
+    turn = _turn(families)
+    if sum(turn // family.every for family in families) > _LONG_TURN:
+        return None
+    asked: list[dict[int, list[int]]] = [{} for _ in families]
+    for i in range(len(families) - 1, -1, -1):
+        family = families[i]
+        if family.windows:
+            for end in range(family.phase, turn + family.phase, family.every):
+                asked[i].setdefault(end % turn, []).append(0)
+        for end, lags in asked[i].items():
+            for part in family.parts(end):
+                if part.family != PANE:
+                    asked[part.family].setdefault((end - part.back) % turn, []).append(min(lags) + part.back)
+    return asked
+
+
+def _kept(families: Sequence[Family]) -> tuple[Family, ...]:
+    """How long intervals stay of use after they are formed."""
+    asked = _asked(families)
+    if asked is not None:
+        spans = [max((max(lags) - min(lags) for lags in each.values() if len(lags) > 1), default=None) for each in asked]
+    else:  # as if each family were formed at any time between its first and its last use
+        uses: list[list[int]] = [[0] if family.windows else [] for family in families]
+        for i in range(len(families) - 1, -1, -1):
+            for part in (part for way in families[i].ways for part in way if part.family != PANE):
+                uses[part.family] += [min(uses[i]) + part.back, (0 if families[i].windows else max(uses[i])) + part.back]
+        spans = [max(each) - min(each) if len(each) > 1 else None for each in uses]
+    return tuple(replace(family, kept=span) for family, span in zip(families, spans, strict=True))
+
+
+def _per_hour(families: Sequence[Family], hourly: float, weight: Keys) -> float:
+    """What all intervals of an hour cost: the sum of their parts' weights."""
+
+    def cost(parts: Iterable[Part]) -> float:
+        return sum(part.count * weight(1 if part.family == PANE else families[part.family].length) for part in parts)
+
+    asked = _asked(families)
+    if asked is not None:
+        once = sum(cost(family.parts(end)) for family, each in zip(families, asked, strict=True) for end in each)
+        return once * hourly / _turn(families)
+    return sum(hourly / family.every * sum(map(cost, family.ways)) / len(family.ways) for family in families)
