@@ -1,4 +1,4 @@
-"""The windows that a benchmark computes: three standard cases, and the one that `--windows` describes.
+"""The windows that a benchmark computes: the standard cases, and the one that `--windows` describes.
 
 Every side of a benchmark (Anabranch, native Spark, Polars, DuckDB and the reference) is built from these values.
 """
@@ -19,6 +19,9 @@ class Case:
 
     name: str
     windows: tuple[Window, ...]
+    summary: str = ""
+    keys: int | None = None  # where a case is about other data than the usual
+    rows_per_minute: int | None = None
 
     @property
     def longest_us(self) -> int:
@@ -36,7 +39,7 @@ class Case:
 
     @property
     def text(self) -> str:
-        return ", ".join(window.name for window in self.windows)
+        return self.summary or ", ".join(window.name for window in self.windows)
 
 
 def copies(window: Window) -> int:
@@ -52,6 +55,18 @@ CASES: dict[str, Case] = {
     "A": Case(name="A", windows=(tumbling("1 minute"),)),
     "B": Case(name="B", windows=_every_minute(10)),
     "C": Case(name="C", windows=_every_minute(5, 10, 15, 20, 30, 60)),
+    "many": Case(
+        name="many",
+        windows=tuple(tumbling(f"{length} minutes") for length in range(1, 81)),
+        summary="80 tumbling windows of 1 to 80 minutes",
+    ),
+    "long": Case(
+        name="long",
+        windows=(sliding("6 hours", every="10 seconds"),),
+        summary="6 hours every 10 seconds, 2,000 keys, 5 million rows in 12 hours",
+        keys=2_000,
+        rows_per_minute=6_945,
+    ),
 }
 
 
@@ -59,8 +74,9 @@ def choose_cases(names: str, windows: str | None) -> tuple[Case, ...]:
     """The standard cases of `--case A,B`, or the one case 'custom' where `--windows` is given."""
     if windows is not None:
         return (Case(name="custom", windows=parse_windows(windows)),)
-    wanted = dict.fromkeys(name.strip().upper() for name in names.split(",") if name.strip())
+    known = {name.lower(): case for name, case in CASES.items()}
+    wanted = dict.fromkeys(name.strip().lower() for name in names.split(",") if name.strip())
     for name in wanted or [names]:
-        if name not in CASES:
+        if name not in known:
             raise TopologyError(unknown("--case", name, CASES))
-    return tuple(CASES[name] for name in wanted)
+    return tuple(known[name] for name in wanted)

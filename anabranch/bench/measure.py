@@ -27,6 +27,10 @@ class SideRun:
     files: tuple[Path, ...]  # results
     left_out: int = 0  # rows that no window took
     inner_s: tuple[float, ...] = ()  # of that, inside the step (Anabranch only)
+    slot_s: tuple[
+        float, ...
+    ] = ()  # of all slots: merging, forming windows, writing state; not waiting for rows or writing results
+    state_bytes: int = 0  # the most that all shards took (Anabranch only)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from anabranch.bench.cases import Case
 from anabranch.bench.data import DataSpec
 from anabranch.errors import TopologyError, unknown
 
@@ -46,14 +47,14 @@ class WindowsOptions:
         if self.keep is not None and self.keep.exists() and any(self.keep.iterdir()):
             raise TopologyError(f"--keep {self.keep} is not empty")
 
-    @property
-    def data(self) -> DataSpec:
+    def data(self, case: Case | None = None) -> DataSpec:
+        """The input; some cases are about other keys or another density than was asked for."""
         return DataSpec(
             rows=self.rows,
             batch_rows=min(self.batch_rows, self.rows),
-            keys=self.keys,
+            keys=(case and case.keys) or self.keys,
             skew=self.skew,
             disorder_s=self.disorder_s,
-            rows_per_minute=self.rows_per_minute,
+            rows_per_minute=(case and case.rows_per_minute) or self.rows_per_minute,
             seed=self.seed,
         )

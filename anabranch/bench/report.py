@@ -26,9 +26,13 @@ def _cells(case: dict[str, Any]) -> tuple[str, ...]:
     return (
         case["case"],
         f"{case['anabranch_rows_per_s']:,}",
-        f"{case['native_rows_per_s']:,} ({case['native_form']})" if "native_rows_per_s" in case else "-",
+        f"{case['native_rows_per_s']:,} ({case['native_form']})"
+        if "native_rows_per_s" in case
+        else "failed"
+        if "native_failure" in case
+        else "-",
         f"{case['ratio']:.2f}x" if "ratio" in case else "-",
-        f"{case['limit_rows_per_s']:,} ({case['limit_engine']})",
+        f"{case['limit_rows_per_s']:,} ({case['limit_engine']})" if "limit_rows_per_s" in case else "-",
         f"{counted[0]}-{counted[-1]}",
         runs,
         {True: "yes", False: "NO", None: "-"}[case.get("verified")],
@@ -38,7 +42,16 @@ def _cells(case: dict[str, Any]) -> tuple[str, ...]:
 def _notes(figures: dict[str, Any]) -> list[Text]:
     settings = figures["settings"]
     both, native = settings["both"], settings["native"]
-    notes = [Text(f"{case['case']}: {', '.join(case['windows'])}") for case in figures["cases"]]
+    notes = [Text(f"{case['case']}: {case['text']}") for case in figures["cases"]]
+    for case in figures["cases"]:
+        if "native_failure" in case:
+            notes.append(Text(f"{case['case']}: native failed: {case['native_failure']}"))
+        if "slot_us_per_row" in case:
+            each = ", ".join(f"{number} windows {us:.3f}" for number, us in case["slot_us_per_row"].items())
+            notes.append(Text(f"{case['case']}: slot time without results, us a row: {each}"))
+        if case["peak_mb"]:
+            each = ", ".join(f"{name.replace('_', ' ')} {mb:,} MB" for name, mb in case["peak_mb"].items())
+            notes.append(Text(f"{case['case']}: state {case['state_mb']:,} MB; peak memory so far: {each}"))
     if small := figures.get("small_batch"):
         rival = f", native {small['native_s']:.3f} s" if "native_s" in small else ""
         notes.append(Text(f"a batch of {small['rows']:,} rows: anabranch {small['anabranch_s']:.3f} s{rival}"))

@@ -47,10 +47,11 @@ class NativeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """When a run that takes too long may be cut short: after this time, but not before it has this many batches."""
+    """When a run that takes too long is cut short: after this time, but not before it has so many batches; at last in any case."""
 
     after_s: float
     batches: int
+    at_last_s: float
 
 
 def read_stream(spark: SparkSession, source: Input) -> DataFrame:
@@ -115,13 +116,15 @@ def run_native(
     began = time.monotonic()
     cut = False
     while query.isActive and not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # it takes fractions
-        if stop and time.monotonic() - began > stop.after_s and len(batch_seconds(query)) >= stop.batches:
+        lasted = time.monotonic() - began
+        enough = stop and lasted > stop.after_s and len(batch_seconds(query)) >= stop.batches
+        if enough or (stop and lasted > stop.at_last_s):
             query.stop()
             cut = True
     return SideRun(
         side="native",
         batch_s=batch_seconds(query),
-        watermark_us=_watermark_us(query) if cut else source.watermark_us(),
+        watermark_us=_watermark_us(query) if cut and query.recentProgress else source.watermark_us(),
         files=committed_files(place / "results"),
     )
 

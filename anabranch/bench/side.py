@@ -103,4 +103,10 @@ def run_anabranch(bench: Bench, source: Input, case: Case, place: Path) -> SideR
         files=tuple(sorted((place / "results").glob("*.parquet"))),
         left_out=sum(count for step in steps for count in step.left_out.values()),
         inner_s=tuple(step.duration_s for step in steps if step.batch_id is not None),
+        slot_s=tuple(
+            sum(seconds for phase, seconds in step.slot_phases_s.items() if phase not in {"read", "load", "results"})
+            for step in steps
+            if step.batch_id is not None
+        ),
+        state_bytes=max(step.state_bytes for step in steps),
     )

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -25,6 +26,7 @@ from anabranch.bench.cases import CASES, Case, choose_cases
 from anabranch.bench.data import Input, write_input
 from anabranch.bench.limit import Limit, find_limit
 from anabranch.bench.measure import MIN_COUNTED, SideRun, counted, speed, warm_batches
+from anabranch.bench.memory import peak_mb
 from anabranch.bench.options import WindowsOptions
 from anabranch.bench.report import show
 from anabranch.bench.rivals import NativeSettings, Stop, choose_state_store, form_for, run_native
@@ -40,6 +42,8 @@ _CASES_TEXT = "; ".join(f"{each.name} = {each.text}" for each in CASES.values())
 _TRIAL_BATCHES = 3
 _HEAVY_COPIES = 20  # from so many windows a row on, native Spark takes most of the time
 _HEAVY_WEIGHT = 4
+_MANY_WINDOWS = 40  # from so many on, slot time is also measured with fewer
+_LIMIT_COPIES = 500
 _MEASURING_SHARE = 0.7  # of a case's time; the rest is for the limit and the comparison of all rows
 
 
@@ -52,16 +56,15 @@ def windows(options: WindowsOptions, out: TextIO) -> dict[str, Any]:
 
     cases = choose_cases(options.case, options.windows)
     with open_bench(options, began + options.minutes * 60, say) as opened:
-        say(f"writing the input: {options.rows:,} rows in {options.data.batches} files, {options.keys:,} keys")
-        source = write_input(options.data, opened.root / "input")
         trial, bench = _prepare(opened)
         reserve_s = _SMALL_RESERVE_S if options.small_batch else 0.0
         found = []
         for number, case in enumerate(cases):
+            source = _input(bench, case)
             left_s = max(0.0, bench.ends_at - time.monotonic() - reserve_s)
             found.append(_measure_case(bench, case, source, left_s * share_of_time(cases[number:]) * _MEASURING_SHARE))
         small = _small_batch(bench) if options.small_batch else None
-        settings = _settings(bench, trial, source, time.monotonic() - began)
+        settings = _settings(bench, trial, time.monotonic() - began)
     return {"bench": "windows", "cases": found, **({"small_batch": small} if small else {}), "settings": settings}
 
 
@@ -71,9 +74,17 @@ def share_of_time(cases: Sequence[Case]) -> float:
     return weights[0] / sum(weights)
 
 
+def _input(bench: Bench, case: Case) -> Input:
+    """The files of a case; cases over the same rows share them."""
+    spec = bench.options.data(case)
+    directory = bench.root / ("input" if spec == bench.options.data() else f"input-{case.name}")
+    bench.say(f"case {case.name}: input of {spec.rows:,} rows in {spec.batches} files, {spec.keys:,} keys")
+    return write_input(spec, directory)
+
+
 def _prepare(bench: Bench) -> tuple[dict[str, float], Bench]:
     """Warms both sides up on a small input, and chooses native Spark's state store by it."""
-    spec = bench.options.data
+    spec = bench.options.data()
     rows = max(1, min(spec.batch_rows, 100_000))
     spec = replace(spec, rows=rows * _TRIAL_BATCHES, batch_rows=rows, seed=spec.seed + 1)
     with _scratch(bench, "trial") as place:
@@ -100,23 +111,55 @@ def _scratch(bench: Bench, name: str) -> Iterator[Path]:
 def _measure_case(bench: Bench, case: Case, source: Input, seconds: float) -> dict[str, Any]:
     """All rounds of a case, its limit, and the comparison of all its results."""
     batches = len(source.files)
-    warm = warm_batches(case.longest_us, bench.options.data.batch_span_s * 1e6, batches)
+    warm = warm_batches(case.longest_us, bench.options.data(case).batch_span_s * 1e6, batches)
     bench.say(f"case {case.name}: {case.text}; batches {warm} to {batches - 1} of {batches} count")
     place = bench.root / case.name
-    ours, native = _rounds(bench, case, source, place, Stop(after_s=seconds, batches=warm + MIN_COUNTED))
-    limit = find_limit(case, source.files, source.watermark_us(), place / "limit", bench.cores)
-    limit_rows = round(bench.options.rows / limit.seconds)
-    bench.say(f"case {case.name}: bare limit {limit_rows:,} rows/s ({limit.engine})")
-    figures = _figures(case, source, ours, native, warm)
+    stop = Stop(after_s=seconds, batches=warm + MIN_COUNTED, at_last_s=max(seconds, bench.ends_at - time.monotonic()) / 2)
+    ours, native = _rounds(bench, case, source, place, stop)
+    usable = [run for run in native if len(run.batch_s) > warm]
+    figures = _figures(case, source, ours, usable, warm)
     if native:
         figures["native_form"] = _native(bench, case).form
-    figures |= {"limit_rows_per_s": limit_rows, "limit_engine": limit.engine, "limit_s": limit.each_s}
+        if not usable:
+            figures["native_failure"] = f"{len(native[-1].batch_s)} batches in {stop.at_last_s:.0f} s; {warm + 1} are needed"
+            bench.say(f"case {case.name}: native: {figures['native_failure']}")
+    limit = _limit(bench, case, source, place)
+    if limit is not None:
+        limit_rows = round(bench.options.rows / limit.seconds)
+        bench.say(f"case {case.name}: bare limit {limit_rows:,} rows/s ({limit.engine})")
+        figures |= {"limit_rows_per_s": limit_rows, "limit_engine": limit.engine, "limit_s": limit.each_s}
+    if len(case.windows) >= _MANY_WINDOWS:
+        figures["slot_us_per_row"] = _by_number_of_windows(bench, case, source, place / "fewer", ours, warm)
     if bench.options.verify:
-        figures |= _verify(bench, case, source, [ours[-1], *native[-1:], _as_run(limit, source)])
+        others = [*usable[-1:], *([_as_run(limit, source)] if limit else [])]
+        figures |= _verify(bench, case, source, [ours[-1], *others])
     removed = [place] if bench.options.keep is None else place.glob("*/checkpoint")
     for each in removed:
         shutil.rmtree(each, ignore_errors=True)
     return figures
+
+
+def _limit(bench: Bench, case: Case, source: Input, place: Path) -> Limit | None:
+    """The bare limit; none where a row lies in so many windows that Polars and DuckDB would need a program of their own for it."""
+    if case.copies // len(case.windows) > _LIMIT_COPIES:
+        return None
+    return find_limit(case, source.files, source.watermark_us(), place / "limit", bench.cores)
+
+
+def _by_number_of_windows(
+    bench: Bench, case: Case, source: Input, place: Path, ours: Sequence[SideRun], warm: int
+) -> dict[str, float]:
+    """Microseconds of slot time per row, without the writing of results, with ever more of the case's windows."""
+    found: dict[str, float] = {}
+    for number in (1, len(case.windows) // 4):
+        fewer = replace(case, name=f"{case.name}{number}", windows=case.windows[:number])
+        run = run_anabranch(bench, source, fewer, place)
+        found[str(number)] = round(median(1e6 * s / r for s, r in list(zip(run.slot_s, source.rows, strict=True))[warm:]), 4)
+        shutil.rmtree(place, ignore_errors=True)
+    each = [1e6 * s / r for run in ours for s, r in list(zip(run.slot_s, source.rows, strict=True))[warm:]]
+    found[str(len(case.windows))] = round(median(each), 4)
+    bench.say(f"case {case.name}: slot time without results, us a row by number of windows: {found}")
+    return found
 
 
 def _rounds(bench: Bench, case: Case, source: Input, place: Path, stop: Stop) -> tuple[list[SideRun], list[SideRun]]:
@@ -160,8 +203,9 @@ def _figures(case: Case, source: Input, ours: Sequence[SideRun], native: Sequenc
     """Rows per second of both sides over the batches that all of their runs have, and where they come from."""
     batches = counted([*ours, *native], warm)
     mine = speed(ours, batches, source.rows)
-    figures: dict[str, Any] = {"case": case.name, "windows": [window.name for window in case.windows]}
+    figures: dict[str, Any] = {"case": case.name, "text": case.text, "windows": [window.name for window in case.windows]}
     figures |= {"anabranch_rows_per_s": round(mine.rows_per_s), "anabranch_batch_s": mine.batch_s}
+    figures |= {"state_mb": max(run.state_bytes for run in ours) >> 20, "peak_mb": peak_mb()}
     if native:
         rival = speed(native, batches, source.rows)
         figures |= {"native_rows_per_s": round(rival.rows_per_s), "native_batch_s": rival.batch_s}
@@ -191,7 +235,7 @@ def _verify(bench: Bench, case: Case, source: Input, runs: Sequence[SideRun]) ->
 def _small_batch(bench: Bench) -> dict[str, Any]:
     """The fixed cost of a batch: 1,000 rows, a minute of event time each, so that every batch closes a window."""
     spec = replace(
-        bench.options.data, rows=SMALL_ROWS * SMALL_BATCHES, batch_rows=SMALL_ROWS, rows_per_minute=SMALL_ROWS, disorder_s=1.0
+        bench.options.data(), rows=SMALL_ROWS * SMALL_BATCHES, batch_rows=SMALL_ROWS, rows_per_minute=SMALL_ROWS, disorder_s=1.0
     )
     case, warm = CASES["A"], SMALL_BATCHES // 3
     with _scratch(bench, "small") as place:
@@ -222,18 +266,18 @@ def _rounds_small(bench: Bench, source: Input, case: Case, place: Path) -> tuple
     return ours, native
 
 
-def _settings(bench: Bench, trial: dict[str, float], source: Input, seconds: float) -> dict[str, Any]:
+def _settings(bench: Bench, trial: dict[str, float], seconds: float) -> dict[str, Any]:
     """All that one needs to know to judge the figures, or to repeat them."""
-    options = bench.options
+    options, data = bench.options, bench.options.data()
     conf = bench.spark.conf
     return {
         "rows": options.rows,
         "keys": options.keys,
         "skew": options.skew,
         "disorder_s": options.disorder_s,
-        "watermark_delay_s": source.delay_s,
-        "batch_rows": options.data.batch_rows,
-        "batches": len(source.files),
+        "watermark_delay_s": data.delay_s,
+        "batch_rows": data.batch_rows,
+        "batches": data.batches,
         "rows_per_event_minute": options.rows_per_minute,
         "seed": options.seed,
         "rounds": options.rounds,
@@ -261,7 +305,7 @@ def _settings(bench: Bench, trial: dict[str, float], source: Input, seconds: flo
 
 def windows_command(
     *,
-    case: Annotated[str, typer.Option(metavar="A,B,C", help=f"Which cases: {_CASES_TEXT}.")] = "A,B,C",
+    case: Annotated[str, typer.Option(metavar="A,B,C,many,long", help=f"Which cases: {_CASES_TEXT}.")] = "A,B,C",
     windows_: Annotated[
         str | None,
         typer.Option("--windows", metavar="LENGTH/SLIDE,...", help="Windows of your own instead, such as 7m/3m,21m/3m,5m."),

@@ -13,16 +13,19 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from anabranch.bench.cases import CASES, Case, choose_cases, parse_windows
+from anabranch.bench.cases import CASES, Case, choose_cases
 from anabranch.bench.data import DataSpec, generate, write_input
 from anabranch.bench.limit import ENGINES, plan_builds
 from anabranch.bench.measure import SideRun, counted, speed, warm_batches
+from anabranch.bench.memory import peak_mb
 from anabranch.bench.options import WindowsOptions
 from anabranch.bench.report import show
-from anabranch.bench.rivals import NativeSettings, committed_files, run_native
+from anabranch.bench.rivals import NativeSettings, Stop, committed_files, run_native
 from anabranch.bench.verify import Reference
 from anabranch.bench.windows import share_of_time, windows
 from anabranch.errors import TopologyError
+from anabranch.testing.compare import differences
+from anabranch.topology.windows import parse_windows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +54,12 @@ def test_a_window_is_written_as_length_and_slide() -> None:
 def test_a_window_that_makes_no_sense_is_refused_by_name(text: str) -> None:
     with pytest.raises(TopologyError, match="--windows"):
         parse_windows(text)
+
+
+def test_a_case_may_be_about_other_data() -> None:
+    options = WindowsOptions(keys=77)
+    assert [options.data(CASES[name]).keys for name in ("A", "long")] == [77, 2_000]
+    assert options.data(CASES["long"]).batch_span_s * 10 == pytest.approx(12 * 3600, rel=1e-3)
 
 
 def test_windows_of_the_users_own_are_the_case_custom() -> None:
@@ -129,7 +138,7 @@ def test_files_are_a_batch_each_in_the_order_of_their_times(tmp_path: Path) -> N
 
 def test_batches_count_when_the_longest_window_is_full() -> None:
     span = 822e6
-    assert [warm_batches(case.longest_us, span, 10) for case in CASES.values()] == [2, 2, 5]
+    assert [warm_batches(CASES[name].longest_us, span, 10) for name in "ABC"] == [2, 2, 5]
     assert warm_batches(CASES["C"].longest_us, span, 4) == 2
     assert warm_batches(CASES["C"].longest_us, span, 1) == 0
 
@@ -143,7 +152,7 @@ def test_both_sides_are_measured_over_the_batches_that_all_runs_have() -> None:
 
 
 def test_the_case_that_takes_native_spark_longest_gets_most_of_the_time() -> None:
-    cases = tuple(CASES.values())
+    cases = tuple(CASES[name] for name in "ABC")
     assert share_of_time(cases) == pytest.approx(1 / 6)
     assert share_of_time(cases[2:]) == 1
 
@@ -209,6 +218,33 @@ def test_a_comparison_sees_a_wrong_value_a_missing_row_a_row_too_many_and_an_unk
             assert message in line
         nothing = a_run(watermark_us=source.watermark_us(), left_out=3)
         assert len(reference.differences(nothing)[1]) == 2
+
+
+def test_the_reference_for_very_many_windows_a_row_gives_what_the_plain_one_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, source = custom("5m/30s"), write_input(SMALL, tmp_path / "in")
+    monkeypatch.setattr("anabranch.bench.verify._MANY_COPIES", 3)
+    with Reference(case, source.files) as reference:
+        [window] = case.windows
+        quick = reference._expected(window, source.watermark_us())
+        monkeypatch.undo()
+        plain = reference._expected(window, source.watermark_us())
+    assert quick.num_rows > 0
+    assert differences(quick, plain, ["key", "window_start", "window_end"]) == []
+
+
+def test_a_rival_that_does_not_get_anywhere_is_a_failure_and_not_a_figure(spark: SparkSession, tmp_path: Path) -> None:
+    case, source = custom("4m/1m"), write_input(SMALL, tmp_path / "in")
+    stop = Stop(after_s=0.0, batches=99, at_last_s=0.0)
+    run = run_native(spark, source, case, tmp_path / "cut", NativeSettings(store="memory", form="rows"), stop)
+    assert len(run.batch_s) < 3
+
+
+def test_peak_memory_is_that_of_this_process_and_its_children() -> None:
+    peak = peak_mb()
+    assert set(peak) == {"driver", "jvm", "python_workers"}
+    assert peak["driver"] > 20
 
 
 def test_results_of_a_batch_that_did_not_end_are_not_read(tmp_path: Path) -> None:
