@@ -20,6 +20,7 @@ from anabranch.plan.panes import Panes
 PANE = -1  # in the place of a family: panes themselves
 _HOUR_US = 3_600_000_000
 _MANY_WAYS = 24  # a family does not use another where that would take more different ways than this
+_MANY_USED = 24  # nor more others than this
 _LONG = 1 << 12  # longer intervals take the longest parts that fit; the cheapest are not searched for
 _LONG_TURN = 1 << 14  # intervals of a turn that are followed one by one, to count what is really needed
 _WORTH = 0.9  # helpers take memory: they must save a tenth of the merges
@@ -151,9 +152,10 @@ def _usable(family: Family, shorter: Sequence[Family]) -> tuple[list[int], int]:
     def turns(other: Family) -> int:
         return lcm(family.every, other.every) // family.every
 
-    ways, usable = 1, []
+    ways = 1
+    usable: list[int] = []
     for i in sorted(range(len(shorter)), key=lambda i: (turns(shorter[i]), -shorter[i].length)):
-        if shorter[i].length > 1 and (together := lcm(ways, turns(shorter[i]))) <= _MANY_WAYS:
+        if len(usable) < _MANY_USED and shorter[i].length > 1 and (together := lcm(ways, turns(shorter[i]))) <= _MANY_WAYS:
             ways = together
             usable.append(i)
     return usable, ways

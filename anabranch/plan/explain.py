@@ -74,8 +74,14 @@ def _consolidation(panes: Panes, plan: Consolidation) -> dict[str, Any]:
         return " or ".join(dict.fromkeys(formula(way) for way in family.ways[:4])) + (" or ..." if len(family.ways) > 4 else "")
 
     of = dict(enumerate(plan.of_window))
+    by_name: dict[str, list[int]] = {}
+    for i, window in enumerate(panes.windows):
+        by_name.setdefault(window.name, []).append(i)
     return {
-        "windows": {window.name: formulas(plan.families[of[i]]) for i, window in enumerate(panes.windows)},
+        "windows": {
+            name if (steps := len(group)) == 1 else f"{name} ({steps} steps, the last)": formulas(plan.families[of[group[-1]]])
+            for name, group in by_name.items()
+        },
         "helpers": {f"{length(f)} every {format_duration(f.every * panes.width_us)}": formulas(f) for f in plan.helpers},
         "merges": round(plan.merges_per_hour, 1),
         "naive_merges": round(plan.naive_per_hour, 1),

@@ -66,7 +66,7 @@ class Stream:
         self,
         *,
         by: str | Iterable[str],
-        windows: Window | Iterable[Window],
+        windows: Window | Iterable[Window | tuple[Window, ...]],
         name: str | None = None,
         **aggregates: Aggregate,
     ) -> Windowed:
@@ -108,7 +108,7 @@ class Computed:
     def __init__(self, app: Topology, name: str) -> None:
         self._app, self.name = app, name
 
-    def consolidate(self, *windows: Window, name: str | None = None) -> Windowed:
+    def consolidate(self, *windows: Window | tuple[Window, ...], name: str | None = None) -> Windowed:
         """The windows that are formed from the partials; any number, sharing their panes."""
         wish = f"{self.name}_windows"
         node = g.Consolidate(name=self._app.name_for(name, wish), input=self.name, windows=g.check_windows(windows))

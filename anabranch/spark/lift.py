@@ -140,7 +140,7 @@ class Lift:
 
 def _pane_sql(panes: Panes) -> str:
     pane = f"t - pmod(t - {panes.offset_us}L, {panes.width_us}L)"
-    if not all(window.gapless for window in panes.windows):
+    if not any(window.gapless for window in panes.windows):
         pane = f"if({_greatest(panes)} is null, {_LEFT_OUT + 1}L, {pane})"
     return f"if(t is null, {_LEFT_OUT}L, {pane})"
 
@@ -154,7 +154,8 @@ def _late_row_sql(panes: Panes, watermark_us: int | None) -> str:
 
 def _greatest(panes: Panes) -> str:
     """The end of the last window that contains t, null where none does."""
-    ends = [_last_end(window) for window in panes.windows]
+    longest = {(w.every_us, w.offset_us): w for w in sorted(panes.windows, key=lambda w: w.length_us)}
+    ends = [_last_end(window) for window in longest.values()]
     return ends[0] if len(ends) == 1 else f"greatest({', '.join(ends)})"
 
 

@@ -16,7 +16,7 @@ from anabranch.topology.functions import (
     variance,
 )
 from anabranch.topology.graph import Compute, Consolidate, Field, Graph, Map, Operator, Sink, Source
-from anabranch.topology.windows import Window, hopping, sliding, tumbling
+from anabranch.topology.windows import Window, cumulative, hopping, sliding, tumbling
 
 __all__ = [
     "Aggregate",
@@ -31,6 +31,7 @@ __all__ = [
     "Window",
     "avg",
     "count",
+    "cumulative",
     "duration_us",
     "first",
     "format_duration",

@@ -163,14 +163,18 @@ def check_result_names(by: Sequence[Field], names: Iterable[str]) -> None:
 
 
 def check_windows(windows: Sequence[object]) -> tuple[Window, ...]:
-    """The windows of a consolidate: at least one, each a window, no name twice."""
+    """The windows of a consolidate: at least one, each a window, no name twice (but all of a cumulative one share theirs)."""
     if not windows:
         raise TopologyError('consolidate() needs at least one window, such as ab.tumbling("10 minutes")')
-    checked: list[Window] = []
-    for window in windows:
+    checked: dict[tuple[str, int], Window] = {}
+    for window in (each for given in windows for each in (given if isinstance(given, tuple | list) else (given,))):
         if not isinstance(window, Window):
-            raise TopologyError(f"{window!r} is not a window; write ab.tumbling, ab.sliding or ab.hopping")
-        if window.name in {each.name for each in checked}:
+            raise TopologyError(f"{window!r} is not a window; write ab.tumbling, ab.sliding, ab.hopping or ab.cumulative")
+        alike = next((each for each in checked.values() if each.name == window.name), window)
+        if (window.name, window.length_us) in checked or (alike.every_us, alike.offset_us) != (
+            window.every_us,
+            window.offset_us,
+        ):
             raise TopologyError(f"two windows are named {window.name!r}; give one of them another name=")
-        checked.append(window)
-    return tuple(checked)
+        checked[window.name, window.length_us] = window
+    return tuple(checked.values())

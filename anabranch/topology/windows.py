@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anabranch.errors import TopologyError
 from anabranch.topology.durations import Duration, duration_us, format_duration
+
+_MOST_STEPS = 300  # of a cumulative window: each is a window of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,28 @@ def sliding(length: Duration, *, every: Duration, start: Duration = "0s", name: 
 def hopping(length: Duration, *, every: Duration, start: Duration = "0s", name: str | None = None) -> Window:
     """A window of `length` every `every`, overlapping or with gaps; rows in a gap belong to no window."""
     return _window(duration_us(length, "window length"), duration_us(every, "window hop"), start, name)
+
+
+def cumulative(period: Duration, *, every: Duration, start: Duration = "0s", name: str | None = None) -> tuple[Window, ...]:
+    """So far: each period has windows from its start to every `every`, up to the whole: from midnight, every 10 minutes.
+
+    `start` shifts the periods from 1970-01-01 UTC, such as "-2 hours" for days that begin at midnight in UTC+2.
+    """
+    period_us, every_us = duration_us(period, "period"), duration_us(every, "step of a period")
+    if period_us % every_us:
+        raise TopologyError(f"cumulative window: {format_duration(period_us)} is not a multiple of {format_duration(every_us)}")
+    steps = period_us // every_us
+    if steps > _MOST_STEPS:
+        least = format_duration(-(-period_us // _MOST_STEPS))
+        raise TopologyError(
+            f"cumulative window: {steps:,} steps a period; valid: up to {_MOST_STEPS}, so every={least!r} or more"
+        )
+    text = f"{format_duration(period_us)} so far every {format_duration(every_us)}"
+    whole = _window(period_us, period_us, start, name)
+    if name is None:
+        text += f" starting {format_duration(whole.offset_us)}" if whole.offset_us else ""
+        whole = replace(whole, name=text)
+    return tuple(replace(whole, length_us=(i + 1) * every_us) for i in range(steps))
 
 
 def _window(length_us: int, every_us: int, start: Duration, name: str | None) -> Window:

@@ -52,6 +52,8 @@ UNITS = {
     "microsecond": 1,
 }
 
+SO_FAR_EVERY = timedelta(minutes=15)
+
 EVERY_AGGREGATE = [
     ("n", "count", "*"),
     ("values", "count", "v"),
@@ -84,9 +86,11 @@ def named(length: int, every: int | None = None, offset: int = 0) -> Window:
 
 
 def as_asked(window: Window) -> ab.Window:
-    """The window as a user writes it, with no name of its own."""
-    _, length, every, offset = window
+    """The window as a user writes it, with no name of its own; one step of a cumulative window is named as that is."""
+    name, length, every, offset = window
     long, slide, start = (timedelta(microseconds=us) for us in (length, every, offset))
+    if "so far" in name:
+        return next(w for w in ab.cumulative(slide, every=SO_FAR_EVERY, start=start) if w.length_us == length)
     if length == every:
         return ab.tumbling(long, start=start)
     return (ab.sliding if every < length else ab.hopping)(long, every=slide, start=start)
@@ -263,6 +267,19 @@ def test_times_on_the_edges_of_windows_and_a_microsecond_beside_them(engine: Cal
     steps = [timed(*edges), timed(180), timed(*edges), timed(*edges)]
     tested.run(steps)
     assert tested.differences(steps) == []
+
+
+def test_windows_from_the_start_of_an_hour_so_far(engine: Callable[..., Engine]) -> None:
+    steps_of_an_hour = [("1 hour so far every 15 minutes", i * 15 * MINUTE_US, HOUR_US, 0) for i in range(1, 5)]
+    tested = engine(minutes(windows=[*steps_of_an_hour, named(5 * MINUTE_US)]))
+    steps = [timed(0, 600, 1000, 2000), timed(3599.5, 3601, 4000), timed(100, 2800, 3700), timed(9000), timed(5000, 8000)]
+    tested.run(steps)
+    assert tested.differences(steps) == []
+    found = read_results(tested.root / "results")
+    lengths = {
+        end - start for start, end in zip(found["window_start"].to_pylist(), found["window_end"].to_pylist(), strict=True)
+    }
+    assert {15 * i * MINUTE_US for i in range(1, 5)} <= lengths
 
 
 # ---- keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch.errors import TopologyError
-from anabranch.topology import Field, Graph, Source, hopping, sliding, tumbling
+from anabranch.topology import Field, Graph, Source, cumulative, hopping, sliding, tumbling
 from anabranch.topology.graph import check_result_names, check_windows, key_fields
 
 FIELDS = (Field("area", "string"), Field("m", "map<string,int>"), Field("c", "string collate UNICODE_CI"))
@@ -54,6 +54,20 @@ def test_windows_are_named_by_what_they_are() -> None:
     assert sliding("1 hour", every="10m").name == "1 hour every 10 minutes"
     assert hopping("5m", every="7m", start="1 minute").name == "5 minutes every 7 minutes starting 1 minute"
     assert tumbling("1h", start="-10 minutes").offset_us == 50 * 60_000_000
+
+
+def test_a_cumulative_window_is_one_window_for_each_step_under_one_name() -> None:
+    day = cumulative("1 day", every="10 minutes")
+    assert len(day) == 144
+    assert {(w.name, w.every_us, w.offset_us) for w in day} == {("1 day so far every 10 minutes", 86_400_000_000, 0)}
+    assert [w.length_us for w in day[:2]] + [day[-1].length_us] == [600_000_000, 1_200_000_000, 86_400_000_000]
+    assert check_windows([day, tumbling("5m")]) == (*day, tumbling("5m"))
+    with pytest.raises(TopologyError, match="two windows are named '1 day so far"):
+        check_windows([day, *day])
+    with pytest.raises(TopologyError, match="not a multiple"):
+        cumulative("1 hour", every="7 minutes")
+    with pytest.raises(TopologyError, match="1,440 steps a period; valid: up to 300"):
+        cumulative("1 day", every="1 minute")
 
 
 def test_windows_that_cannot_be_are_refused() -> None:
