@@ -50,7 +50,7 @@ def describe(graph: Graph, plan: Plan) -> dict[str, Any]:
             }
         ],
         "exchanges": [
-            f"rows, combined to one per key and pane where they are read, to the slots by ({', '.join(component.attributes)})"
+            f"rows to slots by ({', '.join(component.attributes)}), combined per key and pane before it, or after it if cheaper"
         ],
         "sinks": [f"{sink.name} <- {sink.input}{'.late' if sink.late else ''}: {sink.target}" for sink in graph.sinks],
     }

@@ -18,6 +18,7 @@ from anabranch.faults import from_environment
 from anabranch.plan import explain, make_plan
 from anabranch.plan.component import Component, measured
 from anabranch.plan.fingerprint import fingerprint
+from anabranch.plan.lifting import AUTO, WAYS
 from anabranch.plan.route import Route, even_route
 from anabranch.spark.inspect import check_map, check_session, needed_columns, warm_up
 from anabranch.spark.lift import event_micros, expression, prepare, quoted
@@ -196,6 +197,7 @@ class Topology:
         state_root: str | os.PathLike[str] | None = None,
         state_limit: int | None = None,
         shard_wait: Duration = "60 seconds",
+        lift: str = AUTO,
     ) -> Run:
         """Starts the topology; it goes on where the checkpoint ended.
 
@@ -203,7 +205,8 @@ class Topology:
         checkpoint (default 64). trigger: as in Spark. idle: close windows when no batch comes for this long, None never.
         retries: attempts at a failed job before the run ends. state_root: where node-local state lives (default: shared
         memory). state_limit: most bytes of state a shard may have. shard_wait: how long to wait for a shard that another
-        process holds.
+        process holds. lift: "lift first" combines rows before they are sent to their slots, "route first" after; "auto" goes by
+        what is measured.
         """
         component = make_plan(self.graph).component
         frame = self._frames[component.source.name]
@@ -229,7 +232,7 @@ class Topology:
             found.header.id,
             found.files.location if not found.files.local else found.files.path(""),
         )
-        stepper = Stepper(session, component, found, outlets, _settings(retries, state), route)
+        stepper = Stepper(session, component, found, outlets, _settings(retries, state, lift), route)
         tune(session)
         run = Run(stepper, idle_s, chosen)
         late = any(sink.late for sink in self.graph.sinks)
@@ -262,7 +265,7 @@ class Topology:
             found, route = _open(Files(f"{place}/checkpoint"), self.name, component, slots, shards, session)
             state = StateSettings(root=f"{place}/state", wait_s=60.0, limit_bytes=None)
             tune(session)
-            stepper = Stepper(session, component, found, outlets, _settings(3, state), route)
+            stepper = Stepper(session, component, found, outlets, _settings(3, state, AUTO), route)
             with lent(frame.sparkSession):
                 stepper.batch(self._prepared(component, frame, late=True, metric=None), 0, lambda: None)
             stepper.close(finish=True)
@@ -372,10 +375,12 @@ def _open(
     return checkpoint, route if route.slots == wanted else route.resized(wanted)
 
 
-def _settings(retries: int, state: StateSettings) -> Settings:
+def _settings(retries: int, state: StateSettings, lift: str) -> Settings:
+    if lift not in WAYS:
+        raise TopologyError(unknown("lift", lift, WAYS))
     if not isinstance(retries, int) or retries < 0:
         raise TopologyError(f"retries={retries!r}; valid: 0 or more")
-    return Settings(retries=retries, state=state, faults=from_environment())
+    return Settings(retries=retries, state=state, lift=lift, faults=from_environment())
 
 
 def _located(checkpoint: str | os.PathLike[str]) -> str:

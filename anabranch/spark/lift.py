@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from anabranch.plan.component import EVERYTHING, Component
+from anabranch.plan.lifting import LIFT_FIRST
 from anabranch.plan.panes import Panes
 from anabranch.plan.route import Route
 from anabranch.spark.inspect import in_place, jseq
@@ -92,8 +93,10 @@ def prepare(rows: DataFrame, component: Component, *, late: bool) -> DataFrame:
 
 
 class Lift:
-    """Combines the rows of a step where they are: one row per input partition, key and pane, with its partials and its shard. The
-    only exchange is the one to the slots; the slot task merges what several partitions have of one key and pane.
+    """Combines the rows of a step to one per key and pane, with its partials and its shard, in the partition of its slot.
+
+    There is one exchange, to the slots. To lift first is to combine the rows where they are and send what is left; the slot task
+    merges what several partitions have of one key and pane. To route first is to send the rows and combine them there.
 
     Whether a pane is late is left to the slot task: then the query is the same in every step, and the JVM keeps the code that
     it has compiled for it. Only where late rows are wanted must the query know the watermark, to keep these rows whole.
@@ -104,38 +107,54 @@ class Lift:
         self._keys = [f"k{i}" for i in range(len(component.slotted.keys))]
         self._cached: dict[object, Any] = {}
 
-    def __call__(self, rows: DataFrame, watermark_us: int | None, route: Route, only: Iterable[int] | None = None) -> DataFrame:
+    def __call__(
+        self,
+        rows: DataFrame,
+        watermark_us: int | None,
+        route: Route,
+        way: str = LIFT_FIRST,
+        only: Iterable[int] | None = None,
+    ) -> DataFrame:
         """The combined rows in the partitions of their slots; of some shards only, where told."""
         late = "row" in rows.columns
         if late:
             columns = [name for name in rows.columns if name != "row"]
             rows = rows.selectExpr(*columns, f"{_late_row_sql(self._slotted.panes, watermark_us)} as row")
-        placed = in_place(rows, "part")._jdf
-        shards = len(route.slot_of)
-        by, first, rest = self._once(("lift", late), lambda: self._lift(rows, late=late))
-        chosen = self._once(
-            ("shard", shards), lambda: jseq(rows, ["*", f"pmod(hash({', '.join(self._keys)}), {shards}) as shard"])
-        )
-        lifted = DataFrame(placed.groupBy(by).agg(first, rest).select(chosen), rows.sparkSession)
-        if only is not None:
-            lifted = lifted.filter(F.col("shard").isin(list(only)))
-        slot = f"get(array({', '.join(map(str, route.slot_of))}), shard)"
-        return lifted.repartitionById(route.slots, self._once(slot, lambda: F.expr(slot)))
+        shard = f"pmod(hash({', '.join(self._keys)}), {len(route.slot_of)})"
+        sharded = self._once(shard, lambda: jseq(rows, ["*", f"{shard} as shard"]))
+        slot_sql = f"get(array({', '.join(map(str, route.slot_of))}), shard)"
+        slot = self._once(slot_sql, lambda: F.expr(slot_sql))
+        if way == LIFT_FIRST:
+            lifted = self._combined(in_place(rows, "part"), ["part"], late=late)
+            lifted = DataFrame(lifted._jdf.select(sharded), rows.sparkSession)
+            return _only(lifted, only).repartitionById(route.slots, slot)
+        routed = _only(DataFrame(rows._jdf.select(sharded), rows.sparkSession), only).withColumn("slot", slot)
+        return self._combined(routed.repartitionById(route.slots, "slot"), ["slot", "shard"], late=late)
 
-    def _lift(self, rows: DataFrame, *, late: bool) -> tuple[Any, Any, Any]:
-        partials = [
-            f"{sql.format(x=f'x{kept.input}' if kept.input else '1', t='t')} as c{kept.columns.start + i}"
-            for kept in self._slotted.kept
-            for i, sql in enumerate(kept.partial.lift)
-        ]
-        by = ["part", *self._keys, "pane", *(["row"] if late else [])]
-        return jseq(rows, by), jseq(rows, partials[:1]).head(), jseq(rows, partials[1:])
+    def _combined(self, rows: DataFrame, where: list[str], *, late: bool) -> DataFrame:
+        """One row for each key and pane in each place; Spark knows already that the rows lie there, and needs no exchange."""
+
+        def columns() -> tuple[Any, Any, Any]:
+            partials = [
+                f"{sql.format(x=f'x{kept.input}' if kept.input else '1', t='t')} as c{kept.columns.start + i}"
+                for kept in self._slotted.kept
+                for i, sql in enumerate(kept.partial.lift)
+            ]
+            by = [*where, *self._keys, "pane", *(["row"] if late else [])]
+            return jseq(rows, by), jseq(rows, partials[:1]).head(), jseq(rows, partials[1:])
+
+        by, first, rest = self._once((*where, late), columns)
+        return DataFrame(rows._jdf.groupBy(by).agg(first, rest), rows.sparkSession)
 
     def _once(self, key: object, make: Callable[[], Any]) -> Any:
         """Columns in the JVM, made once: each is a few calls into it, which together took a tenth of a step."""
         if key not in self._cached:
             self._cached[key] = make()
         return self._cached[key]
+
+
+def _only(rows: DataFrame, shards: Iterable[int] | None) -> DataFrame:
+    return rows if shards is None else rows.filter(F.col("shard").isin(list(shards)))
 
 
 def _pane_sql(panes: Panes) -> str:

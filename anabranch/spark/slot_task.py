@@ -141,6 +141,8 @@ class _Attempt:
             until_us=outcome.until_us,
             next_end_us=self.task.plan.panes.next_end(state.panes, outcome.until_us),
             keys_in=outcome.keys_in,
+            arrived=outcome.lifted[0],
+            distinct=outcome.lifted[1],
             phases=self.phases,
         )
 
@@ -218,6 +220,7 @@ class _Attempt:
         deltas: dict[int, Entries] = {}
         rows_in: dict[int, int] = {}
         late, left_out = None, {}
+        arrived = distinct = 0
         if incoming is not None:
             shards = to_array(incoming.column("shard"), np.dtype(np.int64), 0)
             mine = np.isin(shards, present)
@@ -239,8 +242,11 @@ class _Attempt:
             columns: Sequence[Array] = [
                 to_array(incoming.column(f"c{i}"), c.dtype, c.identity) for i, c in enumerate(plan.columns)
             ]
-            part = to_array(incoming.column("part"), np.dtype(np.int64), 0)
-            rows, pane, columns = state.combine(rows, pane, part, columns)
+            arrived = len(rows)
+            if "part" in incoming.column_names:
+                part = to_array(incoming.column("part"), np.dtype(np.int64), 0)
+                rows, pane, columns = state.combine(rows, pane, part, columns)
+            distinct = len(rows)
             state.add(rows, pane, columns)
             deltas = state.entries(rows, pane, columns)
         self._phase("merge")
@@ -264,7 +270,7 @@ class _Attempt:
             for shard in sorted({*deltas, *snapshots})
         }
         self._phase("encode")
-        return _Outcome(writes, rows_in, rows_out, results, late, left_out, until_us, keys_in)
+        return _Outcome(writes, rows_in, rows_out, results, late, left_out, until_us, keys_in, (arrived, distinct))
 
     def _log(self, outcome: _Outcome) -> dict[int, Stored]:
         """Writes the deltas and snapshots of all shards into one file of the durable log."""
@@ -333,6 +339,7 @@ class _Outcome:
     left_out: dict[str, int]
     until_us: int | None
     keys_in: dict[int, float]
+    lifted: tuple[int, int]
 
 
 class _Cache:

@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from anabranch.errors import CheckpointError, StepError, TopologyError
 from anabranch.faults import Faults
 from anabranch.plan.component import Component
+from anabranch.plan.lifting import AUTO, Lifted, Lifting
 from anabranch.plan.route import Route, snapshots_due
 from anabranch.spark.lift import Lift
 from anabranch.spark.progress import Event, Progress
@@ -51,6 +52,7 @@ class Settings:
 
     retries: int
     state: StateSettings
+    lift: str = AUTO
     faults: Faults = field(default_factory=Faults)
 
 
@@ -74,6 +76,7 @@ class Stepper:
         self.next_end_us: int | None = None
         self._jobs = itertools.count(1)
         self._lift = Lift(component)
+        self.lifting = Lifting()
         self._phases: dict[str, float] = {}
 
     @property
@@ -144,6 +147,8 @@ class Stepper:
             self.checkpoint.clean()
         self._fault("clean.after", step)
         self._phase("clean", mark)
+        if rows is not None:
+            self._learn(reports)
         ends = [report.next_end_us for report in reports if report.next_end_us is not None]
         self.next_end_us = min(ends, default=None)
         progress = _progress(commit, reports, attempts, len(missing), closing=rows is None)
@@ -199,7 +204,20 @@ class Stepper:
         if rows is None:
             return self.session.range(0, slots, 1, slots).mapInArrow(task, REPORT_SCHEMA)
         only = None if task.restore is None else list(task.restore)
-        return self._lift(rows, task.after_us, self.route, only).mapInArrow(task, REPORT_SCHEMA)
+        return self._lift(rows, task.after_us, self.route, self.way, only).mapInArrow(task, REPORT_SCHEMA)
+
+    @property
+    def way(self) -> str:
+        """Whether the next step lifts or routes first."""
+        return self.lifting.way if self.settings.lift == AUTO else self.settings.lift
+
+    def _learn(self, reports: Sequence[Report]) -> None:
+        """Chooses the way of the next step by what this one has measured."""
+        rows = sum(shard.rows_in for report in reports for shard in report.shards.values())
+        seen = Lifted(rows, sum(report.arrived for report in reports), sum(report.distinct for report in reports))
+        before, self.lifting = self.lifting, self.lifting.next(seen)
+        if self.settings.lift == AUTO and self.lifting.way != before.way:
+            self._event("lift", f"{self.lifting.way}: {self.lifting.reason}")
 
     def _restore(self, rows: DataFrame | None, task: SlotTask, missing: Sequence[int]) -> list[Report]:
         """Restores missing shards from the durable log and processes their rows of this step."""

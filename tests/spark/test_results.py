@@ -123,7 +123,7 @@ class Engine:
         windowed.late.to(ab.parquet(self.root / "late"))
         return app
 
-    def run(self, batches: Sequence[pa.Table], *, slots: int = 2, finish: bool = False) -> ab.Run:
+    def run(self, batches: Sequence[pa.Table], *, slots: int = 2, finish: bool = False, lift: str = "auto") -> ab.Run:
         source = str(self.root / "in")
         self.written.extend(write_batches(batches, source, first=len(self.written)))
         schema = self.spark.read.parquet(source).schema
@@ -135,6 +135,7 @@ class Engine:
             trigger={"availableNow": True},
             idle=None,
             state_root=self.root / "state",
+            lift=lift,
         )
         assert run.wait(timeout=300)
         if finish:
@@ -175,12 +176,17 @@ def timed(*seconds: float | None, key: Any = 0, kind: pa.DataType | None = None)
 
 
 @settings(max_examples=EXAMPLES)
-@given(case=cases(most_steps=4, most_rows=10), slots=st.integers(1, 3), finish=st.booleans())
-def test_random_topologies_over_random_batches(spark: SparkSession, case: Case, slots: int, finish: bool) -> None:
+@given(
+    case=cases(most_steps=4, most_rows=10),
+    slots=st.integers(1, 3),
+    finish=st.booleans(),
+    lift=st.sampled_from(["lift first", "route first"]),
+)
+def test_random_topologies_over_random_batches(spark: SparkSession, case: Case, slots: int, finish: bool, lift: str) -> None:
     query = replace(case.query, windows=[named(*shape) for _, *shape in case.query.windows])
     with tempfile.TemporaryDirectory() as root:
         engine = Engine(spark=spark, root=Path(root), query=query)
-        engine.run(case.steps, slots=slots, finish=finish)
+        engine.run(case.steps, slots=slots, finish=finish, lift=lift)
         assert engine.differences(case.steps, "finish" if finish else "closing") == []
 
 

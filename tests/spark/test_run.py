@@ -104,12 +104,13 @@ def job(spark: SparkSession, tmp_path: Path) -> Job:
     return Job(spark, tmp_path)
 
 
-def test_a_step_is_one_spark_job_and_its_exchanges_are_those_of_explain(job: Job, spark: SparkSession) -> None:
+@pytest.mark.parametrize("lift", ["lift first", "route first"])
+def test_a_step_is_one_spark_job_and_its_exchanges_are_those_of_explain(job: Job, spark: SparkSession, lift: str) -> None:
     for batch in generated(3):
         job.add_table(batch)
     app = job.topology(ab.parquet(job.root / "out"), ab.memory())
     plans: list[str] = []
-    run = job.start(app, trigger="availableNow")
+    run = job.start(app, trigger="availableNow", lift=lift)
     stepper = run._stepper
     build = stepper._job
 
