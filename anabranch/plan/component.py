@@ -60,6 +60,7 @@ class Slotted:
     results: tuple[Result, ...]
     columns: tuple[PartialColumn, ...]  # of all kept partials, one after another
     time_type: str
+    early: bool = False  # results have a column that marks those of windows that are still open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +143,7 @@ def _component(graph: Graph, compute: Compute, consolidate: Consolidate) -> Comp
         results=results,
         columns=tuple(column for each in kept for column in each.partial.columns),
         time_type="timestamp_ntz" if time_type in {"timestamp_ntz", "date"} else "timestamp",
+        early=consolidate.early is not None,
     )
     return Component(
         name=consolidate.name,

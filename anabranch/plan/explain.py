@@ -43,6 +43,7 @@ def describe(graph: Graph, plan: Plan) -> dict[str, Any]:
                 "delay": format_duration(component.source.delay_us),
                 "pane": format_duration(panes.width_us),
                 **_consolidation(panes, component.slotted.consolidation),
+                "early": _early(component),
                 "partials": [
                     f"{type(k.partial).__name__.lower()}({_input(component, k.input)})" for k in component.slotted.kept
                 ],
@@ -89,6 +90,13 @@ def _consolidation(panes: Panes, plan: Consolidation) -> dict[str, Any]:
     }
 
 
+def _early(component: Component) -> str:
+    early = component.consolidate.early
+    if early is None:
+        return "never"
+    return f"every {early.steps} steps" if early.us is None else f"every {format_duration(early.us)}"
+
+
 def _reason(component: Component) -> str:
     keys = ", ".join(component.attributes)
     if not keys:
@@ -114,6 +122,7 @@ def _text(facts: dict[str, Any]) -> str:
             f"    pane:      {component['pane']}; {component['sharing']}",
             *(f"    window:    {name} = {formula}" for name, formula in component["windows"].items()),
             *(f"    helper:    {name} = {formula}" for name, formula in component["helpers"].items()),
+            *([f"    early:     open windows {component['early']}, marked"] if component["early"] != "never" else []),
             f"    merges:    {component['merges']:,g} partials a key and hour; naively {component['naive_merges']:,g}",
             f"    partials:  {', '.join(component['partials'])}",
         ]

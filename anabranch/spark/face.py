@@ -68,13 +68,14 @@ class Stream:
         *,
         by: str | Iterable[str],
         windows: Window | Iterable[Window | tuple[Window, ...]],
+        early: int | Duration | None = None,
         name: str | None = None,
         **aggregates: Aggregate,
     ) -> Windowed:
         """`compute` and `consolidate` in one call."""
         listed = [windows] if isinstance(windows, Window) else list(windows)
         g.check_windows(listed)
-        return self.compute(by, name=None, **aggregates).consolidate(*listed, name=name)
+        return self.compute(by, name=None, **aggregates).consolidate(*listed, early=early, name=name)
 
     def to(self, target: object, *, name: str | None = None) -> None:  # noqa: ARG002
         """Rows of a stream cannot go to a sink yet."""
@@ -109,10 +110,23 @@ class Computed:
     def __init__(self, app: Topology, name: str) -> None:
         self._app, self.name = app, name
 
-    def consolidate(self, *windows: Window | tuple[Window, ...], name: str | None = None) -> Windowed:
-        """The windows that are formed from the partials; any number, sharing their panes."""
-        wish = f"{self.name}_windows"
-        node = g.Consolidate(name=self._app.name_for(name, wish), input=self.name, windows=g.check_windows(windows))
+    def consolidate(
+        self, *windows: Window | tuple[Window, ...], early: int | Duration | None = None, name: str | None = None
+    ) -> Windowed:
+        """The windows that are formed from the partials; any number, sharing what they can.
+
+        early: every so many steps (or "10 seconds"), windows that are still open are written as they are; then all results have
+        a column `early`, true for these and false when a window is complete.
+        """
+        compute = self._app.graph.operator(self.name)
+        assert isinstance(compute, g.Compute)
+        names = [*(field.name for field in compute.by), *(each.name for each in compute.aggregates)]
+        node = g.Consolidate(
+            name=self._app.name_for(name, f"{self.name}_windows"),
+            input=self.name,
+            windows=g.check_windows(windows),
+            early=g.check_early(early, names),
+        )
         self._app.add(node)
         return Windowed(self._app, node.name)
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from anabranch.plan.component import EVERYTHING, Slotted
 from anabranch.state.files import Files
 from anabranch.state.slot import Closed, SlotState
+from anabranch.topology.graph import EARLY_COLUMN
 from anabranch.topology.types import Array, arrow_type, to_array
 
 
@@ -23,6 +24,7 @@ def result_schema(plan: Slotted, keys: pa.Schema) -> pa.Schema:
     fields += [
         pa.field("window", pa.struct([("start", moment), ("end", moment)])),
         pa.field("window_name", pa.string()),
+        *([pa.field(EARLY_COLUMN, pa.bool_())] if plan.early else []),
     ]
     fields += [pa.field(result.named.name, arrow_type(result.type)) for result in plan.results]
     return pa.schema(fields)
@@ -53,6 +55,8 @@ def result_table(plan: Slotted, state: SlotState, closed: Sequence[Closed]) -> t
     names = pa.array([window.name for window in plan.panes.windows])
     which = np.repeat(np.array([each.closing.window for each in closed], dtype=np.int32), sizes)
     arrays.append(pa.DictionaryArray.from_arrays(pa.array(which), names))
+    if plan.early:
+        arrays.append(pa.array(np.repeat(np.array([each.early for each in closed]), sizes)))
     for result in plan.results:
         merged: tuple[Array, ...] = tuple(c for number in result.kept for c in columns[plan.kept[number].columns])
         arrays.append(result.named.aggregate.finish(result.named.input_type, merged))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType, StringType, StructField, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import BooleanType, DataType, StringType, StructField, StructType, TimestampNTZType, TimestampType
 
 from anabranch.plan.component import EVERYTHING, Component
 from anabranch.spark.results import result_schema
 from anabranch.spark.slot_task import key_schema
-from anabranch.topology.graph import Field
+from anabranch.topology.graph import EARLY_COLUMN, Field
 
 
 def fields_of(schema: StructType) -> tuple[Field, ...]:
@@ -24,6 +24,7 @@ def spark_schema(component: Component) -> tuple[StructType, pa.Schema]:
     fields = [StructField(key.name, DataType.fromDDL(key.type)) for key in plan.keys if key != EVERYTHING]
     fields.append(StructField("window", StructType([StructField("start", moment), StructField("end", moment)])))
     fields.append(StructField("window_name", StringType()))
+    fields += [StructField(EARLY_COLUMN, BooleanType())] if plan.early else []
     fields += [StructField(each.named.name, DataType.fromDDL(each.type)) for each in plan.results]
     return StructType(fields), result_schema(plan, key_schema(plan))
 

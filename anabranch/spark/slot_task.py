@@ -67,6 +67,7 @@ class SlotTask:
     after_us: int | None
     until_us: int | None
     finish: bool = False
+    early: bool = False  # also write windows that are still open, as they are
     restore: Mapping[int, list[Stored]] | None = None  # only these shards, from the durable log
     distrust: bool = False  # node-local state crashed its readers: do not even open it
     faults: Faults = field(default_factory=Faults)
@@ -254,6 +255,8 @@ class _Attempt:
         until_us = task.after_us if until_us is None else until_us
         closed = state.close(task.after_us, until_us)
         keys_in = state.keys_by_length(closed)
+        if task.early:
+            closed = [*closed, *state.open_windows(until_us)]
         self._phase("close")
         table, rows_out = result_table(plan, state, closed)
         results = self._write("results", table) if table is not None else None

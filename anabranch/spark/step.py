@@ -77,6 +77,7 @@ class Stepper:
         self._jobs = itertools.count(1)
         self._lift = Lift(component)
         self.lifting = Lifting()
+        self._early_at = time.monotonic()
         self._phases: dict[str, float] = {}
 
     @property
@@ -177,8 +178,21 @@ class Stepper:
             after_us=self.last.watermark_us if self.last else None,
             until_us=self.watermark(),
             finish=finish,
+            early=not finish and self._early_due(step),
             faults=self.settings.faults,
         )
+
+    def _early_due(self, step: int) -> bool:
+        """Whether this step writes early results. A step that runs again replaces all that it wrote, so it may decide anew."""
+        early = self.component.consolidate.early
+        if early is None:
+            return False
+        if early.steps is not None:
+            return step % early.steps == 0
+        now = time.monotonic()
+        due = early.us is not None and now - self._early_at >= early.us / 1e6
+        self._early_at = now if due else self._early_at
+        return due
 
     def _run(self, rows: DataFrame | None, task: SlotTask) -> tuple[list[Report], int]:
         """Runs the job until it succeeds, a few times at most.

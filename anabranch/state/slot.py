@@ -40,11 +40,12 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A complete window: the keys that have rows in it, and their merged partials."""
+    """A window: the keys that have rows in it, and their merged partials. An early one is not complete."""
 
     closing: Closing
     rows: Array
     columns: tuple[Array, ...]
+    early: bool = False
 
 
 @dataclass(slots=True)
@@ -137,6 +138,17 @@ class SlotState:
             assert chunk is not None, "a window closes because a pane of it is there"
             closed.append(Closed(closing, *present(chunk)))
         return closed
+
+    def open_windows(self, until_us: int | None) -> list[Closed]:
+        """The windows that are still open, as they are now."""
+        last = self.plan.panes.final_end(self.panes)
+        ordered = sorted(self.panes)
+        found = []
+        for closing in self.plan.panes.closings(self.panes, until_us, last):
+            low, high = bisect_left(ordered, closing.start_us), bisect_left(ordered, closing.end_us)
+            chunk = self._merged([self._pane(pane) for pane in ordered[low:high]])
+            found.append(Closed(closing, *present(chunk), early=True))
+        return found
 
     def _form(self, number: int, end_us: int, now_us: int, ordered: Sequence[int]) -> Chunk | None:
         """The partials of one interval of a family: kept from before, or merged from its parts; None where it has no rows."""

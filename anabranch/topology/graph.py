@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 from anabranch.errors import TopologyError, unknown
 from anabranch.topology.aggregates import Aggregate
+from anabranch.topology.durations import duration_us
 from anabranch.topology.windows import Window
 
 RESULT_COLUMNS = ("window", "window_name")
+EARLY_COLUMN = "early"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,14 @@ class Compute:
     aggregates: tuple[Named, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Early:
+    """How often windows that are still open are written as they are: every so many steps, or microseconds of the clock."""
+
+    steps: int | None = None
+    us: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consolidate:
     """The windows that are formed from the partials of a compute."""
@@ -72,6 +83,7 @@ class Consolidate:
     name: str
     input: str
     windows: tuple[Window, ...]
+    early: Early | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +172,21 @@ def check_result_names(by: Sequence[Field], names: Iterable[str]) -> None:
     for name in names:
         if name in {each.name for each in by}:
             raise TopologyError(f"aggregate {name!r} has the name of a key column; choose another name")
+
+
+def check_early(every: object, names: Iterable[str]) -> Early | None:
+    """How often early results are wanted: None, a number of steps, or a time."""
+    if every is None:
+        return None
+    if EARLY_COLUMN in names:
+        raise TopologyError(f"{EARLY_COLUMN!r} is a column of results with early=; choose another name")
+    if isinstance(every, int) and not isinstance(every, bool):
+        if every < 1:
+            raise TopologyError(f"early={every}; valid: 1 step or more, or a time such as '10 seconds'")
+        return Early(steps=every)
+    if not isinstance(every, str | timedelta):
+        raise TopologyError(f"early={every!r}; valid: a number of steps, or a time such as '10 seconds'")
+    return Early(us=duration_us(every, "early"))
 
 
 def check_windows(windows: Sequence[object]) -> tuple[Window, ...]:
