@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from anabranch.plan.component import Kept, Slotted
 from anabranch.plan.consolidation import plan_consolidation
 from anabranch.plan.panes import panes_of
 from anabranch.state.blob import Entries, decode
-from anabranch.state.commits import Checkpoint, Contents, open_checkpoint
+from anabranch.state.commits import Checkpoint, Contents, Header, open_checkpoint
 from anabranch.state.files import Files
 from anabranch.state.keys import KeyTable
 from anabranch.state.slot import SlotState
@@ -113,7 +114,7 @@ def _state(found: Checkpoint, shard: int, most: int) -> dict[str, Any]:
         raise MistakeError(
             f"checkpoint {found.files.location} does not say what its state consists of, so no rows can be shown"
         )
-    plan = _plan(contents)
+    plan = _plan(contents, found.header)
     logged = [decode(write.snapshot or write.delta, plan.columns) for write in found.writes(shard)]
     pane = format_duration(plan.panes.width_us)
     if not logged:
@@ -121,13 +122,14 @@ def _state(found: Checkpoint, shard: int, most: int) -> dict[str, Any]:
     state = SlotState(plan, KeyTable(logged[0].keys.schema))
     for entries in logged:
         state.absorb([(shard, entries)])
+    state.forget(found.header.forgotten_us)
     state.drop(last.watermark_us if last else None)
     merged = state.snapshot([shard])[shard]
     table = _table(merged, contents, plan).sort_by([("pane", "ascending")])
     return {"pane": pane, "total": len(merged), "rows": table.slice(0, most).to_pylist()}
 
 
-def _plan(contents: Contents) -> Slotted:
+def _plan(contents: Contents, header: Header) -> Slotted:
     """As much of the plan as merging needs, from what the checkpoint's header says."""
     kinds = {kind.__name__: kind for kind in _kinds(Partial)}  # type: ignore[type-abstract]
     kept: list[Kept] = []
@@ -138,6 +140,8 @@ def _plan(contents: Contents) -> Slotted:
         partial = kinds[each.kind](each.type)
         kept.append(Kept(partial=partial, input=0, columns=slice(first, first + len(partial.columns))))
     panes = panes_of(contents.windows)
+    if header.pane_us is not None:
+        panes = replace(panes, width_us=header.pane_us, offset_us=header.pane_offset_us)
     return Slotted(
         operator=contents.operator,
         keys=tuple(Field(name, "") for name in contents.keys),

@@ -6,7 +6,7 @@ This version plans topologies of one component: one source, any chain of maps, o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from anabranch.errors import NotYetError, TopologyError
 from anabranch.plan.consolidation import Consolidation, keys_from, plan_consolidation
@@ -60,6 +60,8 @@ class Slotted:
     results: tuple[Result, ...]
     columns: tuple[PartialColumn, ...]  # of all kept partials, one after another
     time_type: str
+    complete_from: Mapping[int, int] = field(default_factory=dict)  # windows that came later: what starts before is incomplete
+    forgotten_us: int | None = None  # panes before were forgotten when windows were added, even where the log still has rows
     early: bool = False  # results have a column that marks those of windows that are still open
 
 

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -17,6 +17,7 @@ from anabranch.errors import NotYetError, TopologyError, unknown
 from anabranch.faults import from_environment
 from anabranch.plan import explain, make_plan
 from anabranch.plan.component import Component, measured
+from anabranch.plan.evolution import on_panes
 from anabranch.plan.fingerprint import fingerprint
 from anabranch.plan.lifting import AUTO, WAYS
 from anabranch.plan.route import Route, even_route
@@ -234,9 +235,8 @@ class Topology:
             wait_s=duration_us(shard_wait, "shard_wait") / 1e6,
             limit_bytes=state_limit,
         )
-        found, route = _open(Files(_located(checkpoint)), self.name, component, slots, shards, session)
-        if found.last is not None:
-            component = measured(component, found.last.keys_in)
+        opened = _open(Files(_located(checkpoint)), self.name, component, slots, shards, session)
+        found, component = opened.checkpoint, opened.component
         outlets = self._outlets(component)
         for outlet in outlets:
             outlet.target.check(found.last.step + 1 if found.last else 1)
@@ -246,7 +246,9 @@ class Topology:
             found.header.id,
             found.files.location if not found.files.local else found.files.path(""),
         )
-        stepper = Stepper(session, component, found, outlets, _settings(retries, state, lift), route)
+        stepper = Stepper(session, component, found, outlets, _settings(retries, state, lift), opened.route)
+        if opened.changed is not None:
+            stepper.event("changed", f"the topology has changed since the checkpoint was made: {opened.changed}")
         tune(session)
         run = Run(stepper, idle_s, chosen)
         late = any(sink.late for sink in self.graph.sinks)
@@ -276,10 +278,10 @@ class Topology:
             Outlet(name="late", late=True, target=late),
         ]
         try:
-            found, route = _open(Files(f"{place}/checkpoint"), self.name, component, slots, shards, session)
+            opened = _open(Files(f"{place}/checkpoint"), self.name, component, slots, shards, session)
             state = StateSettings(root=f"{place}/state", wait_s=60.0, limit_bytes=None)
             tune(session)
-            stepper = Stepper(session, component, found, outlets, _settings(3, state, AUTO), route)
+            stepper = Stepper(session, component, opened.checkpoint, outlets, _settings(3, state, AUTO), opened.route)
             with lent(frame.sparkSession):
                 stepper.batch(self._prepared(component, frame, late=True, metric=None), 0, lambda: None)
             stepper.close(finish=True)
@@ -370,9 +372,19 @@ def _unit(event_time: object, unit: str | None, fields: tuple[g.Field, ...]) -> 
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A checkpoint as a run goes on with it: the component over its panes, and what of the topology has changed."""
+
+    checkpoint: Checkpoint
+    route: Route
+    component: Component
+    changed: str | None
+
+
 def _open(
     files: Files, topology: str, component: Component, slots: int | None, shards: int | None, session: SparkSession
-) -> tuple[Checkpoint, Route]:
+) -> Opened:
     before = open_checkpoint(files)
     count = shards if shards is not None else before.header.shards if before else SHARDS
     if not isinstance(count, int) or not 1 <= count <= 32768:
@@ -381,12 +393,18 @@ def _open(
     wanted = slots if slots is not None else last.slots if last else min(count, session.sparkContext.defaultParallelism)
     if not isinstance(wanted, int) or not 1 <= wanted <= count:
         raise TopologyError(f"slots={wanted!r}; valid: 1 to {count}, the number of shards (fixed for a checkpoint)")
-    checkpoint = open_or_create(files, topology, fingerprint(component, count), count, contents_of(component))
+    checkpoint, changed = open_or_create(
+        files, topology, fingerprint(component, count), count, contents_of(component), component.slotted.panes
+    )
     checkpoint.take_over()
     if last is None:
-        return checkpoint, even_route(count, wanted)
+        return Opened(checkpoint, even_route(count, wanted), component, changed)
+    header = checkpoint.header
+    assert header.pane_us is not None
+    component = on_panes(component, header.pane_us, header.pane_offset_us, header.complete_from, header.forgotten_us)
     route = Route(last.route, last.slots, last.route_version)
-    return checkpoint, route if route.slots == wanted else route.resized(wanted)
+    route = route if route.slots == wanted else route.resized(wanted)
+    return Opened(checkpoint, route, measured(component, last.keys_in), changed)
 
 
 def _settings(retries: int, state: StateSettings, lift: str) -> Settings:

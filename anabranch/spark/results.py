@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch.plan.component import EVERYTHING, Slotted
+from anabranch.plan.evolution import INCOMPLETE
 from anabranch.state.files import Files
 from anabranch.state.slot import Closed, SlotState
 from anabranch.topology.graph import EARLY_COLUMN
@@ -52,8 +53,9 @@ def result_table(plan: Slotted, state: SlotState, closed: Sequence[Closed]) -> t
         for edge in ([e.closing.start_us for e in closed], [e.closing.end_us for e in closed])
     ]
     arrays.append(pa.StructArray.from_arrays(edges, ["start", "end"]))
-    names = pa.array([window.name for window in plan.panes.windows])
-    which = np.repeat(np.array([each.closing.window for each in closed], dtype=np.int32), sizes)
+    windows = [window.name for window in plan.panes.windows]
+    names = pa.array([*windows, *(f"{name}{INCOMPLETE}" for name in windows)])
+    which = np.repeat(np.array([_name_number(plan, each) for each in closed], dtype=np.int32), sizes)
     arrays.append(pa.DictionaryArray.from_arrays(pa.array(which), names))
     if plan.early:
         arrays.append(pa.array(np.repeat(np.array([each.early for each in closed]), sizes)))
@@ -63,6 +65,12 @@ def result_table(plan: Slotted, state: SlotState, closed: Sequence[Closed]) -> t
     table = pa.Table.from_arrays(arrays, names=result_schema(plan, keys.schema).names)
     sums = np.bincount(state.shard_of[rows])
     return table, {int(shard): int(sums[shard]) for shard in np.flatnonzero(sums)}
+
+
+def _name_number(plan: Slotted, closed: Closed) -> int:
+    """Which name a window has: its own, or the one that says that it lacks rows from before it was added."""
+    number, since = closed.closing.window, plan.complete_from.get(closed.closing.window)
+    return number if since is None or closed.closing.start_us >= since else number + len(plan.panes.windows)
 
 
 def late_table(left_out: pa.Table, why: Array) -> pa.Table:

@@ -89,7 +89,7 @@ class _Attempt:
         self.token = f"{task.epoch}.{task.job}.{number}.{uuid.uuid4().hex[:8]}"
         self.version = Version(task.step, self.token)
         self.host: Host = open_host(task.state.root)
-        self._operator = f"{task.checkpoint_id}/{task.plan.operator}"
+        self._operator = f"{task.checkpoint_id}/{task.plan.operator}/{task.epoch}"  # a later run may have another plan
         self.phases: dict[str, float] = {}
         self._mark = time.perf_counter()
         mine = [shard for shard, slot_of in enumerate(task.route) if slot_of == slot]
@@ -154,11 +154,12 @@ class _Attempt:
             try:
                 if self.task.distrust:
                     store.wipe()
+                if self.task.restore is not None:
+                    metas[shard] = self._restored(store, self.task.restore[shard])
+                    continue
                 meta = store.meta()
                 store.check(meta, self.fence)
-                if self.task.restore is not None:
-                    metas[shard] = store.restore(read_chain(self.task.checkpoint, self.task.restore[shard]), self.fence)
-                elif (at := meta.rewound(self.task.committed.get(shard), self.task.step)) is not None:
+                if (at := meta.rewound(self.task.committed.get(shard), self.task.step)) is not None:
                     metas[shard] = at
             except FencedError:
                 raise
@@ -167,6 +168,16 @@ class _Attempt:
             except StateError:
                 store.wipe()
         return metas
+
+    def _restored(self, store: Shard, chain: list[Stored]) -> Meta:
+        """A shard from the durable log, whatever is in its place."""
+        try:
+            store.check(store.meta(), self.fence)
+        except FencedError:
+            raise
+        except StateError:
+            store.wipe()
+        return store.restore(read_chain(self.task.checkpoint, chain), self.fence)
 
     def _state(self, opened: Mapping[int, Shard], metas: dict[int, Meta]) -> SlotState:
         """The decoded state of all shards that are there: kept from an earlier step and caught up, or read anew.
@@ -207,6 +218,7 @@ class _Attempt:
                 layer.append((shard, entries))
         for layer in layers:
             state.absorb(layer)
+        state.forget(self.task.plan.forgotten_us)
         state.drop(self.task.after_us)
         state.versions = {shard: meta.version for shard, meta in metas.items()}
         return state

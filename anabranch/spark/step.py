@@ -105,7 +105,7 @@ class Stepper:
         """Runs the step of a batch; one that is committed already returns at once."""
         done = self.last.batch_id if self.last else None
         if done is not None and batch_id == done:
-            self._event("batch again", f"batch {batch_id} is committed already; nothing to do")
+            self.event("batch again", f"batch {batch_id} is committed already; nothing to do")
             return None
         expected = 0 if done is None else done + 1
         if batch_id != expected:
@@ -210,7 +210,7 @@ class Stepper:
                 cause, permanent = cause_of(error)
                 if last_chance or permanent:
                     raise StepError(f"step {task.step} of {self.component.name!r} failed {attempt} times: {cause}") from error
-                self._event("retry", f"step {task.step}: attempt {attempt} failed: {cause}")
+                self.event("retry", f"step {task.step}: attempt {attempt} failed: {cause}")
         raise AssertionError
 
     def _job(self, rows: DataFrame | None, task: SlotTask) -> DataFrame:
@@ -231,17 +231,21 @@ class Stepper:
         seen = Lifted(rows, sum(report.arrived for report in reports), sum(report.distinct for report in reports))
         before, self.lifting = self.lifting, self.lifting.next(seen)
         if self.settings.lift == AUTO and self.lifting.way != before.way:
-            self._event("lift", f"{self.lifting.way}: {self.lifting.reason}")
+            self.event("lift", f"{self.lifting.way}: {self.lifting.reason}")
 
     def _restore(self, rows: DataFrame | None, task: SlotTask, missing: Sequence[int]) -> list[Report]:
-        """Restores missing shards from the durable log and processes their rows of this step."""
-        chains: dict[int, list[Stored]] = {shard: self.checkpoint.chains.get(shard, []) for shard in missing}
-        reports, _ = self._run(rows, replace(task, restore=chains))
-        still = sorted(shard for report in reports for shard in report.missing)
-        if still:
-            raise StepError(f"step {task.step}: shards {still} could not be restored from {self.checkpoint.files.location}")
-        self._event("restore", f"step {task.step}: {len(missing)} shards restored from the durable log")
-        return reports
+        """Restores missing shards from the durable log and processes their rows of this step; what is lost meanwhile, again."""
+        found: list[Report] = []
+        left = list(missing)
+        for _ in range(1 + self.settings.retries):
+            chains: dict[int, list[Stored]] = {shard: self.checkpoint.chains.get(shard, []) for shard in left}
+            reports, _attempts = self._run(rows, replace(task, restore=chains))
+            found += reports
+            left = sorted(shard for report in reports for shard in report.missing)
+            if not left:
+                self.event("restore", f"step {task.step}: {len(missing)} shards restored from the durable log")
+                return found
+        raise StepError(f"step {task.step}: shards {left} could not be restored from {self.checkpoint.files.location}")
 
     def _write_sinks(self, step: int, reports: Sequence[Report]) -> None:
         self._fault("sinks.before", step)
@@ -302,7 +306,7 @@ class Stepper:
             text = (
                 f"slots {before.slots} -> {wanted}: {moved} of {len(before.slot_of)} shards have another slot, no state moved"
             )
-            self._event("resize", text, step=step)
+            self.event("resize", text, step=step)
 
     def resize(self, slots: int) -> None:
         """Asks for another number of slots from the next step on."""
@@ -311,7 +315,8 @@ class Stepper:
             raise TopologyError(f"slots={slots!r}; valid: 1 to {shards}, the number of shards of this checkpoint")
         self.wanted_slots = slots
 
-    def _event(self, kind: str, text: str, step: int | None = None) -> None:
+    def event(self, kind: str, text: str, step: int | None = None) -> None:
+        """Tells what a person should know."""
         number = step if step is not None else (self.last.step + 1 if self.last else 1)
         self.events.append(Event(at=time.time(), step=number, kind=kind, text=text))
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from anabranch.errors import CheckpointError
 from anabranch.plan.component import Component
+from anabranch.plan.evolution import complete_from, misfits, window_key
 from anabranch.plan.fingerprint import differences
+from anabranch.plan.panes import Panes
 from anabranch.state.files import Files
 from anabranch.state.shard import Write
 from anabranch.state.version import Version
@@ -79,6 +81,10 @@ class Header:
     fingerprint: Mapping[str, str]
     shards: int
     contents: Contents | None = None
+    pane_us: int | None = None
+    pane_offset_us: int = 0
+    complete_from: Mapping[str, int] = field(default_factory=dict)  # windows that were added later
+    forgotten_us: int | None = None  # panes before were of no use to any window when windows were added last
 
 
 @dataclass(slots=True)
@@ -207,9 +213,9 @@ def contents_of(component: Component) -> Contents:
 
 
 def open_or_create(
-    files: Files, topology: str, fingerprint: Mapping[str, str], shards: int, contents: Contents | None = None
-) -> Checkpoint:
-    """The checkpoint for a topology; one of another topology is refused, with what differs."""
+    files: Files, topology: str, fingerprint: Mapping[str, str], shards: int, contents: Contents | None, panes: Panes
+) -> tuple[Checkpoint, str | None]:
+    """The checkpoint for a topology, and what has changed since; one that does not fit is refused, with what differs."""
     found = open_checkpoint(files)
     if found is None:
         header = Header(
@@ -219,19 +225,48 @@ def open_or_create(
             fingerprint=fingerprint,
             shards=shards,
             contents=contents,
+            pane_us=panes.width_us,
+            pane_offset_us=panes.offset_us,
         )
         files.make()
         files.create("anabranch.json", msgspec.json.encode(header))
         found = open_checkpoint(files)
         assert found is not None
     unlike = differences(found.header.fingerprint, fingerprint)
-    if unlike:
-        raise CheckpointError(
-            f"checkpoint {files.location} is of another topology ({found.header.topology}): "
-            + "; ".join(unlike)
-            + ". Use another checkpoint directory, or the topology that it was made with"
-        )
-    return found
+    if not unlike:
+        return found, None
+    why = "; ".join(unlike)
+    header = found.header
+    same = {part for part, text in fingerprint.items() if header.fingerprint.get(part) == text}
+    if same | {"windows"} == {*header.fingerprint} and header.contents and contents and header.pane_us:
+        wrong = misfits(contents.windows, header.pane_us, header.pane_offset_us)
+        if not wrong:
+            return _with_windows(found, fingerprint, contents), why
+        why = "; ".join(wrong) + f" ({why})"
+    raise CheckpointError(
+        f"checkpoint {files.location} is of another topology ({header.topology}): {why}. "
+        "Use another checkpoint directory, or the topology that it was made with"
+    )
+
+
+def _with_windows(found: Checkpoint, fingerprint: Mapping[str, str], contents: Contents) -> Checkpoint:
+    """The checkpoint with other windows over its panes; the new ones are complete from some time on."""
+    header, last = found.header, found.last
+    assert header.contents is not None
+    old = header.contents.windows
+    since = None if last is None else complete_from(old, last.watermark_us, last.max_event_us)
+    known = {window_key(window) for window in old}
+    kept = {key: us for key, us in header.complete_from.items() if key in {window_key(w) for w in contents.windows}}
+    fresh = {window_key(w): since for w in contents.windows if since is not None and window_key(w) not in known}
+    changed = replace(
+        header,
+        fingerprint=fingerprint,
+        contents=contents,
+        complete_from={**kept, **fresh},
+        forgotten_us=since if any(window.gapless for window in old) else header.forgotten_us,
+    )
+    found.files.replace("anabranch.json", msgspec.json.encode(changed))
+    return replace(found, header=changed)
 
 
 def _record(step: int) -> str:

@@ -55,6 +55,16 @@ class Files:
             for part in parts:
                 stream.write(part)
 
+    def replace(self, name: str, data: bytes) -> None:
+        """Puts another content in the place of a file, all at once."""
+        draft = f"{name}.{uuid.uuid4().hex}.draft"
+        self.write(draft, [data])
+        if self.local:
+            Path(self.path(draft)).replace(self.path(name))
+            sync_directory(Path(self.path(name)).parent)
+        else:
+            self.filesystem.move(self.path(draft), self.path(name))
+
     def create(self, name: str, data: bytes) -> bool:
         """Makes a file with all of its content at once; False where it exists already."""
         if self.local:

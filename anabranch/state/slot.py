@@ -207,6 +207,11 @@ class SlotState:
             if 2 * held.sum() < len(self.keys):
                 self._renumber(np.flatnonzero(held))
 
+    def forget(self, before_us: int | None) -> None:
+        """Forgets panes that start before a time."""
+        for pane in [pane for pane in self.panes if before_us is not None and pane < before_us]:
+            del self.panes[pane]
+
     def reaches(self, watermark_us: int | None) -> bool:
         """True when nothing is forgotten that was not over at a watermark: an attempt that closed windows may have failed."""
         return self.dropped_us is None or (watermark_us is not None and self.dropped_us <= watermark_us)

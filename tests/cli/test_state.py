@@ -48,8 +48,8 @@ class Written:
         self.component = made_of
         contents = given.get("contents", contents_of(made_of))
         self.checkpoint: Checkpoint = open_or_create(
-            Files(str(path)), "lending", fingerprint(made_of, SHARDS), SHARDS, contents
-        )
+            Files(str(path)), "lending", fingerprint(made_of, SHARDS), SHARDS, contents, made_of.slotted.panes
+        )[0]
         self.checkpoint.take_over()
 
     def step(self, shard: int, rows: Sequence[tuple[str, int, list[float]]], *, watermark: int, snapshot: bool = False) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from anabranch.errors import CheckpointError
-from anabranch.state.commits import Checkpoint, Commit, Stored, open_checkpoint, open_or_create
+from anabranch.plan.evolution import complete_from, window_key
+from anabranch.plan.panes import panes_of
+from anabranch.state.commits import Checkpoint, Commit, Contents, Stored, open_checkpoint, open_or_create
 from anabranch.state.files import Files
 from anabranch.state.version import Version
+from anabranch.topology.windows import Window, hopping, sliding, tumbling
 
-PRINT = {"keys": "k: bigint"}
+MINUTE = 60_000_000
+PRINT = {"keys": "k: bigint", "windows": "5"}
+CONTENTS = Contents(operator="o", keys=("k",), windows=(tumbling("5 minutes"),), partials=())
 
 
 def commit(step: int, shards: dict[int, bool], epoch: int = 1) -> Commit:
@@ -40,7 +46,7 @@ def commit(step: int, shards: dict[int, bool], epoch: int = 1) -> Commit:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Checkpoint:
-    found = open_or_create(Files(str(tmp_path / "chk")), "t", PRINT, 2)
+    found, _ = open_or_create(Files(str(tmp_path / "chk")), "t", PRINT, 2, CONTENTS, panes_of(CONTENTS.windows))
     found.take_over()
     return found
 
@@ -79,12 +85,12 @@ def test_garbage_collection_keeps_what_a_restart_needs(checkpoint: Checkpoint) -
 
 def test_a_checkpoint_of_another_topology_is_refused(checkpoint: Checkpoint) -> None:
     with pytest.raises(CheckpointError, match=r"keys: the checkpoint has \[k: bigint\], the topology has \[k: string\]"):
-        open_or_create(checkpoint.files, "t", {"keys": "k: string"}, 2)
+        open_or_create(checkpoint.files, "t", {**PRINT, "keys": "k: string"}, 2, CONTENTS, panes_of(CONTENTS.windows))
 
 
 def test_a_driver_that_was_replaced_can_commit_nothing(checkpoint: Checkpoint) -> None:
     run(checkpoint, 1, {0: False})
-    newer = open_or_create(checkpoint.files, "t", PRINT, 2)
+    newer, _ = open_or_create(checkpoint.files, "t", PRINT, 2, CONTENTS, panes_of(CONTENTS.windows))
     newer.take_over()
     with pytest.raises(CheckpointError, match="another driver has taken over"):
         checkpoint.commit(commit(2, {0: False}))
@@ -110,3 +116,36 @@ def test_a_location_may_be_a_path_or_a_file_uri(tmp_path: Path) -> None:
         assert Files(location).local
     with pytest.raises(CheckpointError, match="nosuch"):
         Files("nosuch://bucket/a").exists("x")
+
+
+def with_windows(checkpoint: Checkpoint, text: str, *windows: Window) -> tuple[Checkpoint, str | None]:
+    contents = replace(CONTENTS, windows=windows)
+    return open_or_create(checkpoint.files, "t", {**PRINT, "windows": text}, 2, contents, panes_of(windows))
+
+
+def test_windows_that_the_panes_serve_may_come_and_go(checkpoint: Checkpoint) -> None:
+    checkpoint.commit(replace(commit(1, {0: True}), watermark_us=12 * MINUTE, max_event_us=13 * MINUTE))
+    five, hour, quarter = tumbling("5 minutes"), tumbling("1 hour"), sliding("15 minutes", every="5 minutes")
+    changed, what = with_windows(checkpoint, "hour", five, hour)
+    assert what is not None
+    assert "windows" in what
+    assert changed.header.pane_us == 5 * MINUTE
+    assert changed.header.complete_from == {window_key(hour): 10 * MINUTE}
+    assert open_checkpoint(checkpoint.files).header == changed.header  # type: ignore[union-attr]
+    assert with_windows(checkpoint, "hour", five, hour) == (changed, None)
+    # The hour that is open has kept all rows since it began: what comes now is complete from then on.
+    again, _ = with_windows(checkpoint, "quarter", hour, quarter)
+    assert again.header.complete_from == {window_key(hour): 10 * MINUTE, window_key(quarter): 0}
+
+
+def test_windows_that_the_panes_do_not_serve_are_refused_by_name(checkpoint: Checkpoint) -> None:
+    with pytest.raises(CheckpointError, match="'7 minutes' is not made of the checkpoint's panes of 5 minutes"):
+        with_windows(checkpoint, "7", tumbling("5 minutes"), tumbling("7 minutes"))
+    assert open_checkpoint(checkpoint.files).header == checkpoint.header  # type: ignore[union-attr]
+
+
+def test_rows_in_gaps_were_never_kept(checkpoint: Checkpoint) -> None:
+    gaps = (hopping("5 minutes", every="10 minutes"),)
+    assert complete_from(gaps, 12 * MINUTE, 13 * MINUTE) == 13 * MINUTE + 1
+    assert complete_from((*gaps, tumbling("5 minutes")), 12 * MINUTE, 13 * MINUTE) == 10 * MINUTE
+    assert complete_from((tumbling("5 minutes"),), None, None) is None

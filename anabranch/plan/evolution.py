@@ -1,0 +1,69 @@
+"""What of a topology may change while a checkpoint lives: windows that its panes serve.
+
+State is panes, so windows may come and go as long as every start and end lies on an edge of the panes that are there. A window
+that comes later lacks rows that were forgotten before: its first intervals are incomplete, and their results are named so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from anabranch.plan.component import Component
+from anabranch.plan.consolidation import plan_consolidation
+from anabranch.plan.panes import Panes
+from anabranch.topology.durations import format_duration
+from anabranch.topology.windows import Window
+
+INCOMPLETE = " (incomplete)"
+
+
+def window_key(window: Window) -> str:
+    """What tells windows of an operator apart; those of a cumulative one share their name."""
+    return f"{window.name} | {window.length_us}"
+
+
+def misfits(windows: Iterable[Window], width_us: int, offset_us: int) -> list[str]:
+    """The windows that are not made of these panes."""
+    return [
+        f"{window.name!r} is not made of the checkpoint's panes of {format_duration(width_us)}"
+        for window in windows
+        if any(part % width_us for part in (window.length_us, window.every_us, window.offset_us - offset_us))
+    ]
+
+
+def complete_from(old: Sequence[Window], watermark_us: int | None, newest_us: int | None) -> int | None:
+    """From when on all rows are in the panes that windows have kept up to a watermark; None where nothing was forgotten.
+
+    Rows before the start of every window that is open are forgotten, and where windows have gaps, rows of the gaps.
+    """
+    if not any(window.gapless for window in old):
+        return newest_us if newest_us is None else newest_us + 1
+    if watermark_us is None:
+        return None
+    first_open = [
+        watermark_us
+        - (watermark_us - window.offset_us - window.length_us) % window.every_us
+        + window.every_us
+        - window.length_us
+        for window in old
+        if window.gapless
+    ]
+    return min(first_open)
+
+
+def on_panes(
+    component: Component, width_us: int, offset_us: int, since: Mapping[str, int], forgotten_us: int | None
+) -> Component:
+    """The component over the panes that a checkpoint has, with the windows that it has only since some time."""
+    windows = component.consolidate.windows
+    panes = Panes(width_us=width_us, offset_us=offset_us, windows=windows)
+    incomplete = {i: since[window_key(window)] for i, window in enumerate(windows) if window_key(window) in since}
+    slotted = replace(
+        component.slotted,
+        panes=panes,
+        consolidation=plan_consolidation(panes),
+        complete_from=incomplete,
+        forgotten_us=forgotten_us,
+    )
+    return replace(component, slotted=slotted)
