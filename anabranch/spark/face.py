@@ -30,7 +30,7 @@ from anabranch.state.commits import Checkpoint, contents_of, open_checkpoint, op
 from anabranch.state.files import Files
 from anabranch.state.host import claim, open_host
 from anabranch.topology import graph as g
-from anabranch.topology.aggregates import Aggregate
+from anabranch.topology.aggregates import Aggregate, text_of
 from anabranch.topology.durations import Duration, duration_us, unit_us
 from anabranch.topology.types import FLOATING, WHOLE, decimal_of
 from anabranch.topology.windows import Window
@@ -90,14 +90,14 @@ class Stream:
         return g.Named(name=name, aggregate=aggregate, input_type=input_type)
 
     def _type_of(self, value: object, what: str) -> str:
-        if not isinstance(value, str | Column):
+        if not all(isinstance(each, str | Column) for each in (value if isinstance(value, tuple) else (value,))):
             raise TopologyError(f"{what}: {value!r} is neither a Spark SQL expression nor a Column")
         try:
             chosen = self._frame.select(expression(value, self._frame.columns).alias("x"))
         except Exception as error:  # noqa: BLE001 - whatever Spark says about the expression
             columns = ", ".join(self._frame.columns)
             reason = str(error).strip().splitlines()[0]
-            raise TopologyError(f"{what}: {value} does not fit the stream's columns ({columns}): {reason}") from None
+            raise TopologyError(f"{what}: {text_of(value)} does not fit the stream's columns ({columns}): {reason}") from None
         return chosen.schema["x"].dataType.simpleString()
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from anabranch.plan.component import EVERYTHING, Slotted
 from anabranch.state.files import Files
 from anabranch.state.slot import Closed, SlotState
-from anabranch.topology.types import Array, arrow_type, to_array
+from anabranch.topology.types import Array, arrow_type, column_type, to_array
 
 
 def result_schema(plan: Slotted, keys: pa.Schema) -> pa.Schema:
@@ -24,7 +24,7 @@ def result_schema(plan: Slotted, keys: pa.Schema) -> pa.Schema:
         pa.field("window", pa.struct([("start", moment), ("end", moment)])),
         pa.field("window_name", pa.string()),
     ]
-    fields += [pa.field(result.named.name, arrow_type(result.type)) for result in plan.results]
+    fields += [pa.field(result.named.name, column_type(result.type)) for result in plan.results]
     return pa.schema(fields)
 
 
