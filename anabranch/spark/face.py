@@ -22,7 +22,7 @@ from anabranch.spark.inspect import check_map, check_session, needed_columns, wa
 from anabranch.spark.lift import event_micros, expression, prepare, quoted
 from anabranch.spark.run import Run, as_trigger
 from anabranch.spark.schemas import fields_of
-from anabranch.spark.sinks import MemoryTarget, as_target
+from anabranch.spark.sinks import FileTarget, MemoryTarget, Target, as_target
 from anabranch.spark.slot_task import StateSettings
 from anabranch.spark.step import Outlet, Settings, Stepper
 from anabranch.spark.tuning import lent, tune
@@ -128,9 +128,12 @@ class Windowed:
 
     def to(self, target: object, *, name: str | None = None) -> Windowed:
         """Sends the results to a sink: ab.parquet(...), ab.memory(), a function of (DataFrame, step) ..."""
+        chosen = as_target(target)
         if self._late:
             self._app.check_late(self.name)
-        self._app.add_sink(self.name, as_target(target), late=self._late, name=name)
+        else:
+            self._app.check_results(self.name, chosen)
+        self._app.add_sink(self.name, chosen, late=self._late, name=name)
         return self
 
 
@@ -281,6 +284,16 @@ class Topology:
         for field in node.fields:
             if "map<" in field.type or "variant" in field.type:
                 raise TopologyError(f"late rows cannot carry column {field.name!r} of type {field.type}; drop it in a map()")
+
+    def check_results(self, operator: str, target: Target) -> None:
+        """Refuses files that cannot hold the results."""
+        node = self.graph.operator(operator)
+        compute = self.graph.operator(node.input) if isinstance(node, g.Consolidate) else node
+        if isinstance(target, FileTarget) and target.format == "csv" and isinstance(compute, g.Compute):
+            for named in compute.aggregates:
+                kind = named.aggregate.result_type(named.input_type)
+                if kind.startswith(("array<", "struct<")):
+                    raise TopologyError(f"csv cannot hold {named.name!r} of type {kind}; valid: ab.parquet, ab.json, ab.memory")
 
     def add_sink(self, operator: str, target: Any, *, late: bool, name: str | None) -> None:
         wish = f"sink_{len(self.graph.sinks) + 1}" if name is None else name
