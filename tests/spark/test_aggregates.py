@@ -78,6 +78,11 @@ def run(
     return started
 
 
+def within(result: dict[str, Any]) -> str:
+    """SQL for the rows that a result is of."""
+    return f'k = {result["k"]} AND epoch_us("at") BETWEEN {result["window_start"]} AND {result["window_end"] - 1}'
+
+
 def test_sketches_are_within_their_stated_error(spark: SparkSession, tmp_path: Path) -> None:
     ranks = [0.01, 0.25, 0.5, 0.75, 0.99]
     aggregates = {
@@ -92,21 +97,21 @@ def test_sketches_are_within_their_stated_error(spark: SparkSession, tmp_path: P
     run(spark, tmp_path, steps, aggregates).finish()
     results = read_results(tmp_path / "out").to_pylist()
     assert len(results) == 3 * (4 + 5)
-    rows = pa.concat_tables(steps)  # noqa: F841 - DuckDB finds it by its name
+    events = pa.concat_tables(steps)  # noqa: F841 - DuckDB finds it by its name
     distances: dict[str, list[float]] = {"users": [], "rough": [], "q": []}
     for result in results:
-        inside = f"k = {result['k']} AND epoch_us(at) >= {result['window_start']} AND epoch_us(at) < {result['window_end']}"
-        [(n, users)] = duckdb.sql(f"SELECT count(*), count(DISTINCT u) FROM rows WHERE {inside}").fetchall()
+        inside = within(result)
+        [(n, users)] = duckdb.sql(f"SELECT count(*), count(DISTINCT u) FROM events WHERE {inside}").fetchall()
         assert result["n"] == n
         for name, lg_k in (("users", 12), ("rough", 8)):
             distances[name].append(abs(result[name] - users) / users / (1.04 / math.sqrt(2**lg_k)))
         error = ds.kll_doubles_sketch.get_normalized_rank_error(200, False)
         for rank, value in zip(ranks, result["q"], strict=True):
             below, up_to = duckdb.sql(
-                f"SELECT count(*) FILTER (x < {value}), count(*) FILTER (x <= {value}) FROM rows WHERE {inside}"
+                f"SELECT count(*) FILTER (x < {value}), count(*) FILTER (x <= {value}) FROM events WHERE {inside}"
             ).fetchall()[0]
             distances["q"].append(max(0.0, below / n - rank, rank - up_to / n) / error)
-        counted = f"SELECT w, count(*) AS c FROM rows WHERE {inside} GROUP BY w ORDER BY c DESC, w"
+        counted = f"SELECT w, count(*) AS c FROM events WHERE {inside} GROUP BY w ORDER BY c DESC, w"
         true = dict(duckdb.sql(counted).fetchall())
         assert [(each["value"], each["count"]) for each in result["exact"]] == list(true.items())[:5]
         found = {each["value"]: each["count"] for each in result["top"]}
@@ -181,13 +186,13 @@ def test_aggregates_of_users_over_several_batches_and_a_restart(spark: SparkSess
     steps.insert(2, steps[1].set_column(1, "at", pa.array([90 * SECOND_US] * 600).cast(pa.timestamp("us", tz="UTC"))))
     run(spark, tmp_path, steps[:3], aggregates)
     run(spark, tmp_path, steps[3:], aggregates, first=3).finish()
-    rows = pa.concat_tables(steps)  # noqa: F841 - DuckDB finds it by its name
+    events = pa.concat_tables(steps)  # noqa: F841 - DuckDB finds it by its name
     results = read_results(tmp_path / "out").to_pylist()
     assert len(results) == 3 * (5 + 6)
     for result in results:
-        inside = f"k = {result['k']} AND epoch_us(at) >= {result['window_start']} AND epoch_us(at) < {result['window_end']}"
-        [(n, logs)] = duckdb.sql(f"SELECT count(*), avg(ln(1 + x)) FROM rows WHERE {inside}").fetchall()
-        words = duckdb.sql(f"SELECT w FROM rows WHERE {inside} GROUP BY w HAVING count(*) > 3 ORDER BY w").fetchall()
+        inside = within(result)
+        [(n, logs)] = duckdb.sql(f"SELECT count(*), avg(ln(1 + x)) FROM events WHERE {inside}").fetchall()
+        words = duckdb.sql(f"SELECT w FROM events WHERE {inside} GROUP BY w HAVING count(*) > 3 ORDER BY w").fetchall()
         assert result["repeats"] == {"rows": n, "words": [word for (word,) in words]}
         assert result["logs"] == pytest.approx(logs, rel=1e-9)
         assert result["none"] is None
@@ -236,7 +241,7 @@ def test_the_examples_in_the_documentation_give_what_it_says(spark: SparkSession
     names: dict[str, Any] = {"spark": spark, "__name__": "documentation"}
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-            exec(compile(block, str(DOCS), "exec"), names)  # noqa: S102
+            exec(compile(block, str(DOCS), "exec", dont_inherit=True), names)  # noqa: S102
     [shown] = re.findall(r"```\n(\+--.*?)```", text, re.DOTALL)
     assert printed.getvalue().strip() == shown.strip()
 
