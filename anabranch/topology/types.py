@@ -145,8 +145,7 @@ def ordered(values: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
 def from_ordered(values: Sequence[Any], name: str) -> pa.Array:
     """The column that such Python values came from."""
     if (fields := struct_fields(name)) is not None:
-        columns = zip(*values, strict=True) if values else [()] * len(fields)
-        arrays = [from_ordered(column, kind) for column, kind in zip(columns, fields.values(), strict=True)]
+        arrays = [from_ordered([each[i] for each in values], kind) for i, kind in enumerate(fields.values())]
         return pa.StructArray.from_arrays(arrays, list(fields))
     dtype = dtype_of(name)
     if dtype.kind == "O":
