@@ -26,13 +26,20 @@ from anabranch.state.commits import Checkpoint, Contents, Header, open_checkpoin
 from anabranch.state.files import Files
 from anabranch.state.keys import KeyTable
 from anabranch.state.slot import SlotState
+from anabranch.topology.custom import Custom
 from anabranch.topology.durations import format_duration
 from anabranch.topology.graph import Field
 from anabranch.topology.partials import Partial
-from anabranch.topology.types import to_arrow
+from anabranch.topology.types import element_of, to_arrow
 
 _TRIES = 3
-_PARTS = {"Moments": ("count", "mean", "squares"), "Earliest": ("at", "value"), "Latest": ("at", "value")}
+_PARTS = {
+    "Moments": ("count", "mean", "squares"),
+    "Earliest": ("at", "value"),
+    "Latest": ("at", "value"),
+    "AtLeast": ("count", "order", "value"),
+    "AtGreatest": ("count", "order", "value"),
+}
 _T = TypeVar("_T")
 
 
@@ -136,8 +143,10 @@ def _plan(contents: Contents, header: Header) -> Slotted:
     for each in contents.partials:
         if each.kind not in kinds:
             raise CheckpointError(f"the checkpoint holds partials of kind {each.kind}, which this version does not know")
+        if issubclass(kinds[each.kind], Custom):
+            raise MistakeError(f"no rows can be shown: only the topology's own code can merge the state of udaf({each.input})")
         first = kept[-1].columns.stop if kept else 0
-        partial = kinds[each.kind](each.type)
+        partial = kinds[each.kind](each.type, **each.parameters)
         kept.append(Kept(partial=partial, input=0, columns=slice(first, first + len(partial.columns))))
     panes = panes_of(contents.windows)
     if header.pane_us is not None:
@@ -171,7 +180,10 @@ def _table(merged: Entries, contents: Contents, plan: Slotted) -> pa.Table:
         ]
         for i, (array, part) in enumerate(zip(values, parts, strict=True)):
             name = f"{note.kind.lower()}({note.input})" + (f".{_PARTS.get(note.kind, range(9))[i]}" if len(parts) > 1 else "")
-            columns[name] = to_arrow(array, part.type, ~unreached[0] if unreached else None)
+            if element_of(part.type) is not None:
+                columns[name] = part.to_arrow(array)
+            else:
+                columns[name] = to_arrow(array, part.type, ~unreached[0] if unreached else None)
     return pa.table(columns)
 
 

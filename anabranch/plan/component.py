@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from anabranch.errors import NotYetError, TopologyError
 from anabranch.plan.consolidation import Consolidation, keys_from, plan_consolidation
 from anabranch.plan.panes import Panes, panes_of
+from anabranch.topology.aggregates import text_of
 from anabranch.topology.graph import Compute, Consolidate, Field, Graph, Map, Named, Source
 from anabranch.topology.partials import Count, Partial, PartialColumn
-from anabranch.topology.types import arrow_type
+from anabranch.topology.types import column_type
 
 # The key of a global aggregate, which has no key columns: the same for every row, and not part of the results.
 EVERYTHING = Field("", "int")
@@ -23,8 +24,11 @@ EVERYTHING = Field("", "int")
 class Input:
     """An expression over the rows, restricted by a condition, that partials are lifted from."""
 
-    expression: object | None
+    expression: object | None  # several in a tuple are lifted together, as a struct of a0, a1, ...
     where: object | None
+
+    def __str__(self) -> str:
+        return text_of(self.expression) + (f" where {self.where}" if self.where is not None else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,11 @@ class Kept:
     partial: Partial
     input: int
     columns: slice  # of all partial columns of the operator
+
+    @property
+    def lifted(self) -> list[str]:
+        """The names of the lift's columns."""
+        return [f"c{self.columns.start + i}" for i in range(len(self.partial.lift))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +184,7 @@ def _keep(aggregates: Sequence[Named]) -> tuple[tuple[Input, ...], tuple[Kept, .
                 start = kept[-1].columns.stop
                 kept.append(Kept(partial=partial, input=index, columns=slice(start, start + len(partial.columns))))
             numbers.append(number)
-        arrow_type(named.aggregate.result_type(named.input_type))
+        column_type(named.aggregate.result_type(named.input_type))
         # The expression stays behind: a Spark Column cannot travel to a task.
         bare = replace(named, aggregate=replace(named.aggregate, expression=None, where=None))
         results.append(Result(named=bare, kept=tuple(numbers)))
@@ -184,5 +193,11 @@ def _keep(aggregates: Sequence[Named]) -> tuple[tuple[Input, ...], tuple[Kept, .
 
 def _same(left: Input, right: Input) -> bool:
     """Equal texts are one input; of Spark Columns only the very same object is (== of a Column is no comparison)."""
-    pairs = ((left.expression, right.expression), (left.where, right.where))
-    return all(a is b or (isinstance(a, str) and isinstance(b, str) and a == b) for a, b in pairs)
+    mine, other = ((*_each(given.expression), given.where) for given in (left, right))
+    return len(mine) == len(other) and all(
+        a is b or (isinstance(a, str) and isinstance(b, str) and a == b) for a, b in zip(mine, other, strict=True)
+    )
+
+
+def _each(expression: object) -> tuple[object, ...]:
+    return expression if isinstance(expression, tuple) else (expression,)

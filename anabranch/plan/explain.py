@@ -45,7 +45,7 @@ def describe(graph: Graph, plan: Plan) -> dict[str, Any]:
                 **_consolidation(panes, component.slotted.consolidation),
                 "early": _early(component),
                 "partials": [
-                    f"{type(k.partial).__name__.lower()}({_input(component, k.input)})" for k in component.slotted.kept
+                    f"{type(k.partial).__name__.lower()}({component.inputs[k.input]})" for k in component.slotted.kept
                 ],
                 "sharing": f"each row is aggregated once; window by window it would be {copies} times",
             }
@@ -103,12 +103,6 @@ def _reason(component: Component) -> str:
         return "a global aggregate has no partition attributes: one shard does the work, whatever the number of slots"
     before = "maps accept any partitioning, so they run before the exchange; " if component.maps else ""
     return f"{before}{component.compute.name} and {component.name} have the attributes ({keys}) in common"
-
-
-def _input(component: Component, index: int) -> str:
-    given = component.inputs[index]
-    where = f" where {given.where}" if given.where is not None else ""
-    return f"{'*' if given.expression is None else given.expression}{where}"
 
 
 def _text(facts: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anabranch.plan.component import Component
+from anabranch.topology.aggregates import text_of
 from anabranch.topology.durations import format_duration
 
 
@@ -12,8 +13,9 @@ def fingerprint(component: Component, shards: int) -> dict[str, str]:
     """What must stay the same while a checkpoint lives; key types are part of it because they decide the hash."""
     time = next(field for field in component.source.fields if field.name == component.source.event_time)
     aggregates = [
-        f"{named.name} = {named.aggregate.kind}({_text(named.aggregate.expression) or '*'}: {named.input_type})"
-        + (f" where {_text(named.aggregate.where)}" if named.aggregate.where is not None else "")
+        f"{named.name} = {named.aggregate.kind}({text_of(named.aggregate.expression)}: {named.input_type}"
+        + "".join(f", {name}={value}" for name, value in named.aggregate.parameters.items())
+        + (f") where {named.aggregate.where}" if named.aggregate.where is not None else ")")
         for named in component.compute.aggregates
     ]
     windows = [
@@ -39,7 +41,3 @@ def differences(stored: Mapping[str, str], wanted: Mapping[str, str]) -> list[st
         for part in {**wanted, **stored}
         if stored.get(part) != wanted.get(part)
     ]
-
-
-def _text(expression: object | None) -> str:
-    return "" if expression is None else str(expression)

@@ -25,7 +25,7 @@ from anabranch.spark.inspect import check_map, check_session, needed_columns, wa
 from anabranch.spark.lift import event_micros, expression, prepare, quoted
 from anabranch.spark.run import Run, as_trigger
 from anabranch.spark.schemas import fields_of
-from anabranch.spark.sinks import MemoryTarget, as_target
+from anabranch.spark.sinks import FileTarget, MemoryTarget, Target, as_target
 from anabranch.spark.slot_task import StateSettings
 from anabranch.spark.step import Outlet, Settings, Stepper
 from anabranch.spark.tuning import lent, tune
@@ -33,7 +33,7 @@ from anabranch.state.commits import Checkpoint, contents_of, open_checkpoint, op
 from anabranch.state.files import Files
 from anabranch.state.host import claim, open_host
 from anabranch.topology import graph as g
-from anabranch.topology.aggregates import Aggregate
+from anabranch.topology.aggregates import Aggregate, text_of
 from anabranch.topology.durations import Duration, duration_us, unit_us
 from anabranch.topology.types import FLOATING, WHOLE, decimal_of
 from anabranch.topology.windows import Window
@@ -94,14 +94,14 @@ class Stream:
         return g.Named(name=name, aggregate=aggregate, input_type=input_type)
 
     def _type_of(self, value: object, what: str) -> str:
-        if not isinstance(value, str | Column):
+        if not all(isinstance(each, str | Column) for each in (value if isinstance(value, tuple) else (value,))):
             raise TopologyError(f"{what}: {value!r} is neither a Spark SQL expression nor a Column")
         try:
             chosen = self._frame.select(expression(value, self._frame.columns).alias("x"))
         except Exception as error:  # noqa: BLE001 - whatever Spark says about the expression
             columns = ", ".join(self._frame.columns)
             reason = str(error).strip().splitlines()[0]
-            raise TopologyError(f"{what}: {value} does not fit the stream's columns ({columns}): {reason}") from None
+            raise TopologyError(f"{what}: {text_of(value)} does not fit the stream's columns ({columns}): {reason}") from None
         return chosen.schema["x"].dataType.simpleString()
 
 
@@ -145,9 +145,12 @@ class Windowed:
 
     def to(self, target: object, *, name: str | None = None) -> Windowed:
         """Sends the results to a sink: ab.parquet(...), ab.memory(), a function of (DataFrame, step) ..."""
+        chosen = as_target(target)
         if self._late:
             self._app.check_late(self.name)
-        self._app.add_sink(self.name, as_target(target), late=self._late, name=name)
+        else:
+            self._app.check_results(self.name, chosen)
+        self._app.add_sink(self.name, chosen, late=self._late, name=name)
         return self
 
 
@@ -307,6 +310,16 @@ class Topology:
         for field in node.fields:
             if "map<" in field.type or "variant" in field.type:
                 raise TopologyError(f"late rows cannot carry column {field.name!r} of type {field.type}; drop it in a map()")
+
+    def check_results(self, operator: str, target: Target) -> None:
+        """Refuses files that cannot hold the results."""
+        node = self.graph.operator(operator)
+        compute = self.graph.operator(node.input) if isinstance(node, g.Consolidate) else node
+        if isinstance(target, FileTarget) and target.format == "csv" and isinstance(compute, g.Compute):
+            for named in compute.aggregates:
+                kind = named.aggregate.result_type(named.input_type)
+                if kind.startswith(("array<", "struct<")):
+                    raise TopologyError(f"csv cannot hold {named.name!r} of type {kind}; valid: ab.parquet, ab.json, ab.memory")
 
     def add_sink(self, operator: str, target: Any, *, late: bool, name: str | None) -> None:
         wish = f"sink_{len(self.graph.sinks) + 1}" if name is None else name

@@ -19,7 +19,7 @@ from anabranch.plan.panes import Panes
 from anabranch.plan.route import Route
 from anabranch.spark.inspect import in_place, jseq
 from anabranch.topology.graph import Source
-from anabranch.topology.types import WHOLE, Array
+from anabranch.topology.types import WHOLE, Array, micros_sql
 from anabranch.topology.windows import Window
 
 # Instead of a pane, rows that are in no window have one of these numbers; no event time comes near them.
@@ -45,7 +45,9 @@ def reasons(pane: Array, panes: Panes, watermark_us: int | None) -> Array:
 
 
 def expression(value: object, columns: list[str]) -> Column:
-    """A Column, the column of that name, or a Spark SQL expression."""
+    """A Column, the column of that name, or a Spark SQL expression; of several, in a tuple, a struct of a0, a1, ..."""
+    if isinstance(value, tuple):
+        return F.struct(*(expression(each, columns).alias(f"a{i}") for i, each in enumerate(value)))
     if isinstance(value, Column):
         return value
     return F.col(quoted(value)) if value in columns else F.expr(str(value))
@@ -63,8 +65,7 @@ def event_micros(source: Source) -> Column:
     if kind == "timestamp":
         text = f"unix_micros({t})"
     elif kind == "timestamp_ntz":
-        time_of_day = f"hour({t}) * 3600000000L + minute({t}) * 60000000L + cast(extract(second from {t}) * 1000000 as bigint)"
-        text = f"unix_date(cast({t} as date)) * 86400000000L + {time_of_day}"
+        text = micros_sql(t)
     elif kind == "date":
         text = f"unix_date({t}) * 86400000000L"
     elif source.unit_us == 0:
@@ -136,9 +137,9 @@ class Lift:
 
         def columns() -> tuple[Any, Any, Any]:
             partials = [
-                f"{sql.format(x=f'x{kept.input}' if kept.input else '1', t='t')} as c{kept.columns.start + i}"
+                f"{sql.format(x=f'x{kept.input}' if kept.input else '1', t='t')} as {name}"
                 for kept in self._slotted.kept
-                for i, sql in enumerate(kept.partial.lift)
+                for name, sql in zip(kept.lifted, kept.partial.lift, strict=True)
             ]
             by = [*where, *self._keys, "pane", *(["row"] if late else [])]
             return jseq(rows, by), jseq(rows, partials[:1]).head(), jseq(rows, partials[1:])

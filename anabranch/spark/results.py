@@ -15,7 +15,7 @@ from anabranch.plan.evolution import INCOMPLETE
 from anabranch.state.files import Files
 from anabranch.state.slot import Closed, SlotState
 from anabranch.topology.graph import EARLY_COLUMN
-from anabranch.topology.types import Array, arrow_type, to_array
+from anabranch.topology.types import Array, arrow_type, column_type, to_array
 
 
 def result_schema(plan: Slotted, keys: pa.Schema) -> pa.Schema:
@@ -27,7 +27,7 @@ def result_schema(plan: Slotted, keys: pa.Schema) -> pa.Schema:
         pa.field("window_name", pa.string()),
         *([pa.field(EARLY_COLUMN, pa.bool_())] if plan.early else []),
     ]
-    fields += [pa.field(result.named.name, arrow_type(result.type)) for result in plan.results]
+    fields += [pa.field(result.named.name, column_type(result.type)) for result in plan.results]
     return pa.schema(fields)
 
 

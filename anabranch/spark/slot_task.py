@@ -35,7 +35,7 @@ from anabranch.state.keys import KeyTable
 from anabranch.state.shard import Meta, Shard, Write
 from anabranch.state.slot import SlotState
 from anabranch.state.version import Fence, Version
-from anabranch.topology.types import Array, key_type, to_array
+from anabranch.topology.types import Array, column_type, to_array
 
 REPORT_SCHEMA = "report binary"
 _CACHED_SLOTS = 16
@@ -253,7 +253,7 @@ class _Attempt:
             keys = incoming.select([f"k{i}" for i in range(len(plan.keys))]).cast(key_schema(plan))
             rows = state.number(keys, shards)
             columns: Sequence[Array] = [
-                to_array(incoming.column(f"c{i}"), c.dtype, c.identity) for i, c in enumerate(plan.columns)
+                column for kept in plan.kept for column in kept.partial.arrive([incoming.column(name) for name in kept.lifted])
             ]
             arrived = len(rows)
             if "part" in incoming.column_names:
@@ -383,7 +383,7 @@ _shards: dict[Path, Shard] = {}
 
 def key_schema(plan: Slotted) -> pa.Schema:
     """The key columns of a slot as Arrow has them."""
-    return pa.schema([(f"k{i}", key_type(field.type)) for i, field in enumerate(plan.keys)])
+    return pa.schema([(f"k{i}", column_type(field.type)) for i, field in enumerate(plan.keys)])
 
 
 @contextmanager

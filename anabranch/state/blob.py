@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from anabranch.errors import StateError
 from anabranch.topology.partials import PartialColumn
-from anabranch.topology.types import Array, arrow_type, to_array
+from anabranch.topology.types import Array
 
 _HEADER = struct.Struct("<4sIQQ")
 _MAGIC = b"abr1"
@@ -37,11 +37,7 @@ def encode(entries: Entries, columns: tuple[PartialColumn, ...]) -> bytes:
     """The bytes of some entries."""
     keys = _ipc(entries.keys)
     arrays = [pa.array(entries.key, pa.int32()), pa.array(entries.pane, pa.int64())]
-    for values, column in zip(entries.columns, columns, strict=True):
-        if values.dtype.kind == "O":
-            arrays.append(pa.array(values.tolist(), type=arrow_type(column.type)))
-        else:
-            arrays.append(pa.array(values))
+    arrays += [column.to_arrow(values) for values, column in zip(entries.columns, columns, strict=True)]
     names = ["key", "pane", *(f"c{i}" for i in range(len(columns)))]
     body = _ipc(pa.Table.from_arrays(arrays, names=names))
     crc = zlib.crc32(body, zlib.crc32(keys))
@@ -58,7 +54,7 @@ def decode(blob: bytes, columns: tuple[PartialColumn, ...]) -> Entries:
     if magic != _MAGIC or len(body) != body_size or zlib.crc32(body, zlib.crc32(keys)) != crc:
         raise StateError("a state blob is damaged: its checksum does not fit")
     table = _read(body)
-    arrays = tuple(to_array(table.column(i + 2), column.dtype, None) for i, column in enumerate(columns))
+    arrays = tuple(column.from_arrow(table.column(i + 2)) for i, column in enumerate(columns))
     key = table.column(0).combine_chunks().to_numpy()
     return Entries(_read(keys), key, table.column(1).combine_chunks().to_numpy(), arrays)
 

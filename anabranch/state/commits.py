@@ -59,6 +59,7 @@ class KeptPartial:
     kind: str
     type: str
     input: str
+    parameters: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,17 +197,17 @@ def open_checkpoint(files: Files) -> Checkpoint | None:
 
 def contents_of(component: Component) -> Contents:
     """What the slot tasks of a component keep."""
-    texts = [
-        ("*" if given.expression is None else str(given.expression))
-        + (f" where {given.where}" if given.where is not None else "")
-        for given in component.inputs
-    ]
     return Contents(
         operator=component.name,
         keys=tuple(field.name for field in component.compute.by),
         windows=component.consolidate.windows,
         partials=tuple(
-            KeptPartial(kind=type(kept.partial).__name__, type=kept.partial.type, input=texts[kept.input])
+            KeptPartial(
+                kind=type(kept.partial).__name__,
+                type=kept.partial.type,
+                input=str(component.inputs[kept.input]),
+                parameters=kept.partial.parameters,
+            )
             for kept in component.slotted.kept
         ),
     )

@@ -1,6 +1,6 @@
 """Comparing two results whole, every row of them.
 
-Floats may differ by 1e-9 of their size (sums are added up in another order); everything else is exact. Null equals
+Floats may differ by 1e-9 of their size (sums are added up in another order); all else, lists of floats too, is exact. Null equals
 null, NaN equals NaN and -0.0 equals 0.0. Integers of different width are the same kind of value, and so are decimals
 of different precision: a comparison is about values, not about how they are stored.
 """
@@ -138,6 +138,10 @@ def _kind(type_: pa.DataType) -> str:
     for kind, matches in kinds.items():
         if matches(type_):
             return kind
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return f"list of {_kind(type_.value_type)}"
+    if pa.types.is_struct(type_):
+        return f"struct of {', '.join(f'{field.name}: {_kind(field.type)}' for field in type_)}"
     text = str(type_)
     return text.removeprefix("large_").removesuffix("_view")
 

@@ -11,9 +11,9 @@ variances) are written out below.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 Window: TypeAlias = tuple[str, int, int, int]
 """Name, length, slide and offset; times in microseconds."""
 
-Aggregate: TypeAlias = tuple[str, str, str] | tuple[str, str, str, str | None]
-"""Result name, kind, SQL expression (`*` to count rows) and, where given, the SQL condition that filters its rows."""
+Parameters: TypeAlias = Mapping[str, Any]
+
+Aggregate: TypeAlias = tuple[str, str, str] | tuple[str, str, str, str | None] | tuple[str, str, str, str | None, Parameters]
+"""Result name, kind, SQL expression (`*` to count rows) and, where given, the SQL condition that filters its rows and the
+aggregate's other parameters (`by` is an SQL expression too)."""
 
 Steps: TypeAlias = pa.Table | Sequence[pa.Table | None]
 """Rows with a column `step`, numbered from 1; or a table for each step, None for a step without input."""
@@ -167,7 +170,8 @@ def _materialise_arguments(db: duckdb.DuckDBPyConnection, query: WindowQuery) ->
     """
     arguments: dict[str, str] = {}
     for aggregate in query.aggregates:
-        arguments.setdefault(_argument_sql(aggregate), f"__a{len(arguments)}")
+        for sql in _argument_sql(aggregate), _by_sql(aggregate):
+            arguments.setdefault(sql, f"__a{len(arguments)}")
     types = {name: str(kind) for name, kind, *_ in db.sql("DESCRIBE timed").fetchall()}
     keys = [f"{_key_sql(key, types[key])} AS {_quote(key)}" for key in query.keys]
     values = [f"{sql} AS {column}" for sql, column in arguments.items()]
@@ -191,6 +195,15 @@ def _argument_sql(aggregate: Aggregate) -> str:
     return value if condition is None else f"CASE WHEN {condition} THEN {value} END"
 
 
+def _by_sql(aggregate: Aggregate) -> str:
+    """What decides which row an aggregate takes; a constant where nothing does."""
+    return f"({_parameters(aggregate).get('by', 1)})"
+
+
+def _parameters(aggregate: Aggregate) -> Parameters:
+    return aggregate[4] if len(aggregate) > 4 else {}
+
+
 _FLOATS = {"FLOAT", "DOUBLE"}
 _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
 
@@ -199,8 +212,12 @@ def _aggregate_sql(db: duckdb.DuckDBPyConnection, aggregate: Aggregate, argument
     name, kind = aggregate[0], aggregate[1]
     column = arguments[_argument_sql(aggregate)]
     described = db.sql(f"DESCRIBE SELECT {column} FROM arguments").fetchall()
+    if kind in _WITH_PARAMETERS:
+        value = f"CASE WHEN {column} = 0 THEN 0 ELSE {column} END" if described[0][1] in _FLOATS else column
+        given = {**_parameters(aggregate), "by": arguments[_by_sql(aggregate)]}
+        return f"{_WITH_PARAMETERS[kind](value, given)} AS {_quote(name)}"
     if kind not in _KINDS:
-        raise ValueError(f"no aggregate {kind!r}; there are: {', '.join(_KINDS)}")
+        raise ValueError(f"no aggregate {kind!r}; there are: {', '.join([*_KINDS, *_WITH_PARAMETERS])}")
     return f"{_KINDS[kind](column, str(described[0][1]))} AS {_quote(name)}"
 
 
@@ -267,4 +284,51 @@ _KINDS: dict[str, Callable[[str, str], str]] = {
     "stddev_pop": _moment("stddev_pop", 1),
     "first": _by_time("arg_min"),
     "last": _by_time("arg_max"),
+    "bool_and": lambda column, _: f"bool_and({column})",
+    "bool_or": lambda column, _: f"bool_or({column})",
+}
+
+
+def _listed(sql: str, limit: int) -> str:
+    """A list up to its limit; empty, and not null, where there is no value."""
+    return f"COALESCE(({sql})[:{limit}], [])"
+
+
+def _best(function: str) -> Callable[[str, Parameters], str]:
+    """The value where another is smallest or largest, at ties the smallest or largest; rows without one of the two skipped."""
+
+    def sql(column: str, given: Parameters) -> str:
+        by = given["by"]
+        return f"{function}({column}, row({by}, {column})) FILTER (WHERE {column} IS NOT NULL AND {by} IS NOT NULL)"
+
+    return sql
+
+
+def _quantile(column: str, given: Parameters) -> str:
+    """The smallest value that no less than a share q of the values do not exceed; NaN is no value."""
+    value = f"CAST({column} AS DOUBLE)"
+    return f"quantile_disc({value}, {given['q']}) FILTER (WHERE NOT isnan({value}))"
+
+
+def _top_k(column: str, given: Parameters) -> str:
+    """The most frequent values with their counts; at equal counts the smaller value first."""
+    counted = f"map_entries(histogram({column}) FILTER (WHERE {column} IS NOT NULL))"
+    pairs = f"list_sort(list_transform({counted}, lambda e: {{'n': -CAST(e.value AS BIGINT), 'v': e.key}}))"
+    return f"COALESCE(list_transform(({pairs})[:{given.get('k', 10)}], lambda e: {{'value': e.v, 'count': -e.n}}), [])"
+
+
+# Here -0.0 has become 0.0: which of them is kept is nobody's to say.
+_WITH_PARAMETERS: dict[str, Callable[[str, Parameters], str]] = {
+    "count_distinct": lambda column, _: f"count(DISTINCT {column})",
+    "approx_count_distinct": lambda column, _: f"count(DISTINCT {column})",
+    "collect_set": lambda column, given: _listed(
+        f"list_sort(list(DISTINCT {column}) FILTER (WHERE {column} IS NOT NULL))", given.get("limit", 1000)
+    ),
+    "collect_list": lambda column, given: _listed(
+        f"list({column} ORDER BY __at, {column}) FILTER (WHERE {column} IS NOT NULL)", given.get("limit", 1000)
+    ),
+    "max_by": _best("arg_max"),
+    "min_by": _best("arg_min"),
+    "quantile": _quantile,
+    "top_k": _top_k,
 }

@@ -36,6 +36,24 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
     "stddev_pop": ("v", "x"),
     "first": ("v", "x", "s", "d"),
     "last": ("v", "x", "s", "d"),
+    "bool_and": ("v > 0", "x < 500", "s = 'ash'"),
+    "bool_or": ("v > 900", "x < -900", "s = 'ash'"),
+    "max_by": ("v", "x", "s", "d"),
+    "min_by": ("v", "x", "s", "d"),
+    "count_distinct": ("v % 7", "x", "s", "d"),
+    "approx_count_distinct": ("v % 7", "x", "s", "d"),
+    "collect_list": ("v", "x", "s", "d"),
+    "collect_set": ("v % 7", "x", "s", "d"),
+    "quantile": ("v", "x", "d"),
+    "top_k": ("v % 7", "x", "s", "d"),
+}
+PARAMETERS: dict[str, dict[str, Sequence[Any]]] = {
+    "max_by": {"by": ("v % 7", "x", "s", "d")},
+    "min_by": {"by": ("v % 7", "x", "s", "d")},
+    "collect_list": {"limit": (1, 3, 1000)},
+    "collect_set": {"limit": (1, 3, 1000)},
+    "quantile": {"q": (0, 0.25, 0.5, 1, [0, 0.5, 0.75])},
+    "top_k": {"k": (1, 2, 10)},
 }
 FILTERS = ("v > 0", "x < 0", "s = 'ash'", "v % 2 = 0", "d >= 0", "v IS NULL", "x > 0 OR v > 500")
 
@@ -92,7 +110,8 @@ def aggregate_lists(draw: st.DrawFn) -> list[Aggregate]:
     aggregates: list[Aggregate] = []
     for number, kind in enumerate(kinds):
         expression = draw(st.sampled_from(EXPRESSIONS[kind]))
-        aggregates.append((f"{kind}_{number}", kind, expression, draw(st.none() | st.sampled_from(FILTERS))))
+        given = {name: draw(st.sampled_from(values)) for name, values in PARAMETERS.get(kind, {}).items()}
+        aggregates.append((f"{kind}_{number}", kind, expression, draw(st.none() | st.sampled_from(FILTERS)), given))
     return aggregates
 
 

@@ -3,21 +3,23 @@
 A partial is lifted from rows by Spark SQL, one expression a column, where `{x}` is the input and `{t}` the event time in
 microseconds. Merging works in place on whole arrays; `at` selects the rows (each at most once) that `values` belong to.
 Each column has a value that changes nothing when merged (`identity`), so that keys without rows need no mask; where the
-lift gives null, it stands for that.
+lift gives null, it stands for that. Merging is associative and commutative, for sketches within their error. An object in a column
+belongs to several partials at once: merging makes a new one and leaves it as it is.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from decimal import Context
 from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from anabranch.errors import StepError
-from anabranch.topology.types import Array, dtype_of
+from anabranch.topology.types import Array, column_type, dtype_of, struct_fields, to_array
 
 At: TypeAlias = slice | Array
 
@@ -39,6 +41,14 @@ class PartialColumn:
     def empty(self, size: int) -> Array:
         return np.full(size, self.identity, dtype=self.dtype)
 
+    def from_arrow(self, values: pa.Array | pa.ChunkedArray) -> Array:
+        """The values as they are merged, from a lift or from state."""
+        return to_array(values, self.dtype, self.identity)
+
+    def to_arrow(self, values: Array) -> pa.Array:
+        """The values as state keeps them."""
+        return pa.array(values.tolist(), type=column_type(self.type)) if values.dtype.kind == "O" else pa.array(values)
+
 
 @dataclass(frozen=True, slots=True)
 class Partial(ABC):
@@ -47,13 +57,22 @@ class Partial(ABC):
     type: str
 
     @property
+    def parameters(self) -> dict[str, int]:
+        """What else tells it from others of its class and type."""
+        return {each.name: getattr(self, each.name) for each in fields(self)[1:]}
+
+    @property
     @abstractmethod
     def columns(self) -> tuple[PartialColumn, ...]: ...
 
     @property
     @abstractmethod
     def lift(self) -> tuple[str, ...]:
-        """Spark SQL aggregate expressions, one a column."""
+        """Spark SQL aggregate expressions, one a column unless `arrive` makes more columns of fewer."""
+
+    def arrive(self, lifted: Sequence[pa.ChunkedArray]) -> Sequence[Array]:
+        """The columns, from what the lift gives."""
+        return [column.from_arrow(values) for column, values in zip(self.columns, lifted, strict=True)]
 
     @abstractmethod
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None: ...
@@ -200,6 +219,56 @@ class Latest(_AtExtreme):
         return True
 
 
+class _AtBest(Partial, ABC):
+    """Of pairs (value, order), the one with the largest or smallest order; ties go to the larger or smaller value."""
+
+    @property
+    @abstractmethod
+    def most(self) -> bool: ...
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        value, order = struct_fields(self.type).values()  # type: ignore[union-attr]  # a struct of two
+        nothing = {"i": 0, "f": 0.0, "O": None}
+        return (
+            PartialColumn("bigint", 0),
+            PartialColumn(order, nothing[dtype_of(order).kind]),
+            PartialColumn(value, nothing[dtype_of(value).kind]),
+        )
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        pair = "if({x}.a0 is null or {x}.a1 is null, null, named_struct('o', {x}.a1, 'v', {x}.a0))"
+        best = f"{'max' if self.most else 'min'}({pair})"
+        return f"count({pair})", f"{best}.o", f"{best}.v"
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        n, order, value = (column[at] for column in into)
+        n_new, order_new, value_new = values
+        old, new = ((order, value), (order_new, value_new)) if self.most else ((order_new, value_new), (order, value))
+        better = _below(old[0], new[0]) | (~_below(new[0], old[0]) & _below(old[1], new[1]))
+        take = (n_new > 0) & ((n == 0) | better)
+        into[0][at] = n + n_new
+        into[1][at] = np.where(take, order_new, order)
+        into[2][at] = np.where(take, value_new, value)
+
+
+class AtLeast(_AtBest):
+    """The value at the smallest order."""
+
+    @property
+    def most(self) -> bool:
+        return False
+
+
+class AtGreatest(_AtBest):
+    """The value at the largest order."""
+
+    @property
+    def most(self) -> bool:
+        return True
+
+
 def _below(left: Array, right: Array) -> Array:
     if left.dtype.kind == "O":
         return np.array([b is not None and (a is None or a < b) for a, b in zip(left, right, strict=True)], dtype=bool)
@@ -207,11 +276,11 @@ def _below(left: Array, right: Array) -> Array:
     return below | (np.isnan(right) & ~np.isnan(left)) if left.dtype.kind == "f" else below
 
 
-def _objectwise(choose: Any) -> Any:
-    """A choice of two objects as an array function, in which None stands for no value."""
+def objectwise(choose: Callable[[Any, Any], Any]) -> Any:
+    """A function of two objects as a function of arrays, in which None stands for no value."""
     return np.frompyfunc(lambda a, b: b if a is None else a if b is None else choose(a, b), 2, 1)
 
 
-_add_objects = _objectwise(_EXACT.add)
-_least_objects = _objectwise(min)
-_greatest_objects = _objectwise(max)
+_add_objects = objectwise(_EXACT.add)
+_least_objects = objectwise(min)
+_greatest_objects = objectwise(max)

@@ -1,16 +1,18 @@
 """Column types by their Spark SQL name ("bigint", "decimal(10,2)"), and how their values lie in NumPy arrays.
 
-Whole numbers, dates and times are int64, floats are float64; text, binary and decimals are objects. Types are names here
-so that nothing below the Spark layer needs Spark.
+Whole numbers, dates and times are int64, floats are float64; text, binary, decimals and all that is nested are objects. Types are
+names here so that nothing below the Spark layer needs Spark.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from anabranch.errors import TopologyError
 
@@ -38,13 +40,25 @@ def arrow_type(name: str) -> pa.DataType:
     raise TopologyError(f"values of type {name} cannot be aggregated; valid: {', '.join(known)}, decimal(p,s)")
 
 
-def key_type(name: str) -> pa.DataType:
-    """The Arrow type of a key column; arrays and structs of such types can be keys too."""
-    if (match := re.fullmatch(r"array<(.*)>", name)) is not None:
-        return pa.list_(key_type(match[1]))
-    if (match := re.fullmatch(r"struct<(.*)>", name)) is not None:
-        return pa.struct([(part.partition(":")[0], key_type(part.partition(":")[2])) for part in _split_fields(match[1])])
+def column_type(name: str) -> pa.DataType:
+    """The Arrow type of a column that is a key or a result: arrays and structs of such types too."""
+    if (inner := element_of(name)) is not None:
+        return pa.list_(column_type(inner))
+    if (fields := struct_fields(name)) is not None:
+        return pa.struct([(field, column_type(kind)) for field, kind in fields.items()])
     return arrow_type(name)
+
+
+def element_of(name: str) -> str | None:
+    """The type of an array's elements, None for another type."""
+    match = re.fullmatch(r"array<(.*)>", name)
+    return match[1] if match else None
+
+
+def struct_fields(name: str) -> dict[str, str] | None:
+    """Names and types of a struct's fields, None for another type."""
+    match = re.fullmatch(r"struct<(.*)>", name)
+    return {part.partition(":")[0]: part.partition(":")[2] for part in _split_fields(match[1])} if match else None
 
 
 def _split_fields(text: str) -> list[str]:
@@ -70,7 +84,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
         return np.dtype(np.float64)
     if name in WHOLE or name in _TIMES:
         return np.dtype(np.int64)
-    arrow_type(name)
+    column_type(name)
     return np.dtype(object)
 
 
@@ -104,3 +118,78 @@ def to_arrow(values: Array, name: str, valid: Array | None = None) -> pa.Array:
     if name == "date":
         return column.cast(pa.int32()).cast(target)
     return column if column.type == target else column.cast(target)
+
+
+def objects(values: Iterable[object]) -> Array:
+    """Any values as an array of objects; tuples stay tuples."""
+    return np.fromiter(values, dtype=object)
+
+
+def ordered(values: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
+    """The values of a column without nulls as Python values that are equal, and sort, as Spark has it.
+
+    Floats become whole numbers, in the order of their bits: -0.0 is 0.0, NaN is NaN and above all numbers. A struct is a tuple.
+    """
+    if (fields := struct_fields(name)) is not None:
+        if isinstance(values, pa.ChunkedArray):
+            values = values.combine_chunks()
+        columns = [ordered(column, kind) for column, kind in zip(values.flatten(), fields.values(), strict=True)]
+        return list(zip(*columns, strict=True))
+    array = to_array(values, dtype_of(name), None)
+    if array.dtype.kind == "f":
+        array = _by_bits(np.where(np.isnan(array), np.nan, array + 0.0).view(np.int64))
+    found: list[Any] = array.tolist()
+    return found
+
+
+def from_ordered(values: Sequence[Any], name: str) -> pa.Array:
+    """The column that such Python values came from."""
+    if (fields := struct_fields(name)) is not None:
+        arrays = [from_ordered([each[i] for each in values], kind) for i, kind in enumerate(fields.values())]
+        return pa.StructArray.from_arrays(arrays, list(fields))
+    dtype = dtype_of(name)
+    if dtype.kind == "O":
+        return pa.array(values, type=arrow_type(name))
+    array = np.array(values, dtype=np.int64)
+    return to_arrow(_by_bits(array).view(np.float64) if dtype.kind == "f" else array, name)
+
+
+def _by_bits(bits: Array) -> Array:
+    """Bits of a float as a whole number of the same order, and back."""
+    flipped: Array = bits ^ ((bits >> 63) & np.int64(0x7FFF_FFFF_FFFF_FFFF))
+    return flipped
+
+
+def from_lists(column: pa.Array | pa.ChunkedArray, name: str) -> Iterator[list[Any]]:
+    """The lists in a column of arrays, of ordered values; an empty one for null."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    flat = ordered(column.flatten(), name)
+    end = 0
+    for length in pc.fill_null(pc.list_value_length(column), 0).to_pylist():
+        yield flat[end : end + length]
+        end += length
+
+
+def to_lists(values: Sequence[Collection[Any] | None], name: str, *, null: bool = False) -> pa.Array:
+    """A column of arrays from lists of ordered values; None becomes an empty array, or null."""
+    lengths = np.array([0 if each is None else len(each) for each in values], dtype=np.int32)
+    flat = [value for each in values if each is not None for value in each]
+    offsets = np.concatenate([np.zeros(1, dtype=np.int32), np.cumsum(lengths, dtype=np.int32)])
+    mask = pa.array(np.array([each is None for each in values], dtype=bool)) if null else None
+    return pa.ListArray.from_arrays(pa.array(offsets), from_ordered(flat, name), mask=mask)
+
+
+def integer_sql(name: str, x: str) -> str | None:
+    """Spark SQL of a value as a whole number that is equal exactly where the value is; None where it lies in no int64."""
+    if name in WHOLE or name == "boolean":
+        return f"cast({x} as bigint)"
+    return {"date": f"cast(unix_date({x}) as bigint)", "timestamp": f"unix_micros({x})", "timestamp_ntz": micros_sql(x)}.get(
+        name
+    )
+
+
+def micros_sql(x: str) -> str:
+    """Spark SQL of a timestamp_ntz in microseconds since 1970, as if it were UTC."""
+    time_of_day = f"hour({x}) * 3600000000L + minute({x}) * 60000000L + cast(extract(second from {x}) * 1000000 as bigint)"
+    return f"unix_date(cast({x} as date)) * 86400000000L + {time_of_day}"

@@ -69,6 +69,15 @@ EVERY_AGGREGATE = [
     ("deviation", "stddev_pop", "v"),
     ("opened", "first", "v"),
     ("closed", "last", "s", "v > 0"),
+    ("all_above", "bool_and", "v > 0"),
+    ("one_above", "bool_or", "v > 0"),
+    ("at_most", "max_by", "s", None, {"by": "v"}),
+    ("at_least", "min_by", "x", "v > 0", {"by": "d"}),
+    ("words", "count_distinct", "s"),
+    ("about_words", "approx_count_distinct", "s"),
+    ("listed", "collect_list", "x", None, {"limit": 5}),
+    ("some_words", "collect_set", "s", None, {"limit": 4}),
+    ("top", "top_k", "s", None, {"k": 3}),
 ]
 
 
@@ -114,9 +123,9 @@ class Engine:
         if self.rows is not None:
             stream = stream.map(self.rows)
         aggregates = {}
-        for name, kind, expression, *condition in self.query.aggregates:
-            where = condition[0] if condition else None
-            aggregates[name] = ab.count(where=where) if expression == "*" else getattr(ab, kind)(expression, where=where)
+        for name, kind, expression, *rest in self.query.aggregates:
+            where, given, made = rest[0] if rest else None, rest[1] if len(rest) > 1 else {}, getattr(ab, kind)
+            aggregates[name] = ab.count(where=where) if expression == "*" else made(expression, where=where, **given)
         windows = [as_asked(window) for window in self.query.windows]
         windowed = stream.aggregate(by=list(self.query.keys), windows=windows, name="windows", **aggregates)
         windowed.to(ab.parquet(self.root / "results"))

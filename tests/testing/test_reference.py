@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,6 +32,11 @@ EXPRESSIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "x + v": lambda row: None if row["x"] is None or row["v"] is None else row["x"] + row["v"],
     "abs(x)": lambda row: None if row["x"] is None else abs(row["x"]),
     "v % 7": lambda row: None if row["v"] is None else int(math.fmod(row["v"], 7)),
+    "v > 900": lambda row: None if row["v"] is None else row["v"] > 900,
+    "x < 500": lambda row: None if row["x"] is None else row["x"] < 500,
+    "x < -900": lambda row: None if row["x"] is None else row["x"] < -900,
+    "v > 0": lambda row: None if row["v"] is None else row["v"] > 0,
+    "s = 'ash'": lambda row: None if row["s"] is None else row["s"] == "ash",
     **{name: lambda row, name=name: row[name] for name in "vxsd"},  # type: ignore[misc]
 }
 
@@ -100,17 +107,61 @@ FINISH: dict[str, Callable[[list[tuple[int, Any]]], Any]] = {
     "var_pop": lambda pairs: variance([value for _, value in pairs], sample=False),
     "stddev": lambda pairs: root(variance([value for _, value in pairs], sample=True)),
     "stddev_pop": lambda pairs: root(variance([value for _, value in pairs], sample=False)),
+    "bool_and": lambda pairs: all(value for _, value in pairs),
+    "bool_or": lambda pairs: any(value for _, value in pairs),
     "first": lambda pairs: min(pairs, key=lambda pair: (pair[0], order(pair[1])))[1],
     "last": lambda pairs: max(pairs, key=lambda pair: (pair[0], order(pair[1])))[1],
+}
+
+
+def distinct(pairs: Sequence[tuple[int, Any]]) -> list[Any]:
+    return [next(group)[1] for _, group in groupby(sorted(((order(v), v) for _, v in pairs), key=itemgetter(0)), itemgetter(0))]
+
+
+def quantiles(values: Sequence[Any], q: Any) -> Any:
+    """The smallest value that at least a share q of the values do not exceed; NaN is no value."""
+    numbers = sorted(float(value) for value in values if not math.isnan(value))
+    if not numbers:
+        return None
+    found = [numbers[max(math.ceil(Fraction(rank) * len(numbers)), 1) - 1] for rank in (q if isinstance(q, list) else [q])]
+    return found if isinstance(q, list) else found[0]
+
+
+def most(pairs: Sequence[tuple[int, Any]], k: int) -> list[dict[str, Any]]:
+    counts = Counter(order(value) for _, value in pairs)
+    ranked = sorted(distinct(pairs), key=lambda value: (-counts[order(value)], order(value)))
+    return [{"value": value, "count": counts[order(value)]} for value in ranked[:k]]
+
+
+# Those that have a result of no values too, or take parameters.
+FINISH_ALL: dict[str, Callable[[list[tuple[int, Any]], dict[str, Any]], Any]] = {
+    "count": lambda pairs, _: len(pairs),
+    "count_distinct": lambda pairs, _: len(distinct(pairs)),
+    "approx_count_distinct": lambda pairs, _: len(distinct(pairs)),
+    "collect_set": lambda pairs, given: distinct(pairs)[: given["limit"]],
+    "collect_list": lambda pairs, given: [
+        value for _, value in sorted(pairs, key=lambda pair: (pair[0], order(pair[1])))[: given["limit"]]
+    ],
+    "quantile": lambda pairs, given: quantiles([value for _, value in pairs], given["q"]),
+    "top_k": lambda pairs, given: most(pairs, given["k"]),
 }
 
 
 def finished(aggregate: Aggregate, rows: list[dict[str, Any]]) -> Any:
     _, kind, expression, *rest = aggregate
     kept = [row for row in rows if FILTERS[rest[0] if rest else None](row)]
+    given = rest[1] if len(rest) > 1 else {}
+    if "by" in given:
+        by = EXPRESSIONS[given["by"]]
+        found = [
+            ((order(at), order(value)), value)
+            for row in kept
+            if (value := EXPRESSIONS[expression](row)) is not None and (at := by(row)) is not None
+        ]
+        return (max if kind == "max_by" else min)(found, key=itemgetter(0))[1] if found else None
     pairs = [(row["at"], value) for row in kept if (value := EXPRESSIONS[expression](row)) is not None]
-    if kind == "count":
-        return len(pairs)
+    if kind in FINISH_ALL:
+        return FINISH_ALL[kind](pairs, given)
     return FINISH[kind](pairs) if pairs else None
 
 

@@ -1,0 +1,244 @@
+"""Partials of variable size: sets, lists and counts of values, and sketches.
+
+Values are held as `types.ordered` has them: equal, and in order, as in Spark. A bound keeps what comes first in an order of values
+alone, so that what is kept depends neither on batches nor on the order of merging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.topology.partials import At, Partial, PartialColumn, objectwise
+from anabranch.topology.types import Array, decimal_of, from_lists, integer_sql, objects, ordered, to_lists
+
+
+@dataclass(frozen=True, slots=True)
+class ListColumn(PartialColumn):
+    """A column of arrays, held as sets, tuples or dictionaries; None where there is no value."""
+
+    element: str
+    box: Callable[[list[Any]], Collection[Any]]
+
+    def from_arrow(self, values: pa.Array | pa.ChunkedArray) -> Array:
+        return objects(self.box(each) if each else None for each in from_lists(values, self.element))
+
+    def to_arrow(self, values: Array) -> pa.Array:
+        lists = values.tolist()
+        if self.box is dict:
+            lists = [None if each is None else each.items() for each in lists]
+        return to_lists(lists, self.element)
+
+
+def _lists(element: str, box: Callable[[list[Any]], Collection[Any]]) -> ListColumn:
+    return ListColumn(f"array<{element}>", None, element, box)
+
+
+class Distinct(Partial):
+    """All distinct values."""
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (_lists(self.type, frozenset),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return ("collect_set({x})",)
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        into[0][at] = _unite(into[0][at], values[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Smallest(Partial):
+    """The smallest distinct values, in order, up to a bound."""
+
+    limit: int
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (_lists(self.type, tuple),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return (f"slice(sort_array(collect_set({{x}})), 1, {self.limit})",)
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        limit = self.limit
+        into[0][at] = objectwise(lambda a, b: tuple(sorted({*a, *b})[:limit]))(into[0][at], values[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Foremost(Partial):
+    """The first values by event time, then value, up to a bound; each with its event time."""
+
+    limit: int
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (_lists(f"struct<t:bigint,v:{self.type}>", tuple),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        rows = "collect_list(if({x} is null, null, named_struct('t', {t}, 'v', {x})))"
+        return (f"slice(sort_array({rows}), 1, {self.limit})",)
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        limit = self.limit
+        into[0][at] = objectwise(lambda a, b: tuple(sorted(a + b)[:limit]))(into[0][at], values[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Frequent(Partial):
+    """Counts of the most frequent values (Misra and Gries 1982; merged as by Agarwal et al. 2012).
+
+    A count is never too high, and too low by at most 2 n / keep of n values; exact while there are no more than `keep` different
+    ones. What one step brings is counted by Spark's sketch, with room for four times as many.
+    """
+
+    keep: int
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (_lists(f"struct<value:{self.type},count:bigint>", dict),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return (f"approx_top_k_accumulate({_item_sql(self.type)}, {4 * self.keep}) filter (where {{x}} is not null)",)
+
+    def arrive(self, lifted: Sequence[pa.ChunkedArray]) -> Sequence[Array]:
+        return [objects(self._counted(each) for each in pc.struct_field(lifted[0], "sketch").to_pylist())]
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        into[0][at] = objectwise(self._sum)(into[0][at], values[0])
+
+    def _counted(self, sketch: bytes | None) -> dict[Any, int] | None:
+        import datasketches as ds
+
+        if not sketch:
+            return None
+        kind = "bigint" if integer_sql(self.type, "") else self.type if self.type in {"float", "double"} else "string"
+        if kind == "string":
+            found = ds.frequent_strings_sketch.deserialize(sketch)
+        else:
+            found = ds.frequent_items_sketch.deserialize(sketch, ds.PyLongsSerDe() if kind == "bigint" else ds.PyDoublesSerDe())
+        rows = found.get_frequent_items(ds.frequent_items_error_type.NO_FALSE_NEGATIVES, 0)
+        items = [row[0] for row in rows]
+        if kind in {"float", "double"}:
+            items = ordered(pa.array(items, pa.float64()), "double")
+        elif self.type == "binary":
+            items = [bytes.fromhex(item) for item in items]
+        elif decimal_of(self.type) is not None:
+            items = [Decimal(item) for item in items]
+        return self._cut({item: row[2] for item, row in zip(items, rows, strict=True) if row[2] > 0}) or None
+
+    def _sum(self, a: dict[Any, int], b: dict[Any, int]) -> dict[Any, int]:
+        few, counts = (a, dict(b)) if len(a) < len(b) else (b, dict(a))
+        for value, count in few.items():
+            counts[value] = counts.get(value, 0) + count
+        return self._cut(counts)
+
+    def _cut(self, counts: dict[Any, int]) -> dict[Any, int]:
+        if len(counts) <= self.keep:
+            return counts
+        less = sorted(counts.values(), reverse=True)[self.keep]
+        return {value: count - less for value, count in counts.items() if count > less}
+
+
+@dataclass(frozen=True, slots=True)
+class Hll(Partial):
+    """A HyperLogLog sketch of the distinct values (Apache DataSketches, HLL_8), with 2 ** lg_k registers."""
+
+    lg_k: int
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (PartialColumn("binary", None),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        # The sketch leaves out empty text: no text is, behind a letter.
+        item = integer_sql(self.type, "{x}") or f"concat('v', {_item_sql(self.type)})"
+        return (f"if(count({{x}}) = 0, null, hll_sketch_agg({item}, {self.lg_k}))",)
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        import datasketches as ds
+
+        read, union, lg_k = ds.hll_sketch.deserialize, ds.hll_union, self.lg_k
+
+        def both(a: bytes, b: bytes) -> bytes:
+            united = union(lg_k)
+            united.update(read(a))
+            united.update(read(b))
+            merged: bytes = united.get_result(ds.HLL_8).serialize_compact()
+            return merged
+
+        into[0][at] = objectwise(both)(into[0][at], values[0])
+
+    def estimate(self, sketch: bytes | None) -> int:
+        """The number of distinct values: the same for the same values, in whichever order they came."""
+        import datasketches as ds
+
+        if sketch is None:
+            return 0
+        # A sketch that was never merged remembers the order of its values, and one united with itself does not.
+        united = ds.hll_union(self.lg_k)
+        for _ in range(2):
+            united.update(ds.hll_sketch.deserialize(sketch))
+        return round(float(united.get_estimate()))
+
+
+@dataclass(frozen=True, slots=True)
+class Kll(Partial):
+    """A KLL sketch of the distribution of the values (Apache DataSketches); all of them while there are no more than k."""
+
+    k: int
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (PartialColumn("binary", None),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        x = "cast({x} as double)"
+        return (f"if(count(nanvl({x}, null)) = 0, null, kll_sketch_agg_double({x}, {self.k}))",)
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        import datasketches as ds
+
+        read = ds.kll_doubles_sketch.deserialize
+
+        def both(a: bytes, b: bytes) -> bytes:
+            merged = read(a)
+            merged.merge(read(b))
+            written: bytes = merged.serialize()
+            return written
+
+        into[0][at] = objectwise(both)(into[0][at], values[0])
+
+    def quantiles(self, sketch: bytes | None, ranks: Sequence[float]) -> list[float] | None:
+        """For each rank, the smallest value that no less than this share of the values reach; None where there is no value."""
+        import datasketches as ds
+
+        if sketch is None:
+            return None
+        found = ds.kll_doubles_sketch.deserialize(sketch)
+        ends = {0.0: found.get_min_value(), 1.0: found.get_max_value()}
+        return [ends[rank] if rank in ends else found.get_quantile(rank, True) for rank in ranks]
+
+
+def _item_sql(name: str) -> str:
+    """A value as the sketches of Spark can take it: equal exactly where the value is."""
+    if (whole := integer_sql(name, "{x}")) is not None:
+        return whole
+    if name in {"float", "double"}:
+        return "(cast({x} as double) + 0D)"
+    return {"string": "{x}", "binary": "hex({x})"}.get(name, "cast({x} as string)")
+
+
+_unite = objectwise(frozenset.union)
