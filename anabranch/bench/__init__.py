@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from anabranch.bench.options import WindowsOptions
+from anabranch.bench.soak import soak_command
 from anabranch.bench.windows import windows_command
 
 bench_app = typer.Typer(
@@ -15,6 +16,7 @@ bench_app = typer.Typer(
     no_args_is_help=True,
 )
 bench_app.command("windows")(windows_command)
+bench_app.command("soak")(soak_command)
 
 
 @bench_app.callback()

@@ -1,4 +1,4 @@
-"""Peak memory of this process and all that it started, from the kernel's own high-water marks."""
+"""Memory of this process and all that it started, as the kernel counts it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,24 @@ from pathlib import Path
 
 def peak_mb() -> dict[str, int]:
     """Peak resident memory of the driver, of its JVM, and of all Python workers together, in MB; empty where there is no /proc."""
+    return _by_kind("VmHWM")
+
+
+def resident_mb() -> dict[str, int]:
+    """The same of now."""
+    return _by_kind("VmRSS")
+
+
+def _by_kind(field: str) -> dict[str, int]:
     processes = {int(each.name): _status(each) for each in Path("/proc").glob("[0-9]*")}
-    mine, found = {os.getpid()}, {"driver": _peak(processes.get(os.getpid(), {})), "jvm": 0, "python_workers": 0}
+    mine = {os.getpid()}
+    found = {"driver": _kb(processes.get(os.getpid(), {}), field), "jvm": 0, "python_workers": 0}
     if not found["driver"]:
         return {}
-    while True:
-        children = {pid for pid, status in processes.items() if int(status.get("PPid", 0)) in mine} - mine
-        if not children:
-            break
+    while children := {pid for pid, status in processes.items() if int(status.get("PPid", 0)) in mine} - mine:
         mine |= children
         for pid in children:
-            found["jvm" if processes[pid].get("Name") == "java" else "python_workers"] += _peak(processes[pid])
+            found["jvm" if processes[pid].get("Name") == "java" else "python_workers"] += _kb(processes[pid], field)
     return {name: kb >> 10 for name, kb in found.items()}
 
 
@@ -30,5 +37,5 @@ def _status(process: Path) -> dict[str, str]:
     return {name: rest.strip() for name, _, rest in (line.partition(":") for line in lines)}
 
 
-def _peak(status: dict[str, str]) -> int:
-    return int(status.get("VmHWM", "0 kB").split()[0])
+def _kb(status: dict[str, str], field: str) -> int:
+    return int(status.get(field, "0 kB").split()[0])

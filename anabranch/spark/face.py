@@ -7,29 +7,26 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from anabranch.errors import NotYetError, TopologyError, unknown
-from anabranch.faults import from_environment
 from anabranch.plan import explain, make_plan
 from anabranch.plan.component import Component, measured
-from anabranch.plan.evolution import on_panes
-from anabranch.plan.fingerprint import fingerprint
-from anabranch.plan.lifting import AUTO, WAYS
-from anabranch.plan.route import Route, even_route
+from anabranch.plan.lifting import AUTO
 from anabranch.spark.inspect import check_map, check_session, needed_columns, warm_up
 from anabranch.spark.lift import event_micros, expression, prepare, quoted
+from anabranch.spark.opening import located, open_run, settings_of, spark_location
 from anabranch.spark.run import Run, as_trigger
 from anabranch.spark.schemas import fields_of
 from anabranch.spark.sinks import FileTarget, MemoryTarget, Target, as_target
 from anabranch.spark.slot_task import StateSettings
-from anabranch.spark.step import Outlet, Settings, Stepper
+from anabranch.spark.step import Outlet, Stepper
 from anabranch.spark.tuning import lent, tune
-from anabranch.state.commits import Checkpoint, contents_of, open_checkpoint, open_or_create
+from anabranch.state.commits import open_checkpoint
 from anabranch.state.files import Files
 from anabranch.state.host import claim, open_host
 from anabranch.topology import graph as g
@@ -37,8 +34,6 @@ from anabranch.topology.aggregates import Aggregate, text_of
 from anabranch.topology.durations import Duration, duration_us, unit_us
 from anabranch.topology.types import FLOATING, WHOLE, decimal_of
 from anabranch.topology.windows import Window
-
-SHARDS = 64
 
 
 class Stream:
@@ -198,7 +193,7 @@ class Topology:
     def explain(self, format: str = "text", *, checkpoint: str | os.PathLike[str] | None = None) -> str:
         """The component plan with its reasons, as "text", "json" or "mermaid"; going by what a checkpoint has measured, if given."""
         plan = make_plan(self.graph)
-        found = None if checkpoint is None else open_checkpoint(Files(_located(checkpoint)))
+        found = None if checkpoint is None else open_checkpoint(Files(located(checkpoint)))
         if found is not None and found.last is not None:
             plan = replace(plan, components=(measured(plan.component, found.last.keys_in),))
         return explain(self.graph, plan, format)
@@ -238,7 +233,7 @@ class Topology:
             wait_s=duration_us(shard_wait, "shard_wait") / 1e6,
             limit_bytes=state_limit,
         )
-        opened = _open(Files(_located(checkpoint)), self.name, component, slots, shards, session)
+        opened = open_run(Files(located(checkpoint)), self.name, component, slots, shards, session)
         found, component = opened.checkpoint, opened.component
         outlets = self._outlets(component)
         for outlet in outlets:
@@ -249,7 +244,7 @@ class Topology:
             found.header.id,
             found.files.location if not found.files.local else found.files.path(""),
         )
-        stepper = Stepper(session, component, found, outlets, _settings(retries, state, lift), opened.route)
+        stepper = Stepper(session, component, found, outlets, settings_of(retries, state, lift), opened.route)
         if opened.changed is not None:
             stepper.event("changed", f"the topology has changed since the checkpoint was made: {opened.changed}")
         tune(session)
@@ -257,7 +252,7 @@ class Topology:
         late = any(sink.late for sink in self.graph.sinks)
         metric = f"anabranch-{uuid.uuid4().hex}"
         with lent(frame.sparkSession, local_query=found.files.local):
-            run.begin(self._prepared(component, frame, late=late, metric=metric), metric, _spark_location(found))
+            run.begin(self._prepared(component, frame, late=late, metric=metric), metric, spark_location(found))
         return run
 
     def run_batch(
@@ -281,10 +276,10 @@ class Topology:
             Outlet(name="late", late=True, target=late),
         ]
         try:
-            opened = _open(Files(f"{place}/checkpoint"), self.name, component, slots, shards, session)
+            opened = open_run(Files(f"{place}/checkpoint"), self.name, component, slots, shards, session)
             state = StateSettings(root=f"{place}/state", wait_s=60.0, limit_bytes=None)
             tune(session)
-            stepper = Stepper(session, component, opened.checkpoint, outlets, _settings(3, state, AUTO), opened.route)
+            stepper = Stepper(session, component, opened.checkpoint, outlets, settings_of(3, state), opened.route)
             with lent(frame.sparkSession):
                 stepper.batch(self._prepared(component, frame, late=True, metric=None), 0, lambda: None)
             stepper.close(finish=True)
@@ -383,58 +378,3 @@ def _unit(event_time: object, unit: str | None, fields: tuple[g.Field, ...]) -> 
     if unit is not None:
         raise TopologyError(f"event time {event_time!r} has type {kind}: unit={unit!r} is for numbers only")
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A checkpoint as a run goes on with it: the component over its panes, and what of the topology has changed."""
-
-    checkpoint: Checkpoint
-    route: Route
-    component: Component
-    changed: str | None
-
-
-def _open(
-    files: Files, topology: str, component: Component, slots: int | None, shards: int | None, session: SparkSession
-) -> Opened:
-    before = open_checkpoint(files)
-    count = shards if shards is not None else before.header.shards if before else SHARDS
-    if not isinstance(count, int) or not 1 <= count <= 32768:
-        raise TopologyError(f"shards={count!r}; valid: 1 to 32768")
-    last = before.last if before else None
-    wanted = slots if slots is not None else last.slots if last else min(count, session.sparkContext.defaultParallelism)
-    if not isinstance(wanted, int) or not 1 <= wanted <= count:
-        raise TopologyError(f"slots={wanted!r}; valid: 1 to {count}, the number of shards (fixed for a checkpoint)")
-    checkpoint, changed = open_or_create(
-        files, topology, fingerprint(component, count), count, contents_of(component), component.slotted.panes
-    )
-    checkpoint.take_over()
-    if last is None:
-        return Opened(checkpoint, even_route(count, wanted), component, changed)
-    header = checkpoint.header
-    assert header.pane_us is not None
-    component = on_panes(component, header.pane_us, header.pane_offset_us, header.complete_from, header.forgotten_us)
-    route = Route(last.route, last.slots, last.route_version)
-    route = route if route.slots == wanted else route.resized(wanted)
-    return Opened(checkpoint, route, measured(component, last.keys_in), changed)
-
-
-def _settings(retries: int, state: StateSettings, lift: str) -> Settings:
-    if lift not in WAYS:
-        raise TopologyError(unknown("lift", lift, WAYS))
-    if not isinstance(retries, int) or retries < 0:
-        raise TopologyError(f"retries={retries!r}; valid: 0 or more")
-    return Settings(retries=retries, state=state, lift=lift, faults=from_environment())
-
-
-def _located(checkpoint: str | os.PathLike[str]) -> str:
-    text = os.fspath(checkpoint)
-    if not isinstance(text, str) or not text:
-        raise TopologyError(f"checkpoint {checkpoint!r} is not a directory or URI")
-    return text.rstrip("/") or "/"
-
-
-def _spark_location(checkpoint: Checkpoint) -> str:
-    files = checkpoint.files
-    return f"file://{files.path('spark')}" if files.local else f"{files.location}/spark"

@@ -24,6 +24,7 @@ class Progress:
     state_bytes: int
     attempts: int
     restored: int
+    key_numbers: int = 0  # keys that are held
     duration_s: float = 0.0
     phases_s: Mapping[str, float] = field(default_factory=dict)  # job, restore, sinks, commit, clean
     finished_at: float = 0.0

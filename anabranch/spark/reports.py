@@ -44,6 +44,7 @@ class Report:
     left_out: Mapping[str, int] = field(default_factory=dict)  # rows that no open window takes, by reason
     until_us: int | None = None  # windows that end by then are closed
     next_end_us: int | None = None  # the end of the first window that is still open
+    key_numbers: int = 0  # keys that the decoded slot has numbers for
     arrived: int = 0  # combined rows that came
     distinct: int = 0  # of them, keys and panes
     keys_in: Mapping[int, float] = field(default_factory=dict)  # keys with rows in an interval of so many panes

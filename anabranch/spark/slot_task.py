@@ -142,6 +142,7 @@ class _Attempt:
             until_us=outcome.until_us,
             next_end_us=self.task.plan.panes.next_end(state.panes, outcome.until_us),
             keys_in=outcome.keys_in,
+            key_numbers=len(state.keys),
             arrived=outcome.lifted[0],
             distinct=outcome.lifted[1],
             phases=self.phases,

@@ -368,6 +368,7 @@ def _progress(commit: Commit, reports: Sequence[Report], attempts: int, restored
         slot_s={report.slot: report.ended - report.started for report in reports},
         slot_phases_s=slot_phases,
         state_bytes=sum(each.state_bytes for report in reports for each in report.shards.values()),
+        key_numbers=sum(report.key_numbers for report in reports),
         attempts=attempts,
         restored=restored,
     )

@@ -129,6 +129,7 @@ def run(session: Session, each: DriverStart) -> None:
         shards=each.topology.shards,
         trigger="availableNow",
         state_root=place.of("state"),
+        lift=each.topology.lift,
     )
     _watch(started, place, journal, [act for act in acts if act.after is not None], last.step if last else 0)
     if start.finish:

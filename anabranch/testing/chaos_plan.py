@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from anabranch.faults import DRIVER_POINTS, SLOT_POINTS
+from anabranch.plan.lifting import LIFT_FIRST, ROUTE_FIRST
 from anabranch.testing.events import HOUR_US, MINUTE_US, SECOND_US, EventPlan, KeyKind
 from anabranch.testing.reference import WindowQuery
-from anabranch.topology.windows import Window, hopping, sliding, tumbling
+from anabranch.topology.windows import Window, cumulative, hopping, sliding, tumbling
 
 # Kinds of faults. Those at points of the protocol are done by anabranch.faults, the others by the driver process or from outside.
 DRIVER_KILLS = tuple(f"driver killed: {point}" for point in DRIVER_POINTS)
@@ -80,11 +81,12 @@ class TopologySpec:
     delay_us: int
     shards: int
     chain: int  # deltas after which a snapshot is due: short ones, so that snapshots are made, undone and restored
+    lift: str
     late_sink: bool
     spark_sink: bool  # results written by Spark's writer, not linked
 
     def built_windows(self) -> list[Window]:
-        return [_window(*shape) for shape in self.windows]
+        return [window for shape in self.windows for window in _windows(*shape)]
 
     def query(self) -> WindowQuery:
         """The same for the reference."""
@@ -92,7 +94,7 @@ class TopologySpec:
         return WindowQuery(keys=self.keys, event_time="at", windows=built, aggregates=self.aggregates, delay_us=self.delay_us)
 
     def __str__(self) -> str:
-        windows = ", ".join(w.name for w in self.built_windows())
+        windows = ", ".join(dict.fromkeys(w.name for w in self.built_windows()))
         return f"by {', '.join(self.keys) or 'nothing'}: {windows}; {', '.join(each[1] for each in self.aggregates)}"
 
 
@@ -186,6 +188,7 @@ _SHAPES = (
     ("hopping", 40 * _S, _M, 10 * _S),
     ("hopping", 50 * _S, 70 * _S, 0),
     ("hopping", 3 * _M, 2 * _M, 30 * _S),
+    ("cumulative", 6 * _M, 2 * _M, 0),
 )
 _AGGREGATES = {
     "count": ("*", "v", "s"),
@@ -199,16 +202,21 @@ _AGGREGATES = {
     "stddev_pop": ("v", "x"),
     "first": ("v", "s", "d"),
     "last": ("v", "x", "s"),
+    "bool_or": ("v > 900", "s = 'ash'"),
+    "collect_set": ("v % 7", "s"),
+    "count_distinct": ("v % 7", "s", "d"),
 }
 _FILTERS = ("v > 0", "x < 0", "v % 2 = 0", "s = 'ash'")
 _KEY_KINDS: tuple[KeyKind, ...] = ("int", "string", "float", "several", "none", "int", "string", "several")
 
 
-def _window(kind: str, length_us: int, every_us: int, start_us: int) -> Window:
+def _windows(kind: str, length_us: int, every_us: int, start_us: int) -> tuple[Window, ...]:
     length, every, start = (timedelta(microseconds=us) for us in (length_us, every_us, start_us))
+    if kind == "cumulative":
+        return cumulative(length, every=every, start=start)
     if kind == "tumbling":
-        return tumbling(length, start=start)
-    return (sliding if kind == "sliding" else hopping)(length, every=every, start=start)
+        return (tumbling(length, start=start),)
+    return ((sliding if kind == "sliding" else hopping)(length, every=every, start=start),)
 
 
 def _topology_case(rng: random.Random, number: int, portions: tuple[int, ...]) -> CasePlan:
@@ -238,6 +246,7 @@ def _topology_case(rng: random.Random, number: int, portions: tuple[int, ...]) -
         delay_us=rng.choice((0, 10 * _S, _M)),
         shards=rng.choice((5, 8, 16)),
         chain=rng.choice((2, 4, 16)),
+        lift=rng.choice((LIFT_FIRST, ROUTE_FIRST)),
         late_sink=rng.random() < 0.8,
         spark_sink=rng.random() < 0.25,
     )

@@ -200,6 +200,7 @@ def test_a_closing_step_that_fails_in_one_slot_loses_nothing_of_the_others(
         delay_us=0,
         shards=8,
         chain=16,
+        lift="auto",
         late_sink=True,
         spark_sink=False,
     )
