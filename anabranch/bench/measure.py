@@ -8,8 +8,8 @@ compiled and the longest window is not full yet. Both sides are measured over th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
@@ -31,6 +31,7 @@ class SideRun:
         float, ...
     ] = ()  # of all slots: merging, forming windows, writing state; not waiting for rows or writing results
     state_bytes: int = 0  # the most that all shards took (Anabranch only)
+    peak_mb: Mapping[str, int] = field(default_factory=dict)  # by kind of process, since they started (Anabranch only)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

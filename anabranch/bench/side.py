@@ -16,6 +16,7 @@ import anabranch as ab
 from anabranch.bench.cases import Case
 from anabranch.bench.data import Input
 from anabranch.bench.measure import SideRun
+from anabranch.bench.memory import peak_mb
 from anabranch.bench.options import WindowsOptions
 from anabranch.bench.rivals import batch_seconds, read_stream
 from anabranch.spark.session import local_session
@@ -109,4 +110,5 @@ def run_anabranch(bench: Bench, source: Input, case: Case, place: Path) -> SideR
             if step.batch_id is not None
         ),
         state_bytes=max(step.state_bytes for step in steps),
+        peak_mb=peak_mb(),
     )

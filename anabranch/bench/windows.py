@@ -26,7 +26,6 @@ from anabranch.bench.cases import CASES, Case, choose_cases
 from anabranch.bench.data import Input, write_input
 from anabranch.bench.limit import Limit, find_limit
 from anabranch.bench.measure import MIN_COUNTED, SideRun, counted, speed, warm_batches
-from anabranch.bench.memory import peak_mb
 from anabranch.bench.options import WindowsOptions
 from anabranch.bench.report import show
 from anabranch.bench.rivals import NativeSettings, Stop, choose_state_store, form_for, run_native
@@ -205,7 +204,7 @@ def _figures(case: Case, source: Input, ours: Sequence[SideRun], native: Sequenc
     mine = speed(ours, batches, source.rows)
     figures: dict[str, Any] = {"case": case.name, "text": case.text, "windows": [window.name for window in case.windows]}
     figures |= {"anabranch_rows_per_s": round(mine.rows_per_s), "anabranch_batch_s": mine.batch_s}
-    figures |= {"state_mb": max(run.state_bytes for run in ours) >> 20, "peak_mb": peak_mb()}
+    figures |= {"state_mb": max(run.state_bytes for run in ours) >> 20, "peak_mb": dict(ours[0].peak_mb)}
     if native:
         rival = speed(native, batches, source.rows)
         figures |= {"native_rows_per_s": round(rival.rows_per_s), "native_batch_s": rival.batch_s}
