@@ -142,7 +142,7 @@ def _ways(family: Family, shorter: Sequence[Family], weight: Keys) -> tuple[tupl
         return ((Part(PANE, 0, family.length),),)
     ends = (family.phase + i * family.every for i in range(ways))
     if family.length > _LONG:
-        return tuple(_parts(_longest_first(family, end, usable, shorter), shorter) for end in ends)
+        return tuple(_longest_first(family, end, usable, shorter) for end in ends)
     return tuple(_parts(_cheapest(family, end, usable, shorter, weight), shorter) for end in ends)
 
 
@@ -181,19 +181,23 @@ def _cheapest(family: Family, end: int, usable: Sequence[int], shorter: Sequence
     return parts
 
 
-def _longest_first(family: Family, end: int, usable: Sequence[int], shorter: Sequence[Family]) -> list[int]:
-    """Always the longest part that fits, oldest first."""
-    parts, at = [], family.length
+def _longest_first(family: Family, end: int, usable: Sequence[int], shorter: Sequence[Family]) -> tuple[Part, ...]:
+    """Always the longest part that fits, oldest first, and panes up to the next one; panes alone where that makes too many parts."""
+    parts: list[Part] = []
+    at, start = family.length, end - family.length
     by_length = sorted(usable, key=lambda i: -shorter[i].length)
-    while at:
-        fits = (
-            i
-            for i in by_length
-            if shorter[i].length <= at and (end - at + shorter[i].length - shorter[i].phase) % shorter[i].every == 0
-        )
-        parts.append(next(fits, PANE))
-        at -= 1 if parts[-1] == PANE else shorter[parts[-1]].length
-    return parts
+    while at and len(parts) < _LONG:
+        # How many panes lie before the next interval of each family that fits into what is left.
+        gaps = ((i, (shorter[i].phase - shorter[i].length - start) % shorter[i].every) for i in by_length)
+        fitting = [(i, gap) for i, gap in gaps if gap + shorter[i].length <= at]
+        i, gap = min(fitting, key=lambda each: each[1], default=(PANE, at))
+        if gap:
+            parts.append(Part(PANE, at - gap, gap))
+        if i != PANE:
+            parts.append(Part(i, at - gap - shorter[i].length))
+            gap += shorter[i].length
+        at, start = at - gap, start + gap
+    return tuple(parts) if not at else (Part(PANE, 0, family.length),)
 
 
 def _parts(families: Sequence[int], shorter: Sequence[Family]) -> tuple[Part, ...]:

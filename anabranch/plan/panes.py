@@ -5,6 +5,7 @@ Every window starts and ends at a pane's edge, so a row is aggregated once, into
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import gcd
@@ -13,6 +14,8 @@ import numpy as np
 
 from anabranch.topology.types import Array
 from anabranch.topology.windows import Window
+
+NEVER = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,41 +52,63 @@ class Panes:
         end = self.last_end(pane_us)
         return end is None or (watermark_us is not None and end <= watermark_us)
 
+    def last_ends(self, panes: Array) -> Array:
+        """The end of the last window that contains each pane; where no window does, the least number there is."""
+        found = np.full(len(panes), NEVER, dtype=np.int64)
+        for window in self.windows:
+            end = panes - (panes - window.offset_us) % window.every_us + window.length_us
+            np.maximum(found, end, out=found, where=end > panes)
+        return found
+
     def closings(self, panes: Iterable[int], after_us: int | None, until_us: int | None) -> list[Closing]:
         """The windows over any of these panes that end in (after, until], by end, start and definition."""
-        if until_us is None:
+        ordered = sorted(panes)
+        if until_us is None or not ordered:
             return []
-        held = np.fromiter(panes, dtype=np.int64)
         found: list[Closing] = []
         for index, window in enumerate(self.windows):
-            found += [Closing(index, end - window.length_us, end) for end in _ends(window, held, after_us, until_us)]
+            found += [Closing(index, end - window.length_us, end) for end in _ends(window, ordered, after_us, until_us)]
         return sorted(found, key=lambda each: (each.end_us, each.start_us, each.window))
 
     def next_end(self, panes: Iterable[int], after_us: int | None) -> int | None:
         """The end of the first window over any of these panes that is not closed."""
-        held = np.fromiter(panes, dtype=np.int64)
-        low = held if after_us is None else np.maximum(held, after_us)
+        ordered = sorted(panes)
         first: list[int] = []
-        for window in self.windows if len(held) else ():
-            end = low + window.every_us - (low - window.offset_us - window.length_us) % window.every_us
-            first += end[end - window.length_us <= held].min(initial=np.iinfo(np.int64).max, keepdims=True).tolist()
-        return min((end for end in first if end != np.iinfo(np.int64).max), default=None)
+        for window in self.windows:
+            at = 0
+            while at < len(ordered):
+                end = _first_end(window, ordered[at], after_us)
+                at = bisect_left(ordered, end - window.length_us, at)
+                if at < len(ordered) and ordered[at] < end:
+                    first.append(end)
+                    break
+        return min(first, default=None)
 
     def final_end(self, panes: Iterable[int]) -> int | None:
         """The end of the last window over any of these panes."""
         return max((end for pane in panes if (end := self.last_end(pane)) is not None), default=None)
 
 
-def _ends(window: Window, panes: Array, after_us: int | None, until_us: int) -> list[int]:
-    last = panes - (panes - window.offset_us) % window.every_us + window.length_us
-    ends: set[int] = set()
-    for back in range(-(-window.length_us // window.every_us)):
-        end = last - back * window.every_us
-        taken = (end > panes) & (end <= until_us)
-        if after_us is not None:
-            taken &= end > after_us
-        ends.update(np.unique(end[taken]).tolist())
-    return sorted(ends)
+def _first_end(window: Window, pane_us: int, after_us: int | None) -> int:
+    """The first end of a window, after a time, that lies behind the start of a pane."""
+    low = pane_us if after_us is None else max(pane_us, after_us)
+    return low + window.every_us - (low - window.offset_us - window.length_us) % window.every_us
+
+
+def _ends(window: Window, ordered: Sequence[int], after_us: int | None, until_us: int) -> list[int]:
+    """The ends in (after, until] of windows that hold a pane; over long times without panes it leaps."""
+    ends: list[int] = []
+    at, end = 0, _first_end(window, ordered[0], after_us)
+    while end <= until_us:
+        at = bisect_left(ordered, end - window.length_us, at)
+        if at == len(ordered):
+            break
+        if ordered[at] < end:
+            ends.append(end)
+            end += window.every_us
+        else:
+            end = max(end + window.every_us, _first_end(window, ordered[at], after_us))
+    return ends
 
 
 def panes_of(windows: Sequence[Window]) -> Panes:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from anabranch.plan.component import EVERYTHING, Component
 from anabranch.plan.lifting import LIFT_FIRST
-from anabranch.plan.panes import Panes
+from anabranch.plan.panes import NEVER, Panes
 from anabranch.plan.route import Route
 from anabranch.spark.inspect import in_place, jseq
 from anabranch.topology.graph import Source
@@ -26,6 +26,16 @@ from anabranch.topology.windows import Window
 _LEFT_OUT = -9_000_000_000_000_000_000
 NO_TIME, OUTSIDE, LATE = "no event time", "outside", "late"
 _FARTHEST_US = 8_000_000_000_000_000_000
+_FEW_PANES = 1 << 12
+
+
+def all_taken(pane: Array, panes: Panes, watermark_us: int | None) -> bool:
+    """True when open windows take all of these panes: by far the most common case, and told without looking at each."""
+    first, last = int(pane.min(initial=_FARTHEST_US)), int(pane.max(initial=-_FARTHEST_US))
+    if first < -_FARTHEST_US or last - first > _FEW_PANES * panes.width_us:
+        return False
+    ends = panes.last_ends(np.arange(first, last + 1, panes.width_us))
+    return bool((ends > (NEVER if watermark_us is None else watermark_us)).all())
 
 
 def reasons(pane: Array, panes: Panes, watermark_us: int | None) -> Array:

@@ -24,7 +24,7 @@ from pyspark import TaskContext
 from anabranch.errors import FencedError, StateError, StateFullError
 from anabranch.faults import Faults
 from anabranch.plan.component import Slotted
-from anabranch.spark.lift import reasons
+from anabranch.spark.lift import all_taken, reasons
 from anabranch.spark.reports import Report, ShardReport, Written
 from anabranch.spark.results import late_table, result_table, write_table
 from anabranch.state.blob import Entries, decode, encode
@@ -244,9 +244,8 @@ class _Attempt:
             counts = to_array(incoming.column("c0"), np.dtype(np.int64), 0)
             sums = np.bincount(shards, weights=counts, minlength=1) if len(shards) else np.zeros(1)
             rows_in = {int(shard): int(sums[shard]) for shard in np.flatnonzero(sums)}
-            why = reasons(pane, plan.panes, task.after_us)
-            on_time = why == None  # noqa: E711 - element by element
-            if not on_time.all():
+            why = None if all_taken(pane, plan.panes, task.after_us) else reasons(pane, plan.panes, task.after_us)
+            if why is not None and not (on_time := why == None).all():  # noqa: E711 - element by element
                 left_out = {str(each): int(counts[why == each].sum()) for each in set(why[~on_time])}
                 if "row" in incoming.column_names:
                     late = self._write("late", late_table(incoming.filter(pa.array(~on_time)), why[~on_time]))

@@ -24,6 +24,7 @@ from anabranch.topology.types import Array
 
 _MANY_CHUNKS = 4
 _DENSE = 4  # a chunk is dense when it holds more than 1/4 of the keys
+_MANY_FORMED = 256
 _SMALL = 1024  # key tables below this size are not worth shrinking
 
 
@@ -133,7 +134,11 @@ class SlotState:
         closings = self.plan.panes.closings(self.panes, after_us, until_us)
         ordered = sorted(self.panes) if closings else []
         closed = []
+        many = 2 * len(self.formed) + _MANY_FORMED
         for closing in closings:
+            if len(self.formed) > many:
+                self._expire(closing.end_us - 1)
+                many = 2 * len(self.formed) + _MANY_FORMED
             chunk = self._form(self.plan.consolidation.of_window[closing.window], closing.end_us, closing.end_us, ordered)
             assert chunk is not None, "a window closes because a pane of it is there"
             closed.append(Closed(closing, *present(chunk)))
@@ -197,15 +202,21 @@ class SlotState:
 
     def drop(self, watermark_us: int | None) -> None:
         """Forgets panes that no open window contains, and the numbers of keys that no pane holds any more."""
-        for pane in [pane for pane in self.panes if self.plan.panes.is_over(pane, watermark_us)]:
-            del self.panes[pane]
+        if watermark_us is not None:
+            panes = np.fromiter(self.panes, dtype=np.int64)
+            for pane in panes[self.plan.panes.last_ends(panes) <= watermark_us].tolist():
+                del self.panes[pane]
         self.dropped_us = watermark_us
         if watermark_us is not None:
-            self.formed = {which: held for which, held in self.formed.items() if held[1] > watermark_us}
+            self._expire(watermark_us)
         if len(self.keys) > _SMALL:
             held = self._rows_held()
             if 2 * held.sum() < len(self.keys):
                 self._renumber(np.flatnonzero(held))
+
+    def _expire(self, now_us: int) -> None:
+        """Forgets what was formed and is of no use to windows that end later."""
+        self.formed = {which: held for which, held in self.formed.items() if held[1] > now_us}
 
     def forget(self, before_us: int | None) -> None:
         """Forgets panes that start before a time."""

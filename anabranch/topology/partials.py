@@ -113,7 +113,7 @@ class Total(Partial):
         else:
             before = target[at]
             after = before + added
-            if (((before ^ after) & (added ^ after)) < 0).any():
+            if _reach(before) + _reach(added) > _INT64.max and (((before ^ after) & (added ^ after)) < 0).any():
                 raise StepError("a sum of whole numbers exceeds bigint; sum a decimal or a double instead")
             target[at] = after
 
@@ -267,6 +267,11 @@ class AtGreatest(_AtBest):
     @property
     def most(self) -> bool:
         return True
+
+
+def _reach(values: Array) -> int:
+    """How far from 0 whole numbers lie at most."""
+    return max(int(values.max(initial=0)), -int(values.min(initial=0)))
 
 
 def _below(left: Array, right: Array) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -87,6 +89,14 @@ def test_parts_tile_every_interval_of_every_family(chosen: list[Window], measure
     check_tiles(plan)
     assert sorted(i for family in plan.families for i in family.windows) == list(range(len(chosen)))
     assert measured or plan.merges_per_hour <= plan.naive_per_hour * (1 + 1e-9)
+
+
+def test_windows_whose_panes_are_tiny_are_planned_in_no_time() -> None:
+    apart = [tumbling("1 hour"), tumbling("1 hour", start=timedelta(microseconds=1)), sliding("3 hours", every="20 minutes")]
+    plan = plan_consolidation(panes_of(apart))
+    check_tiles(plan)
+    assert sum(len(way) for family in plan.families for way in family.ways) < 1000
+    check_tiles(plan_consolidation(panes_of([tumbling("1 day"), tumbling("1 millisecond"), tumbling("17 microseconds")])))
 
 
 @pytest.mark.parametrize("hours", [12, 24 * 7])
