@@ -56,7 +56,7 @@ def test_every_help_shows_an_example(capsys: pytest.CaptureFixture[str], command
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["start"], "No such command 'start'. Did you mean 'state'? Valid: run, explain, state, bench, chaos."),
+        (["start"], "No such command 'start'. Did you mean 'state'? Valid: run, explain, state, bench, chaos, lab."),
         (["run"], "Missing argument 'FILE'."),
         (["run", "job.py", "--slot", "2"], "No such option: --slot (Possible options: --log, --slots)"),
         (["run", "nowhere/job.py"], "nowhere/job.py cannot be read: No such file or directory"),

@@ -303,7 +303,7 @@ def test_every_sink_gets_the_same_rows(job: Job, spark: SparkSession, capsys: py
     csv = spark.read.option("header", True).csv(str(root / "csv"))
     assert csv.columns == ["k", "window_start", "window_end", "window_name", "n", "total"]
     assert csv.count() == rows
-    assert "window_name=1 minute" in capsys.readouterr().out
+    assert "window_name=5 minutes every 1 minute" in capsys.readouterr().out
 
 
 def test_a_failing_sink_ends_the_run_with_its_name_and_the_next_run_repeats_the_step(job: Job) -> None:
