@@ -45,8 +45,8 @@ def balance(loads: Floats, slot_of: Sequence[int], slots: int, theta: float = TH
     total = float(loads.sum())
     if slots < 2 or total <= 0:
         return []
-    held = _by_slot(loads, slot_of, slots)
-    slot_loads = np.bincount(np.asarray(slot_of), weights=loads, minlength=slots).tolist()
+    held = _Held(loads, slot_of)
+    slot_loads = np.bincount(held.slot_of, weights=loads, minlength=slots).tolist()
     most = [(-load, slot) for slot, load in enumerate(slot_loads)]
     least = [(load, slot) for slot, load in enumerate(slot_loads)]
     heapq.heapify(most)
@@ -60,11 +60,10 @@ def balance(loads: Floats, slot_of: Sequence[int], slots: int, theta: float = TH
         top, bottom = most[0][1], least[0][1]
         if slot_loads[top] * slots <= theta * total:
             return moves
-        found = _nearest(held[top], slot_loads[top] - slot_loads[bottom])
-        if found is None:
+        place = _nearest(held.shards(top), slot_loads[top] - slot_loads[bottom])
+        if place is None:
             return moves
-        load, shard = held[top].pop(found)
-        insort(held[bottom], (load, shard))
+        load, shard = held.move(place, top, bottom)
         slot_loads[top] -= load
         slot_loads[bottom] += load
         for slot in (top, bottom):
@@ -77,16 +76,17 @@ def flux(loads: Floats, slot_of: Sequence[int], slots: int, enough: float = THET
     """Slots sorted by load; the biggest shard that lowers the variance moves from the first to the last, from the second to the
     second-last, and so on, as long as the giving slot is above `enough` times the mean (Flux, Enorm 3.2).
     """
-    slot_loads = np.bincount(np.asarray(slot_of), weights=loads, minlength=slots)
-    held = _by_slot(loads, slot_of, slots)
+    held = _Held(loads, slot_of)
+    slot_loads = np.bincount(held.slot_of, weights=loads, minlength=slots)
     order = np.argsort(-slot_loads, kind="stable").tolist()
     moves = []
     for top, bottom in zip(order[: slots // 2], reversed(order), strict=False):
         if slot_loads[top] <= enough * slot_loads.mean():
             break
-        fits = bisect_left(held[top], (slot_loads[top] - slot_loads[bottom], -1)) - 1
-        if fits >= 0 and held[top][fits][0] > 0:
-            moves.append(Move(held[top][fits][1], top, bottom))
+        shards = held.shards(top)
+        place = bisect_left(shards, (slot_loads[top] - slot_loads[bottom], -1)) - 1
+        if place >= 0 and shards[place][0] > 0:
+            moves.append(Move(shards[place][1], top, bottom))
     return moves
 
 
@@ -121,17 +121,33 @@ def spread(loads: Floats, route: Route, slots: int) -> Route:
     return Route(moved(table, balance(weights, table, slots, EVEN)), slots, route.version + 1)
 
 
-def _by_slot(loads: Floats, slot_of: Sequence[int], slots: int) -> list[list[tuple[float, int]]]:
-    """(load, shard) of each slot, lightest first."""
-    held: list[list[tuple[float, int]]] = [[] for _ in range(slots)]
-    order = np.argsort(loads, kind="stable")
-    for load, shard in zip(loads[order].tolist(), order.tolist(), strict=True):
-        held[slot_of[shard]].append((load, shard))
-    return held
+class _Held:
+    """The shards of slots as (load, shard), lightest first; found for a slot when it is first asked for, as few slots give shards."""
+
+    def __init__(self, loads: Floats, slot_of: Sequence[int]) -> None:
+        self.slot_of = np.array(slot_of)
+        self._loads = loads
+        self._known: dict[int, list[tuple[float, int]]] = {}
+
+    def shards(self, slot: int) -> list[tuple[float, int]]:
+        if slot not in self._known:
+            here = np.flatnonzero(self.slot_of == slot)
+            self._known[slot] = sorted(zip(self._loads[here].tolist(), here.tolist(), strict=True))
+        return self._known[slot]
+
+    def move(self, place: int, before: int, after: int) -> tuple[float, int]:
+        load, shard = self.shards(before).pop(place)
+        if after in self._known:
+            insort(self._known[after], (load, shard))
+        self.slot_of[shard] = after
+        return load, shard
 
 
 def _nearest(held: Sequence[tuple[float, int]], difference: float) -> int | None:
-    """The place of the shard whose load is nearest to half of a difference, and below it."""
+    """The place of the shard whose load is nearest to half of a difference, and below it by more than rounding: else two slots
+    would hand each other the same shard for ever.
+    """
+    difference *= 1 - 1e-9
     above = bisect_left(held, (difference / 2, -1))
     near = [place for place in (above - 1, above) if 0 <= place < len(held) and 0 < held[place][0] < difference]
     return min(near, key=lambda place: abs(held[place][0] - difference / 2), default=None)
