@@ -95,8 +95,9 @@ def allowed(memory: Memory, seen: Evaluation, each: Loaded, settings: Elastic) -
     asked = [one.slots[each.name] for one in memory.asked if each.name in one.slots]
     if each.slots > most:
         return most, ""
-    latest = asked[-guards.confirm_steps :]
-    if len(latest) == guards.confirm_steps and min(latest) > each.slots:
+    confirm = guards.steps(guards.confirm_steps, seen.period_s)
+    latest = asked[-confirm:]
+    if len(latest) == confirm and min(latest) > each.slots:
         slots, reason = _more(memory, seen, each, min(latest), guards)
     elif asked and asked[-1] < each.slots:
         slots, reason = _fewer(memory, seen, each, guards)
@@ -146,7 +147,7 @@ def judge(memory: Memory, seen: Evaluation, guards: Guards) -> tuple[Memory, tup
             continue
         since = [fact for fact in memory.history.facts if fact.versions.get(change.component) == version]
         effects = [fact.longest_s[change.component] for fact in since if change.component in fact.longest_s]
-        if len(since) < guards.judge_steps:
+        if len(since) < guards.steps(guards.judge_steps, seen.period_s):
             waiting.append(change)
         elif effects and kind_of(change) != IN:
             expected = change.expected

@@ -78,14 +78,15 @@ def evaluate(history: History, seen: Observation, guards: Guards) -> tuple[Histo
 
 def _hold(history: History, seen: Observation, guards: Guards) -> str | None:
     """Why this step tells nothing; None where it does."""
-    if history.warmed <= guards.warm_up_steps:
+    if history.warmed <= guards.steps(guards.warm_up_steps, seen.duration_s):
         return f"warming up: step {history.warmed} of {guards.warm_up_steps}"
     if history.last is not None and history.settled < guards.settle_steps:
         return "settling after a change"
     if seen.disturbed:
         return "the step was tried again or restored shards"
     explained = _explained_s(history, seen)
-    if explained is not None and seen.duration_s > guards.pause * explained and history.skipped < guards.pause_steps:
+    many = guards.steps(guards.pause_steps, seen.duration_s)
+    if explained is not None and seen.duration_s > guards.pause * explained and history.skipped < many:
         return f"a pause: the step took {seen.duration_s:.2f} s, its rows explain {explained:.2f} s"
     return None
 

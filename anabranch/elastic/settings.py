@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Protocol
 
 from anabranch.elastic.autoscale import AutoScale
@@ -38,6 +39,7 @@ class Guards:
     """What keeps the controller from doing harm. Seconds are of the observations' clock; steps count where steps are long."""
 
     warm_up_steps: int = 3  # the first steps with rows: workers start, code is compiled
+    long_s: float = 10.0  # steps that together take so long count as enough of them, here and below
     settle_steps: int = 1  # after a change, steps that tell nothing about it
     judge_steps: int = 3  # steps after that, by which its effect is judged
     confirm_steps: int = 2  # steps in a row that must ask for more slots, or for other shards in them
@@ -55,6 +57,10 @@ class Guards:
     worth: float = 0.02  # other shards in the slots must save this part of the longest slot
     remember: int = 32  # steps
     smooth: float = 0.3  # weight of the newest step
+
+    def steps(self, count: int, period_s: float) -> int:
+        """So many steps, or fewer where steps are long."""
+        return max(1, min(count, ceil(self.long_s / max(period_s, 1e-9))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
