@@ -33,14 +33,21 @@ def fits(times: Floats, values: Floats) -> list[Fit]:
     """Linear, logarithmic and exponential regression of values over times > 0."""
     found = [_fit("linear", values, times, times, lambda t: t), _fit("logarithmic", values, times, np.log(times), np.log)]
     if (values > 0).all():
-        slope, start = np.polyfit(times, np.log(values), 1)
+        slope, start = _line(times, np.log(values))
         found.append(_judged("exponential", values, times, lambda t: np.exp(np.minimum(start + slope * t, 700.0))))
     return found
 
 
 def _fit(kind: str, values: Floats, times: Floats, scaled: Floats, scale: Callable[[Floats], Floats]) -> Fit:
-    slope, start = np.polyfit(scaled, values, 1)
+    slope, start = _line(scaled, values)
     return _judged(kind, values, times, lambda t: start + slope * scale(t))
+
+
+def _line(x: Floats, y: Floats) -> tuple[float, float]:
+    """Least squares: slope, and value at 0."""
+    dx = x - x.mean()
+    slope = float(dx @ y / (dx @ dx))
+    return slope, float(y.mean() - slope * x.mean())
 
 
 def _judged(kind: str, values: Floats, times: Floats, at: Callable[[Floats], Floats]) -> Fit:

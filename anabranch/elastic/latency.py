@@ -139,7 +139,9 @@ class StepModel:
 
     def predict(self, works: Sequence[Work], slots: Sequence[int]) -> StepTime:
         """A step of so many slots when what arrives stays the same; infinite where it cannot keep up."""
-        without, each_s = self.parts(works, slots)
+        return self._time(*self.parts(works, slots))
+
+    def _time(self, without: float, each_s: float) -> StepTime:
         if without + each_s * self.interval_s <= self.interval_s:
             return StepTime(without + each_s * self.interval_s, self.interval_s)
         if each_s >= 1:
@@ -147,36 +149,42 @@ class StepModel:
         return StepTime(without / (1 - each_s), without / (1 - each_s))
 
     def fewest(self, works: Sequence[Work], target_s: float, most: int) -> Allocation:
-        """From the stable minimum, one slot at a time where the latency falls most; `most` bounds the slots of one level.
+        """The fewest slots that meet the target; `most` bounds the slots of one level."""
+        return first(self.search(works, target_s, most), target_s)
 
-        Where nothing meets the target, the fewest slots that come near the best there is: more would change nothing.
-        """
+    def search(self, works: Sequence[Work], target_s: float, most: int) -> list[Allocation]:
+        """From the stable minimum, one slot at a time where the latency falls most, until the target is met or slots run out."""
         slots = [max(1, min(most, floor(each.work) + 1)) for each in works]
         for level in {each.level for each in works}:
             members = [j for j, each in enumerate(works) if each.level == level]
             while sum(slots[j] for j in members) > max(most, len(members)):
                 slots[max(members, key=lambda j: slots[j])] -= 1
-        tried = [self._judged(works, slots)]
+        tried = [Allocation(tuple(slots), self.predict(works, slots).latency_s, False)]
         while tried[-1].latency_s > target_s:
             used = _by_level(works, slots)
-            grown = [j for j, each in enumerate(works) if used[each.level] < most]
-            if not grown:
+            ranks = [(*self._rank(works, slots, j), j) for j, each in enumerate(works) if used[each.level] < most]
+            if not ranks:
                 break
-            slots[min(grown, key=lambda j: self._rank(works, slots, j))] += 1
-            tried.append(self._judged(works, slots))
-        if tried[-1].latency_s <= target_s:
-            return Allocation(tried[-1].slots, tried[-1].latency_s, True)
-        best = min(each.latency_s for each in tried)
-        return next(each for each in tried if each.latency_s <= _NEAR_BEST * best)
-
-    def _judged(self, works: Sequence[Work], slots: Sequence[int]) -> Allocation:
-        return Allocation(tuple(slots), self.predict(works, slots).latency_s, False)
+            latency_s, *_, j = min(ranks)
+            slots[j] += 1
+            tried.append(Allocation(tuple(slots), latency_s, False))
+        return tried
 
     def _rank(self, works: Sequence[Work], slots: Sequence[int], j: int) -> tuple[float, float, float]:
         """How good one more slot for j is: by latency; while that is infinite, or two are equal, by the work that remains."""
         more = [k + (i == j) for i, k in enumerate(slots)]
+        without, each_s = self.parts(works, more)
         left = sum(each.longest(k, self.uneven) for each, k in zip(works, more, strict=True))
-        return self.predict(works, more).latency_s, self.parts(works, more)[1], left
+        return self._time(without, each_s).latency_s, each_s, left
+
+
+def first(tried: Sequence[Allocation], target_s: float) -> Allocation:
+    """The first of a search that meets the target. Where none does, the first that comes near the best: more changes nothing."""
+    met = next((each for each in tried if each.latency_s <= target_s), None)
+    if met is not None:
+        return Allocation(met.slots, met.latency_s, True)
+    best = min(each.latency_s for each in tried)
+    return next(each for each in tried if each.latency_s <= _NEAR_BEST * best)
 
 
 def _by_level(works: Sequence[Work], slots: Sequence[int]) -> dict[int, int]:
@@ -211,8 +219,8 @@ class Stepwise:
         )
         slots = tuple(each.slots for each in seen.components)
         target_s = latency_s if latency_s is not None else self._spare(model, works)
-        needed = model.fewest(works, target_s, most)
-        relaxed = model.fewest(works, self.beta * target_s, most)
+        tried = model.search(works, self.beta * target_s, most)
+        needed, relaxed = first(tried, target_s), first(tried, self.beta * target_s)
         now_s = model.predict(works, slots).latency_s
         if now_s > target_s:
             chosen = relaxed if relaxed.met or not needed.met else needed

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import sin
 
 import numpy as np
@@ -81,7 +82,12 @@ class Loop:
         )
         source = SourceSeen(rows=rows, backlog=self.waits)
         return Observation(
-            step=self.step, at=self.at, duration_s=duration_s, cores=self.cores, sources={"loans": source}, components=(component,)
+            step=self.step,
+            at=self.at,
+            duration_s=duration_s,
+            cores=self.cores,
+            sources={"loans": source},
+            components=(component,),
         )
 
     def run(self, until_s: float) -> Loop:
@@ -107,7 +113,7 @@ class Loop:
     @property
     def reversals(self) -> int:
         ways = [after > before for _, before, after in self.resizes]
-        return sum(a != b for a, b in zip(ways, ways[1:], strict=False))
+        return sum(a != b for a, b in pairwise(ways))
 
     @property
     def notes(self) -> list[str]:
@@ -123,7 +129,9 @@ class Loop:
 
     def __repr__(self) -> str:
         lines = [f"{at:7.1f} s: {decision.reason}" for at, decision in self.decisions]
-        figures = f"{len(self.resizes)} resizes, {self.reversals} reversals, {self.misses(3.0)} of {len(self.trace)} steps above 3 s"
+        figures = (
+            f"{len(self.resizes)} resizes, {self.reversals} reversals, {self.misses(3.0)} of {len(self.trace)} steps above 3 s"
+        )
         return "\n".join([*lines, *self.notes, f"{figures}, {self.slot_seconds:.0f} slot-seconds, {self.waits:.0f} rows wait"])
 
 
@@ -230,7 +238,7 @@ def test_a_busy_component_is_never_scaled_in() -> None:
     """A policy that is wrong about the need, as with a forecast from a wrong output ratio."""
 
     class OneIsEnough(Static):
-        def wanted(self, seen, latency_s, most):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        def wanted(self, seen, latency_s, most):  # type: ignore[no-untyped-def]
             return replace(super().wanted(seen, latency_s, most), slots={"areas": 1})
 
     loop = Loop(steady(45_000), Elastic(policy=OneIsEnough()), slots=6).run(600)
