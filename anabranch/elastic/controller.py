@@ -92,14 +92,13 @@ def allowed(memory: Memory, seen: Evaluation, each: Loaded, settings: Elastic) -
     """The number of slots that the guards let a component have, and what kept it from what was wanted."""
     guards = settings.guards
     most = min(settings.most(seen.cores), len(each.share))
-    asked = [one.slots[each.name] for one in memory.asked if each.name in one.slots]
     if each.slots > most:
         return most, ""
     confirm = guards.steps(guards.confirm_steps, seen.period_s)
-    latest = asked[-confirm:]
+    latest = [one.slots[each.name] for one in memory.asked[-confirm:] if each.name in one.slots]
     if len(latest) == confirm and min(latest) > each.slots:
         slots, reason = _more(memory, seen, each, min(latest), guards)
-    elif asked and asked[-1] < each.slots:
+    elif latest and latest[-1] < each.slots:
         slots, reason = _fewer(memory, seen, each, guards)
     else:
         return each.slots, ""
