@@ -1,8 +1,8 @@
 """The papers' rivals: what AutoScale+ and Elasticutor are compared with (DABS-Storm 7.2, Elasticutor 5).
 
 Static and incremental choose slots; learning maps input rates to slots by what it has seen (Gedik et al., as DABS-Storm uses it).
-The resource-centric and the executor-centric ways choose the same routes and differ in what a change costs; the naive one assigns
-cores without regard to where state is.
+The resource-centric and the executor-centric ways choose the same routes and differ in what a change costs; the naive
+executor-centric one is `naive` in assignment.py, beside what it is compared with.
 """
 
 from __future__ import annotations
