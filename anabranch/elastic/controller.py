@@ -139,8 +139,9 @@ def judge(memory: Memory, seen: Evaluation, guards: Guards) -> tuple[Memory, tup
     waiting: list[Change] = []
     blocked = dict(memory.blocked)
     notes: list[str] = []
+    versions = {each.name: each.route.version for each in seen.components}
     for change in memory.pending:
-        version = seen.component(change.component).route.version
+        version = versions.get(change.component)  # None where the plan has changed
         if version != change.route.version:
             notes.append(f"{change.component}: route {change.route.version} was not applied, {version} is; decided anew")
             continue

@@ -138,7 +138,7 @@ def _fact(history: History, seen: Observation) -> Fact:
 
 
 def _smoothed(past: Smoothed | None, each: ComponentSeen, source_rows: float, weight: float) -> Smoothed:
-    if past is None:
+    if past is None or len(past.cpu_s) != len(each.cpu_s):
         return Smoothed(
             cpu_s=each.cpu_s, rows=float(each.rows.sum()), rows_out=float(each.rows_out.sum()), source_rows=source_rows
         )
@@ -171,6 +171,7 @@ def _meaning(history: History, fact: Fact, seen: Observation, holds: tuple[str, 
         waits=_waits(fact),
         drains=drains,
         idle=not any(each.arrives or each.backlog for each in (*recent, fact)),
+        interval_s=seen.interval_s,
         holds=holds,
     )
 

@@ -201,7 +201,6 @@ class Stepwise:
     beta: float = 0.8
     ahead_s: float = 10.0
     uneven: float = 1.1
-    interval_s: float = 0.0
     combine: Callable[[float, float], float] = max
 
     def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
@@ -210,7 +209,7 @@ class Stepwise:
             fixed_s=seen.fixed_s,
             overhead_s=seen.overhead_s,
             cores=max(1, seen.cores),
-            interval_s=self.interval_s,
+            interval_s=seen.interval_s,
             uneven=self.uneven,
         )
         works = tuple(

@@ -57,6 +57,7 @@ class Observation:
     cores: int
     sources: Mapping[str, SourceSeen]
     components: tuple[ComponentSeen, ...]
+    interval_s: float = 0.0  # of the trigger; 0: the next step follows at once
     disturbed: bool = False  # the job was tried again, or shards were restored
 
 
@@ -114,6 +115,7 @@ class Evaluation:
     waits: bool  # rows wait, beyond what the next step takes in any case
     drains: bool  # no rows wait, or they get fewer and are gone in time at this pace
     idle: bool
+    interval_s: float = 0.0  # of the trigger
     holds: tuple[str, ...] = ()
 
     def component(self, name: str) -> Loaded:

@@ -83,6 +83,7 @@ class Loop:
         source = SourceSeen(rows=rows, backlog=self.waits)
         return Observation(
             step=self.step,
+            interval_s=self.interval_s,
             at=self.at,
             duration_s=duration_s,
             cores=self.cores,
@@ -370,3 +371,16 @@ def test_a_decision_for_32_hosts_and_8192_shards_takes_milliseconds(policy: str)
     assert any("->" in reason for _, reason in taken), taken
     assert sorted(taken)[12][0] < 0.05
     assert max(taken)[0] < 0.5
+
+
+def test_another_plan_and_another_number_of_shards_start_anew() -> None:
+    loop = Loop(steady(50_000), LATENCY, slots=3)
+    while not loop.decisions:
+        loop.run(loop.at + 0.1)
+    assert loop.memory.pending
+    seen = loop.observed()
+    (component,) = seen.components
+    other = Loop(steady(50_000), LATENCY, slots=3, shards=64, waits=50_000).observed().components[0]
+    loop.memory, _ = control(loop.memory, replace(seen, components=(replace(other, name="streets"),)), LATENCY)
+    assert loop.memory.pending == ()
+    loop.memory, _ = control(loop.memory, replace(seen, components=(replace(other, name=component.name),)), LATENCY)
