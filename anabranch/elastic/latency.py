@@ -160,13 +160,14 @@ class StepModel:
             while sum(slots[j] for j in members) > max(most, len(members)):
                 slots[max(members, key=lambda j: slots[j])] -= 1
         tried = [Allocation(tuple(slots), self.predict(works, slots).latency_s, False)]
+        used = _by_level(works, slots)
         while tried[-1].latency_s > target_s:
-            used = _by_level(works, slots)
             ranks = [(*self._rank(works, slots, j), j) for j, each in enumerate(works) if used[each.level] < most]
             if not ranks:
                 break
             latency_s, *_, j = min(ranks)
             slots[j] += 1
+            used[works[j].level] += 1
             tried.append(Allocation(tuple(slots), latency_s, False))
         return tried
 

@@ -118,9 +118,6 @@ class Evaluation:
     interval_s: float = 0.0  # of the trigger
     holds: tuple[str, ...] = ()
 
-    def component(self, name: str) -> Loaded:
-        return next(each for each in self.components if each.name == name)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
