@@ -1,0 +1,37 @@
+"""Elasticity: observe, evaluate, decide. Functions of values: the live controller and the lab call the same ones."""
+
+from anabranch.elastic.autoscale import AutoScale
+from anabranch.elastic.controller import Memory, control
+from anabranch.elastic.latency import Network, Stepwise
+from anabranch.elastic.observation import (
+    Change,
+    ComponentSeen,
+    Decision,
+    Evaluation,
+    Observation,
+    Reroute,
+    Resize,
+    SourceSeen,
+    Wanted,
+)
+from anabranch.elastic.settings import Elastic, Guards, Policy
+
+__all__ = [
+    "AutoScale",
+    "Change",
+    "ComponentSeen",
+    "Decision",
+    "Elastic",
+    "Evaluation",
+    "Guards",
+    "Memory",
+    "Network",
+    "Observation",
+    "Policy",
+    "Reroute",
+    "Resize",
+    "SourceSeen",
+    "Stepwise",
+    "Wanted",
+    "control",
+]

@@ -1,0 +1,266 @@
+"""The controller: collect, evaluate, decide. One call after each step; what it decides is applied before the next.
+
+A policy says how many slots it wants; `Guards` say whether now is the time to believe it. Each change promises an effect, and the
+steps after it show what came of it: a change without effect is not made again for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil
+from statistics import median
+
+from anabranch.elastic.balance import balance, flux, moved, spread
+from anabranch.elastic.evaluation import History, evaluate
+from anabranch.elastic.observation import Change, Decision, Evaluation, Expected, Loaded, Observation, Reroute, Resize, Wanted
+from anabranch.elastic.settings import ADVISE, OFF, Elastic, Guards
+from anabranch.plan.route import Route
+
+OUT, IN, MOVE = "more slots", "fewer slots", "other shards"
+_MOST_PATIENCE = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a policy wanted after a step, and which components were out of balance."""
+
+    at: float
+    slots: Mapping[str, int]
+    uneven: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What the controller knows from the steps before. A run that starts again starts with an empty one, and warms up."""
+
+    history: History = field(default_factory=History)
+    asked: tuple[Asked, ...] = ()
+    changed_at: float | None = None
+    pending: tuple[Change, ...] = ()  # whose effect is not judged yet
+    blocked: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (component, kind of change) -> until when
+    shrunk_at: Mapping[str, float] = field(default_factory=dict)
+    patience: Mapping[str, int] = field(default_factory=dict)  # how many times as long fewer slots must suffice
+    said: Mapping[str, float] = field(default_factory=dict)  # notes and advice, and when
+
+
+def control(memory: Memory, seen: Observation, settings: Elastic) -> tuple[Memory, Decision]:
+    """What is to change before the next step, and what to remember for the one after."""
+    if settings.mode == OFF:
+        return memory, Decision(step=seen.step, reason="elasticity is off")
+    history, evaluation = evaluate(memory.history, seen, settings.guards)
+    memory, notes = judge(replace(memory, history=history), evaluation, settings.guards)
+    if evaluation.holds:
+        return _told(memory, Decision(step=seen.step, reason=evaluation.holds[0], notes=notes), evaluation, settings)
+    wanted = settings.chosen.wanted(evaluation, settings.latency_s, settings.most(seen.cores))
+    memory = _asked(memory, evaluation, wanted, settings)
+    notes += hot_shards(evaluation, settings)
+    waiting = _waiting(memory, evaluation, settings.guards)
+    if waiting is not None:
+        return _told(memory, Decision(step=seen.step, reason=waiting, notes=notes), evaluation, settings)
+    changes, reason = decide(memory, evaluation, wanted, settings)
+    decision = Decision(step=seen.step, changes=changes, reason=reason, figures=wanted.figures, notes=notes)
+    return _told(memory, decision, evaluation, settings)
+
+
+def decide(memory: Memory, seen: Evaluation, wanted: Wanted, settings: Elastic) -> tuple[tuple[Change, ...], str]:
+    """All resizes that the guards let pass; where there are none, a reroute of what is out of balance."""
+    changes: list[Change] = []
+    reasons: list[str] = []
+    for each in seen.components:
+        slots, reason = allowed(memory, seen, each, settings)
+        if slots != each.slots:
+            changes.append(_resize(memory, each, slots))
+            reasons.append(f"{each.name}: {each.slots} -> {slots} slots ({wanted.reason})")
+        elif reason:
+            reasons.append(f"{each.name}: {reason}")
+    if changes:
+        return tuple(changes), "; ".join(reasons)
+    for each in seen.components:
+        change = _reroute(memory, seen, each, settings)
+        if change is not None:
+            changes.append(change)
+            better = change.expected.after_s / change.expected.before_s if change.expected.before_s else 1.0
+            reasons.append(
+                f"{each.name}: {change.moved} shards move, most loaded slot over mean {each.imbalance:.2f} -> "
+                f"{each.imbalance * better:.2f}"
+            )
+    return tuple(changes), "; ".join(reasons) or "all is well"
+
+
+def allowed(memory: Memory, seen: Evaluation, each: Loaded, settings: Elastic) -> tuple[int, str]:
+    """The number of slots that the guards let a component have, and what kept it from what was wanted."""
+    guards = settings.guards
+    most = min(settings.most(seen.cores), len(each.share))
+    if each.slots > most:
+        return most, ""
+    confirm = guards.steps(guards.confirm_steps, seen.period_s)
+    latest = [one.slots[each.name] for one in memory.asked[-confirm:] if each.name in one.slots]
+    if len(latest) == confirm and min(latest) > each.slots:
+        slots, reason = _more(memory, seen, each, min(latest), guards)
+    elif latest and latest[-1] < each.slots:
+        slots, reason = _fewer(memory, seen, each, guards)
+    else:
+        return each.slots, ""
+    return min(most, max(settings.min_slots, slots)), reason
+
+
+def _more(memory: Memory, seen: Evaluation, each: Loaded, wanted: int, guards: Guards) -> tuple[int, str]:
+    if seen.waits and seen.drains:
+        return each.slots, f"{wanted} slots wanted; what waits ({seen.backlog:,.0f} rows) gets less already"
+    if memory.blocked.get((each.name, OUT), 0.0) > seen.now:
+        return each.slots, f"{wanted} slots wanted; more slots had no effect the last time"
+    useful = max(each.slots, ceil(1 / each.hot_share - 1e-9))
+    if wanted > useful == each.slots:
+        return each.slots, f"{wanted} slots wanted; shard {each.hottest} alone has {each.hot_share:.0%} of the load"
+    return min(wanted, useful, max(each.slots + 1, int(each.slots * guards.grow))), ""
+
+
+def _fewer(memory: Memory, seen: Evaluation, each: Loaded, guards: Guards) -> tuple[int, str]:
+    """As many as were wanted at most for some time; not while rows wait or slots are busy."""
+    patience = guards.stabilise_s * memory.patience.get(each.name, 1)
+    lately = [one for one in memory.asked if one.at > seen.now - patience and each.name in one.slots]
+    covered = bool(memory.asked) and memory.asked[0].at <= seen.now - patience
+    highest = max(one.slots[each.name] for one in lately)
+    if seen.waits:
+        return each.slots, "rows wait; no slot is given up"
+    if not covered or len(lately) < guards.stabilise_steps or highest >= each.slots:
+        return each.slots, ""
+    slots = max(1, highest, ceil(each.slots * guards.shrink))
+    while slots < each.slots and each.busy * each.slots / slots > guards.busy:
+        slots += 1
+    if slots == each.slots:
+        return slots, f"slots work {each.busy:.0%} of the time; none is given up"
+    return slots, ""
+
+
+def judge(memory: Memory, seen: Evaluation, guards: Guards) -> tuple[Memory, tuple[str, ...]]:
+    """Compares the effect that changes promised with what the steps since show."""
+    waiting: list[Change] = []
+    blocked = dict(memory.blocked)
+    notes: list[str] = []
+    versions = {each.name: each.route.version for each in seen.components}
+    for change in memory.pending:
+        version = versions.get(change.component)  # None where the plan has changed
+        if version != change.route.version:
+            notes.append(f"{change.component}: route {change.route.version} was not applied, {version} is; decided anew")
+            continue
+        since = [fact for fact in memory.history.facts if fact.versions.get(change.component) == version]
+        effects = [fact.longest_s[change.component] for fact in since if change.component in fact.longest_s]
+        if len(since) < guards.steps(guards.judge_steps, seen.period_s):
+            waiting.append(change)
+        elif effects and kind_of(change) != IN:
+            expected = change.expected
+            promised, found = expected.before_s - expected.after_s, expected.before_s - median(effects)
+            if promised > 0 and found < guards.without_effect * promised:
+                blocked[change.component, kind_of(change)] = seen.now + guards.block_s
+                notes.append(
+                    f"{change.component}: {kind_of(change)} had no effect: {expected.after_s * 1e6:.3g} us of the longest slot for "
+                    f"a row were expected, {median(effects) * 1e6:.3g} us found, {expected.before_s * 1e6:.3g} us before"
+                )
+    return replace(memory, pending=tuple(waiting), blocked=blocked), tuple(notes)
+
+
+def hot_shards(seen: Evaluation, settings: Elastic) -> tuple[str, ...]:
+    """What no number of slots can help: one shard with more load than a slot may have."""
+    return tuple(
+        f"{each.name}: shard {each.hottest} alone has {each.hot_share:.0%} of the load and takes "
+        f"{each.hot_share * each.cost_s * each.rate:.2f} s of one slot for each second of input: a key in it is hot, "
+        "more slots do not help"
+        for each in seen.components
+        if each.hot_share * each.cost_s * each.rate > settings.guards.busy and not seen.idle
+    )
+
+
+def kind_of(change: Change) -> str:
+    """What a change is, for comparing it with earlier ones."""
+    if isinstance(change, Reroute):
+        return MOVE
+    return OUT if change.route.slots > change.before else IN
+
+
+def _resize(memory: Memory, each: Loaded, slots: int) -> Resize:
+    route = spread(each.share, each.route, slots)
+    return Resize(component=each.name, route=route, before=each.slots, expected=_expected(memory, each, route))
+
+
+def _reroute(memory: Memory, seen: Evaluation, each: Loaded, settings: Elastic) -> Reroute | None:
+    """Other shards in the same slots, where that is wanted for some steps, is worth it and was not in vain the last time."""
+    latest = memory.asked[-settings.guards.confirm_steps :]
+    confirmed = len(latest) == settings.guards.confirm_steps and all(each.name in one.uneven for one in latest)
+    if settings.balance == "none" or not confirmed or memory.blocked.get((each.name, MOVE), 0.0) > seen.now:
+        return None
+    if settings.balance == "flux":
+        moves = flux(each.share, each.route.slot_of, each.slots, settings.theta)
+    else:
+        moves = balance(each.share, each.route.slot_of, each.slots, settings.theta)
+    route = Route(moved(each.route.slot_of, moves), each.slots, each.route.version + 1)
+    expected = _expected(memory, each, route)
+    if not moves or expected.after_s > (1 - settings.guards.worth) * expected.before_s:
+        return None
+    return Reroute(component=each.name, route=route, moved=len(moves), expected=expected)
+
+
+def _expected(memory: Memory, each: Loaded, route: Route) -> Expected:
+    """The longest slot takes the share of its load: what it takes beside that stays."""
+    known = [fact.longest_s[each.name] for fact in memory.history.facts[-3:] if each.name in fact.longest_s]
+    before = median(known) if known else 0.0
+    now, then = each.slot_shares.max(), replace(each, route=route).slot_shares.max()
+    return Expected(before_s=before, after_s=max(0.0, before - each.cost_s * float(now - then)))
+
+
+def _asked(memory: Memory, seen: Evaluation, wanted: Wanted, settings: Elastic) -> Memory:
+    keep_s = settings.guards.stabilise_s * _MOST_PATIENCE
+    uneven = frozenset(each.name for each in seen.components if not seen.idle and each.imbalance > settings.theta)
+    asked = (*memory.asked, Asked(at=seen.now, slots=wanted.slots, uneven=uneven))
+    return replace(memory, asked=tuple(one for one in asked if one.at >= seen.now - keep_s - seen.period_s))
+
+
+def _waiting(memory: Memory, seen: Evaluation, guards: Guards) -> str | None:
+    """Why nothing is changed now: the last change is young, or its effect unknown."""
+    if memory.pending:
+        return "the effect of the last change is not known yet"
+    if memory.changed_at is not None and seen.now - memory.changed_at < guards.cool_down_s:
+        return f"cooling down: the last change is {seen.now - memory.changed_at:.1f} s old"
+    return None
+
+
+def _told(memory: Memory, decision: Decision, seen: Evaluation, settings: Elastic) -> tuple[Memory, Decision]:
+    """What is remembered of a decision; what was said not long ago is not said again."""
+    said = {text: at for text, at in memory.said.items() if seen.now - at < settings.guards.block_s}
+    notes = tuple(note for note in decision.notes if _subject(note) not in said)
+    said |= {_subject(note): seen.now for note in notes}
+    decision = replace(decision, notes=notes)
+    if settings.mode == ADVISE and decision:
+        advice = " and ".join(f"{change.component} to {change.route.slots} by {kind_of(change)}" for change in decision.changes)
+        if advice in said:
+            return replace(memory, said=said), Decision(step=decision.step, reason=f"advised already: {advice}", notes=notes)
+        return replace(memory, said={**said, advice: seen.now}), replace(decision, advice=True)
+    memory = replace(memory, said=said)
+    return (_changed(memory, decision, seen, settings.guards) if decision else memory), decision
+
+
+def _changed(memory: Memory, decision: Decision, seen: Evaluation, guards: Guards) -> Memory:
+    """The memory after a change. Slots that were given up and are needed again soon are given up less easily the next time."""
+    shrunk, patience = dict(memory.shrunk_at), dict(memory.patience)
+    for change in decision.changes:
+        name = change.component
+        if kind_of(change) == IN:
+            shrunk[name] = seen.now
+        elif kind_of(change) == OUT and name in shrunk:
+            soon = seen.now - shrunk.pop(name) < 2 * guards.stabilise_s * patience.get(name, 1)
+            patience[name] = min(_MOST_PATIENCE, 2 * patience.get(name, 1)) if soon else 1
+    resized = any(kind_of(change) != MOVE for change in decision.changes)
+    return replace(
+        memory,
+        changed_at=seen.now,
+        pending=decision.changes,
+        shrunk_at=shrunk,
+        patience=patience,
+        asked=() if resized else tuple(replace(one, uneven=frozenset()) for one in memory.asked),
+    )
+
+
+def _subject(note: str) -> str:
+    """A note without its figures, so that the same thing is not said again with other ones."""
+    return "".join(letter for letter in note if not letter.isdigit())

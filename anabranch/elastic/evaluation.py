@@ -1,0 +1,221 @@
+"""Collect and evaluate: from one step's figures to what the policies need, without the steps that tell nothing.
+
+Capacity is seconds of CPU for a row, smoothed over steps. What a step takes beside that is the median of the steps before. A step
+that took far longer than its rows explain (garbage collection, a busy machine) is left out, unless many such steps follow each
+other; so are the first steps of a run and the first after a change. Rows that arrive are counted apart from rows that a step took:
+a run that catches up takes more than arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+import numpy as np
+
+from anabranch.elastic.latency import makespan
+from anabranch.elastic.observation import ComponentSeen, Evaluation, Floats, Loaded, Observation, by_slot
+from anabranch.elastic.settings import Guards
+
+_RECENT = 5  # steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Smoothed:
+    """One component, newer steps with more weight: CPU by shard, rows in and out, rows of the sources."""
+
+    cpu_s: Floats
+    rows: float
+    rows_out: float
+    source_rows: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """What is remembered of a step."""
+
+    step: int
+    at: float
+    duration_s: float
+    period_s: float
+    arrives: float  # rows a second, over all sources
+    backlog: float
+    rates: Mapping[str, float]  # rows a second that each component gets of what arrives
+    worked: Mapping[str, float]  # seconds of CPU
+    longest_s: Mapping[str, float]  # seconds of the longest slot for a row of the component; only where it had rows
+    versions: Mapping[str, int]  # of the routes
+    fixed_s: float
+    overhead_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Steps so far; `facts` are those that count."""
+
+    facts: tuple[Fact, ...] = ()
+    smoothed: Mapping[str, Smoothed] = field(default_factory=dict)
+    warmed: int = 0  # steps with rows
+    skipped: int = 0  # suspicious steps in a row
+    last: Observation | None = None
+    settled: int = 0  # steps since a route changed
+
+
+def evaluate(history: History, seen: Observation, guards: Guards) -> tuple[History, Evaluation]:
+    """The history with this step, and what it means."""
+    fact = _fact(history, seen)
+    settled = history.settled + 1 if history.last is not None and _versions(history.last) == _versions(seen) else 0
+    warmed = history.warmed + (_rows(seen) > 0)
+    hold = _hold(replace(history, settled=settled, warmed=warmed), seen, guards)
+    skipped = history.skipped + 1 if hold else 0
+    facts, smoothed = history.facts, history.smoothed
+    if hold is None:
+        facts = (*facts, fact)[-guards.remember :]
+        smoothed = {each.name: _smoothed(smoothed.get(each.name), each, _rows(seen), guards.smooth) for each in seen.components}
+    after = History(facts=facts, smoothed=smoothed, warmed=warmed, skipped=skipped, last=seen, settled=settled)
+    return after, _meaning(after, fact, seen, (hold,) if hold else (), guards)
+
+
+def _hold(history: History, seen: Observation, guards: Guards) -> str | None:
+    """Why this step tells nothing; None where it does."""
+    if history.warmed <= guards.steps(guards.warm_up_steps, seen.duration_s):
+        return f"warming up: step {history.warmed} of {guards.warm_up_steps}"
+    if history.last is not None and history.settled < guards.settle_steps:
+        return "settling after a change"
+    if seen.disturbed:
+        return "the step was tried again or restored shards"
+    explained = _explained_s(history, seen)
+    many = guards.steps(guards.pause_steps, seen.duration_s)
+    if explained is not None and seen.duration_s > guards.pause * explained and history.skipped < many:
+        return f"a pause: the step took {seen.duration_s:.2f} s, its rows explain {explained:.2f} s"
+    return None
+
+
+def _explained_s(history: History, seen: Observation) -> float | None:
+    """What a step with these rows takes by what is known; None while little is."""
+    if len(history.facts) < 3:
+        return None
+    levels: dict[int, float] = {}
+    for each in seen.components:
+        past = history.smoothed.get(each.name)
+        if past is not None and past.rows > 0:
+            rows = by_slot(each.rows, each.route)
+            longest = float(rows.max()) * past.cpu_s.sum() / past.rows
+            levels[each.level] = max(levels.get(each.level, 0.0), longest)
+    recent = history.facts[-_RECENT:]
+    overhead = median(fact.overhead_s for fact in recent) * len({each.level for each in seen.components})
+    return median(fact.fixed_s for fact in recent) + overhead + sum(levels.values())
+
+
+def _fact(history: History, seen: Observation) -> Fact:
+    last = history.last
+    period_s = max(seen.at - last.at, seen.duration_s) if last is not None else seen.duration_s
+    arrives = 0.0
+    for name, source in seen.sources.items():
+        waited = last.sources[name].backlog if last is not None and name in last.sources else source.backlog
+        known = source.rows_per_s
+        arrives += known if known is not None else max(0.0, source.rows + source.backlog - waited) / max(period_s, 1e-9)
+    total = _rows(seen)
+    levels: dict[int, list[Floats]] = {}
+    for each in seen.components:
+        levels.setdefault(each.level, []).append(each.slot_s)
+    slots_s = sum(makespan(np.concatenate(tasks), seen.cores) for tasks in levels.values())
+    overheads = np.concatenate([np.maximum(0.0, each.slot_s - by_slot(each.cpu_s, each.route)) for each in seen.components])
+    return Fact(
+        step=seen.step,
+        at=seen.at,
+        duration_s=seen.duration_s,
+        period_s=period_s,
+        arrives=arrives,
+        backlog=sum(source.backlog for source in seen.sources.values()),
+        rates={each.name: arrives * (each.rows.sum() / total) if total else 0.0 for each in seen.components},
+        worked={each.name: float(each.cpu_s.sum()) for each in seen.components},
+        longest_s={each.name: float(each.slot_s.max() / rows) for each in seen.components if (rows := each.rows.sum()) > 0},
+        versions=_versions(seen),
+        fixed_s=max(0.0, seen.duration_s - slots_s),
+        overhead_s=float(np.median(overheads)) if overheads.size else 0.0,
+    )
+
+
+def _smoothed(past: Smoothed | None, each: ComponentSeen, source_rows: float, weight: float) -> Smoothed:
+    if past is None or len(past.cpu_s) != len(each.cpu_s):
+        return Smoothed(
+            cpu_s=each.cpu_s, rows=float(each.rows.sum()), rows_out=float(each.rows_out.sum()), source_rows=source_rows
+        )
+    if not source_rows:
+        return past
+    return Smoothed(
+        cpu_s=past.cpu_s + weight * (each.cpu_s - past.cpu_s),
+        rows=past.rows + weight * (float(each.rows.sum()) - past.rows),
+        rows_out=past.rows_out + weight * (float(each.rows_out.sum()) - past.rows_out),
+        source_rows=past.source_rows + weight * (source_rows - past.source_rows),
+    )
+
+
+def _meaning(history: History, fact: Fact, seen: Observation, holds: tuple[str, ...], guards: Guards) -> Evaluation:
+    recent = history.facts[-_RECENT:] or (fact,)
+    period_s = max(1e-9, median(each.period_s for each in recent))
+    drains = _drains(history.facts, fact, guards.catch_up_s)
+    return Evaluation(
+        step=seen.step,
+        now=seen.at,
+        step_s=median(each.duration_s for each in recent),
+        period_s=period_s,
+        fixed_s=median(each.fixed_s for each in recent),
+        overhead_s=median(each.overhead_s for each in recent),
+        cores=seen.cores,
+        components=tuple(
+            _loaded(each, history, fact, 0.0 if drains else fact.backlog / guards.catch_up_s) for each in seen.components
+        ),
+        backlog=fact.backlog,
+        waits=_waits(fact),
+        drains=drains,
+        idle=not any(each.arrives or each.backlog for each in (*recent, fact)),
+        interval_s=seen.interval_s,
+        holds=holds,
+    )
+
+
+def _loaded(each: ComponentSeen, history: History, fact: Fact, pending: float) -> Loaded:
+    past = history.smoothed.get(each.name)
+    total = float(past.cpu_s.sum()) if past else 0.0
+    rates = tuple((one.at, one.rates[each.name]) for one in history.facts if each.name in one.rates)
+    recent = [one for one in history.facts[-_RECENT:] if each.name in one.worked] or [fact]
+    span = sum(one.period_s for one in recent)
+    return Loaded(
+        name=each.name,
+        level=each.level,
+        parents=each.parents,
+        route=each.route,
+        share=past.cpu_s / total if past and total > 0 else np.full(len(each.rows), 1.0 / len(each.rows)),
+        cost_s=total / past.rows if past and past.rows > 0 else 0.0,
+        selectivity=past.rows_out / past.rows if past and past.rows > 0 else 1.0,
+        rate=median(rate for _, rate in rates[-3:]) if rates else 0.0,
+        rates=rates,
+        pending=pending * (past.rows / past.source_rows if past and past.source_rows else 1.0),
+        busy=sum(one.worked[each.name] for one in recent) / span / each.route.slots if span > 0 else 0.0,
+    )
+
+
+def _drains(facts: tuple[Fact, ...], fact: Fact, within_s: float) -> bool:
+    """Whether what waits falls, and is gone in time at this pace."""
+    if not _waits(fact):
+        return True
+    earlier = [each for each in facts if each.at < fact.at][-3:]
+    if not earlier:
+        return False
+    pace = (earlier[0].backlog - fact.backlog) / (fact.at - earlier[0].at)
+    return pace > 0 and fact.backlog / pace <= within_s
+
+
+def _waits(fact: Fact) -> bool:
+    """Whether rows wait beyond what the next step takes in any case."""
+    return fact.backlog > fact.arrives * fact.period_s
+
+
+def _versions(seen: Observation) -> dict[str, int]:
+    return {each.name: each.route.version for each in seen.components}
+
+
+def _rows(seen: Observation) -> float:
+    return sum(source.rows for source in seen.sources.values())

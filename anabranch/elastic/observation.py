@@ -1,0 +1,174 @@
+"""What the controller passes from stage to stage: an `Observation` of one step, what it means, what is to change and why.
+
+Unknown is None, "no change" is a decision without changes, and times are seconds that somebody else has measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from anabranch.plan.route import Route
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+def by_slot(values: Floats, route: Route) -> Floats:
+    """Figures by shard, added up by slot."""
+    return np.bincount(np.asarray(route.slot_of), weights=values, minlength=route.slots).astype(np.float64, copy=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSeen:
+    """One source in one step."""
+
+    rows: float  # that the step took
+    rows_per_s: float | None = None  # that arrive; None where the source does not tell, then what the step took counts
+    backlog: float = 0.0  # rows that wait at the source after the step
+    lag_s: float | None = None  # how far the newest event time is behind the clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ComponentSeen:
+    """One component in one step: figures by shard, and the seconds of each slot."""
+
+    name: str
+    route: Route
+    rows: Floats
+    rows_out: Floats
+    cpu_s: Floats
+    state_bytes: Floats
+    slot_s: Floats
+    level: int = 0
+    parents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One committed step."""
+
+    step: int
+    at: float  # its end
+    duration_s: float
+    cores: int
+    sources: Mapping[str, SourceSeen]
+    components: tuple[ComponentSeen, ...]
+    interval_s: float = 0.0  # of the trigger; 0: the next step follows at once
+    disturbed: bool = False  # the job was tried again, or shards were restored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Loaded:
+    """One component as the policies see it: smoothed, and without steps that tell nothing."""
+
+    name: str
+    level: int
+    parents: tuple[str, ...]
+    route: Route
+    share: Floats  # of the component's work, by shard; sums to 1
+    cost_s: float  # seconds of a core for a row
+    selectivity: float  # rows out for a row in
+    rate: float  # rows that arrive a second
+    rates: tuple[tuple[float, float], ...]  # (when, rows a second), oldest first
+    pending: float  # rows a second to be worked off beside what arrives, so that what waits is gone in time
+    busy: float  # share of the time that a slot works on rows, on average over the slots
+
+    @property
+    def slots(self) -> int:
+        return self.route.slots
+
+    @property
+    def slot_shares(self) -> Floats:
+        return by_slot(self.share, self.route)
+
+    @property
+    def imbalance(self) -> float:
+        """Elasticutor's delta: the load of the most loaded slot over the mean of all."""
+        return float(self.slot_shares.max() * self.slots)
+
+    @property
+    def hottest(self) -> int:
+        return int(self.share.argmax())
+
+    @property
+    def hot_share(self) -> float:
+        return float(self.share.max())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What the steps so far mean. `holds` says why nothing should be decided now, in words; empty where all is well."""
+
+    step: int
+    now: float
+    step_s: float
+    period_s: float  # from step to step
+    fixed_s: float  # of a step, outside slot tasks
+    overhead_s: float  # of a slot task, outside its shards
+    cores: int
+    components: tuple[Loaded, ...]
+    backlog: float
+    waits: bool  # rows wait, beyond what the next step takes in any case
+    drains: bool  # no rows wait, or they get fewer and are gone in time at this pace
+    idle: bool
+    interval_s: float = 0.0  # of the trigger
+    holds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a policy asks for: slots by component, and why."""
+
+    slots: Mapping[str, int]
+    reason: str
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """The effect of a change: seconds of the longest slot for a row of its component, before and as promised."""
+
+    before_s: float
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reroute:
+    """The same slots, other shards in them."""
+
+    component: str
+    route: Route
+    moved: int
+    expected: Expected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize:
+    """Another number of slots."""
+
+    component: str
+    route: Route
+    before: int
+    expected: Expected
+
+
+Change: TypeAlias = Reroute | Resize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is to change before the next step, and why; no changes is a decision too."""
+
+    step: int
+    changes: tuple[Change, ...] = ()
+    reason: str = ""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    advice: bool = False  # only said, not to be applied
+    notes: tuple[str, ...] = ()  # what a person should know though nothing changes
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)

@@ -1,0 +1,71 @@
+"""Split or combine (Enorm 5.1): do partials stay where they arise until their windows close, or travel to their shard?
+
+Split, shards move without their state, and the partials meet at the consolidate. Combined, each row is worked on once for every
+window that it is in, and a shard that moves takes its state along. Enacted where there are several hosts; decided here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SPLIT, COMBINE = "split", "combine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """What happens to a component within its longest window (the p of the paper)."""
+
+    rows: float  # T_p
+    row_cost_s: float  # E
+    windows: float  # W, that overlap
+    partials: float  # PW_p, partial windows
+    shards: int  # key groups
+    moved: float  # MK_p, shards that move
+    state_cost_s: float  # K_1, to move or send the state of one shard once
+    move_s: float  # L, the latency of moving one shard with its state
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds of CPU and of latency in a period."""
+
+    cpu_s: float
+    latency_s: float
+
+
+def split_cost(period: Period) -> Cost:
+    """T_p E + PW_p K_1 groups + MK_p K_1, and no latency."""
+    sent = period.partials * period.state_cost_s * period.shards
+    return Cost(period.rows * period.row_cost_s + sent + period.moved * period.state_cost_s, 0.0)
+
+
+def combine_cost(period: Period) -> Cost:
+    """T_p W E + MK_p K_1 PW_p, and MK_p L of latency."""
+    computed = period.rows * period.windows * period.row_cost_s
+    return Cost(computed + period.moved * period.state_cost_s * period.partials, period.moved * period.move_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Split or combine, and why."""
+
+    way: str
+    reason: str
+    split: Cost
+    combine: Cost
+
+
+def choose(period: Period, way: str, latency_s: float | None = None, worth: float = 0.9) -> Choice:
+    """The way with less CPU whose latency is within the limit (Enorm 5.1.2). Another way than now must cost `worth` of it at most:
+    to combine again is never instant.
+    """
+    split, combine = split_cost(period), combine_cost(period)
+    if latency_s is not None and combine.latency_s > latency_s:
+        reason = f"{period.moved:g} moved shards would hold rows up for {combine.latency_s:.3g} s, more than {latency_s:g} s"
+        return Choice(way=SPLIT, reason=reason, split=split, combine=combine)
+    costs = {SPLIT: split.cpu_s, COMBINE: combine.cpu_s}
+    other = COMBINE if way == SPLIT else SPLIT
+    chosen = other if costs[other] < worth * costs[way] else way
+    reason = f"{chosen} takes {costs[chosen]:.3g} s of CPU a window, {COMBINE if chosen == SPLIT else SPLIT} "
+    reason += f"{costs[COMBINE if chosen == SPLIT else SPLIT]:.3g} s"
+    return Choice(way=chosen, reason=reason, split=split, combine=combine)
