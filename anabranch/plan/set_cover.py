@@ -1,0 +1,160 @@
+"""Component plans as a choice among all feasible components (CBP 5.2, Algorithm 2): exactly, and greedily.
+
+Exactly: each operator is in exactly one chosen component, so that the cost of a plan is the rate of all streams + the sum of
+(psi - phi) over its components: an integer program that HiGHS solves. The paper's weight psi + l - phi counts l once for each
+component and thereby favours plans of few components: it is kept for the greedy cover, which needs weights above zero.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csc_array
+
+from anabranch.errors import AnabranchError
+from anabranch.plan.adaptation import Adaptation, Costs
+from anabranch.plan.cbp import NO_HINTS, depth_first, improved
+from anabranch.plan.components import ComponentPlan, component_plan
+from anabranch.plan.streams import Hints, Space, Streams, bits
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Components to choose from; complete: all that there are."""
+
+    components: tuple[int, ...]
+    complete: bool
+
+
+def feasible_components(costs: Costs, most: int, largest: int | None = None) -> Candidates:
+    """Up to `most` feasible components of up to `largest` units, small ones first.
+
+    A set grows by neighbours. Subsets of a component are compatible but need be neither connected nor within the bound, so sets
+    above the bound grow as well; and a set is reached by way of its connected subsets, of which there is always one.
+    """
+    space = costs.space
+    layer = [1 << i for i in range(len(space.units))]
+    found = list(layer)
+    tried = len(layer)
+    size = 1
+    while layer and size != largest:
+        grown: dict[int, None] = {}
+        for units in layer:
+            for i in bits(space.neighbours(units) & ~units):
+                bigger = units | 1 << i
+                if bigger not in grown and space.attributes(bigger) and not space.are_apart(bigger):
+                    grown[bigger] = None
+                    if tried + len(grown) > most:
+                        return Candidates(tuple(found), complete=False)
+        tried += len(grown)
+        found += [c for c in grown if costs.is_within_bound(c) and (not space.ordered or space.is_convex(c))]
+        layer = list(grown)
+        size += 1
+    return Candidates(tuple(found), complete=not layer)
+
+
+def grown_components(costs: Costs) -> list[int]:
+    """Larger candidates where not all can be listed: from each unit and each of its attributes on, always the best neighbour."""
+    space = costs.space
+    found: dict[int, None] = {}
+    for first in range(len(space.units)):
+        own = space.attributes(1 << first)
+        for attribute in bits(own) if own > 0 else range(len(space.attribute_names)):
+            component = 1 << first
+            while True:
+                costs.keep(component)
+                weights = {
+                    grown: costs.adaptation(grown, component) - costs.space.inside(grown)
+                    for i in bits(space.neighbours(component) & ~component)
+                    if space.attributes(grown := component | 1 << i) >> attribute & 1 and costs.is_feasible(grown)
+                }
+                best = min(weights, key=lambda c: (weights[c], c), default=None)
+                if best is None or weights[best] >= costs.weight(component) or best in found:
+                    break
+                component = best
+                if not space.ordered or space.is_convex(component):
+                    found[component] = None
+    return list(found)
+
+
+def plan_exactly(streams: Streams, adaptation: Adaptation, hints: Hints = NO_HINTS, *, ordered: bool = True) -> ComponentPlan:
+    """The cheapest plan of all. The number of components may grow exponentially with the operators: see chooser.py."""
+    costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
+    candidates = feasible_components(costs, most=1 << 62)
+    return component_plan(costs, cheapest_partition(costs, candidates.components), "exact")
+
+
+def plan_cover(
+    streams: Streams, adaptation: Adaptation, hints: Hints = NO_HINTS, *, ordered: bool = True, most: int = 20_000
+) -> ComponentPlan:
+    """The greedy set cover over as many of the feasible components as are listed."""
+    costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
+    return component_plan(costs, greedy_cover(costs, pool(costs, most)), "greedy set cover")
+
+
+def pool(costs: Costs, most: int) -> list[int]:
+    """All feasible components; or small ones and grown ones, and those of the plan by moves, where all are too many."""
+    candidates = feasible_components(costs, most)
+    if candidates.complete:
+        return list(candidates.components)
+    by_moves = improved(costs, depth_first(costs))
+    return list(dict.fromkeys([*candidates.components, *grown_components(costs), *by_moves]))
+
+
+def cheapest_partition(costs: Costs, candidates: Sequence[int]) -> list[int]:
+    """The cheapest partition into candidates, by integer programs: components that wait for each other are cut off, set by set."""
+    space = costs.space
+    weights = np.array([costs.weight(c) for c in candidates])
+    scale = max(float(np.abs(weights).max()), 1e-300)
+    rows = [i for c in candidates for i in bits(c)]
+    columns = np.repeat(np.arange(len(candidates)), [c.bit_count() for c in candidates])
+    cover = csc_array((np.ones(len(rows)), (rows, columns)), shape=(len(space.units), len(candidates)))
+    constraints = [LinearConstraint(cover, 1, 1)]
+    while True:
+        answer = milp(
+            weights / scale,
+            integrality=np.ones(len(candidates)),
+            bounds=Bounds(0, 1),
+            constraints=constraints,
+            options={"mip_rel_gap": 0.0},
+        )
+        if answer.x is None:
+            raise AnabranchError(f"the integer program of {len(candidates)} components was not solved: {answer.message}")
+        chosen = [c for c, x in zip(candidates, answer.x, strict=True) if x > 0.5]
+        if space.is_ordered(chosen):
+            return sorted(chosen)
+        waiting = _circle(space, chosen)
+        cut = np.array([float(c in waiting) for c in candidates])
+        constraints.append(LinearConstraint(cut, -np.inf, len(waiting) - 1))
+
+
+def _circle(space: Space, components: Sequence[int]) -> list[int]:
+    """Few of the components that wait for each other: one after another is left out as long as others still do."""
+    left = space.waiting(components)
+    for c in list(left):
+        left = space.waiting(each for each in left if each != c) or left
+    return left
+
+
+def greedy_cover(costs: Costs, candidates: Sequence[int]) -> list[int]:
+    """Always the component with the least weight for each operator that is not covered yet; it leaves out those that are."""
+    space = costs.space
+    rate = space.streams.rate
+    heap = [((costs.weight(c) + rate) / c.bit_count(), n, c, c) for n, c in enumerate(candidates)]
+    heapq.heapify(heap)
+    plan: list[int] = []
+    left = space.every
+    while left:
+        price, n, whole, units = heapq.heappop(heap)
+        new = units & left
+        if new != units and new:
+            price *= units.bit_count() / new.bit_count()
+            heapq.heappush(heap, (price, n, whole, new))
+        elif new and costs.is_feasible(new) and space.is_ordered([*plan, new, *(1 << i for i in bits(left & ~new))]):
+            plan.append(new)
+            left &= ~new
+    return sorted(plan)
