@@ -65,39 +65,34 @@ def _largest(ranked: list[tuple[float, Stream]]) -> list[tuple[float, Stream]]:
     return [max(ranked, key=lambda pair: pair[0])] if ranked else []
 
 
-def fuse_baseline(streams: Streams, order: Sequence[str] | None = None, *, ordered: bool = True) -> ComponentPlan:
+def fuse_baseline(
+    streams: Streams, order: Sequence[str] | None = None, *, whole: bool = True, ordered: bool = True
+) -> ComponentPlan:
     """The paper's baseline: from one operator on, add the downstream operator with the most attributes in common; then from another.
 
-    `order` says which operator is next where the paper draws one at random.
+    `order` says which operator is next where the paper draws one at random. The paper does not say what becomes of a downstream
+    operator that is fused already: with `whole` its component joins whole, otherwise it stays where it is.
     """
     names = [operator.name for operator in streams.operators]
     order = names if order is None else order
     if sorted(order) != sorted(names):
         raise TopologyError("the order must name every operator once")
     space = Space(streams, ordered=ordered)
-    fused = 0
-    components: list[int] = []
+    of = [1 << i for i in range(len(space.units))]
+    done = 0
     for first in (space.unit_of[name] for name in order):
-        if fused >> first & 1:
-            continue
-        component = 1 << first
-        while (best := _best_downstream(space, component, fused, components)) is not None:
-            component |= 1 << best
-        fused |= component
-        components.append(component)
-    return component_plan(Costs(space, UNADAPTED), components, "fusion, baseline")
+        if not done >> first & 1:
+            while (both := _best_downstream(space, of, of[first], 0 if whole else done)) is not None:
+                of = [both if one & both else one for one in of]
+            done |= of[first]
+    return component_plan(Costs(space, UNADAPTED), set(of), "fusion, baseline")
 
 
-def _best_downstream(space: Space, component: int, fused: int, components: list[int]) -> int | None:
-    found = []
-    for i in range(len(space.units)):
-        if not (fused | component) >> i & 1 and space.into[i] & component:
-            grown = component | 1 << i
-            if common := space.attributes(grown):
-                found.append((_count(space, common), -i))
-    for _, i in sorted(found, reverse=True):
-        grown = component | 1 << -i
-        rest = [1 << j for j in range(len(space.units)) if not (fused | grown) >> j & 1]
-        if space.is_ordered([grown, *components, *rest]):
-            return -i
+def _best_downstream(space: Space, of: list[int], component: int, without: int) -> int | None:
+    """The component with the downstream operator that leaves it the most attributes."""
+    grown = {component | c: i for i, c in reversed(list(enumerate(of))) if space.into[i] & component & ~c and not c & without}
+    counts = {both: _count(space, space.attributes(both)) for both in grown}
+    for both in sorted(counts, key=lambda both: (-counts[both], grown[both])):
+        if counts[both] and space.is_ordered({both, *(c for c in of if not c & both)}):
+            return both
     return None
