@@ -102,7 +102,7 @@ def state_moved(loads: Histograms, states: Histograms, capacity: float, threshol
         return 0.0
     before, after, now = before[old], after[old], old + 1
     most = int(before.max())
-    cell = _cut(loads[old], before) + most * np.arange(len(old))[:, None]
+    cell = cut_into_slots(loads[old], before) + most * np.arange(len(old))[:, None]
     load = np.bincount(cell.ravel(), loads[now].ravel(), minlength=most * len(old)).reshape(len(old), most)
     state = np.bincount(cell.ravel(), states[now].ravel(), minlength=most * len(old)).reshape(len(old), most)
     allowed = total[now] / after * np.where(after == before, threshold, 1.0)
@@ -112,7 +112,7 @@ def state_moved(loads: Histograms, states: Histograms, capacity: float, threshol
     return float(np.where(after < before, gone, moved).sum())
 
 
-def _cut(loads: Histograms, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+def cut_into_slots(loads: Histograms, slots: NDArray[np.int64]) -> NDArray[np.int64]:
     """The slot of each shard, by window: shards in a row, cut into parts of about equal load."""
     middle = loads.cumsum(axis=1) - loads / 2
     total = loads.sum(axis=1)

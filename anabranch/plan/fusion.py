@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from enum import StrEnum
 
 from anabranch.errors import TopologyError
 from anabranch.plan.adaptation import Adaptation, Costs
 from anabranch.plan.components import ComponentPlan, component_plan
-from anabranch.plan.streams import ANY, Hints, Space, Stream, Streams
+from anabranch.plan.streams import ANY, Hints, Space, Streams
 
 NO_HINTS = Hints()
 UNADAPTED = Adaptation()
@@ -30,39 +31,53 @@ def fuse(streams: Streams, score: Score = Score.COMM, hints: Hints = NO_HINTS, *
 def fused_by_score(costs: Costs, score: Score) -> list[int]:
     """Algorithm 1 on units. Of equal scores the first stream counts; components within the bound of adaptation only."""
     space = costs.space
-    of = [1 << i for i in range(len(space.units))]
-    left = list(space.streams.streams)
-    while True:
-        ranked: list[tuple[float, Stream]] = []
-        keep = []
-        for stream in left:
-            a, b = of[space.unit_of[stream.source]], of[space.unit_of[stream.target]]
-            if a != b and (common := space.attributes(a | b)) and costs.is_feasible(a | b):
-                keep.append(stream)
-                if (value := stream.rate if score is Score.COMM else _count(space, common)) > 0:
-                    ranked.append((value, stream))
-        left = keep  # what cannot be fused now is not tried again: attributes only get fewer
-        best = _first_ordered(space, of, ranked)
-        if best is None:
-            return sorted(set(of))
-        of = [best if one & best else one for one in of]
+    # For each pair of components with streams between them: minus their largest rate (of no interest to PA), and the first such stream.
+    joined: dict[int, dict[int, tuple[float, int]]] = {1 << i: {} for i in range(len(space.units))}
+    for number, stream in enumerate(space.streams.streams):
+        a, b = 1 << space.unit_of[stream.source], 1 << space.unit_of[stream.target]
+        if a != b:
+            ranked = (-stream.rate if score is Score.COMM else 0.0, number)
+            joined[a][b] = joined[b][a] = min(joined[a].get(b, ranked), ranked)
+    heap: list[tuple[float, int, int, int]] = []
+
+    def rank(a: int, b: int) -> None:
+        rate, number = joined[a][b]
+        value = rate if score is Score.COMM else -_count(space, space.attributes(a | b))
+        if value < 0 and costs.is_feasible(a | b):
+            heapq.heappush(heap, (value, number, a, b))
+
+    for a, b in [(a, b) for a, others in joined.items() for b in others if a < b]:
+        rank(a, b)
+    waiting = []
+    while heap:
+        _, _, a, b = best = heapq.heappop(heap)
+        if a not in joined or b not in joined:
+            continue
+        if not space.is_ordered({a | b, *(c for c in joined if c not in (a, b))}):
+            waiting.append(best)  # other fusions may make it possible
+            continue
+        _join(joined, a, b)
+        for c in joined[a | b]:
+            rank(a | b, c)
+        for again in waiting:
+            heapq.heappush(heap, again)
+        waiting = []
+    return sorted(joined)
+
+
+def _join(joined: dict[int, dict[int, tuple[float, int]]], a: int, b: int) -> None:
+    """Two components become one, with the streams of both."""
+    ours, theirs = joined.pop(a), joined.pop(b)
+    both = {c: min(each[c] for each in (ours, theirs) if c in each) for c in {**ours, **theirs} if c not in (a, b)}
+    for c, stream in both.items():
+        joined[c].pop(a, None)
+        joined[c].pop(b, None)
+        joined[c][a | b] = stream
+    joined[a | b] = both
 
 
 def _count(space: Space, common: int) -> int:
     return len(space.attribute_names) + 1 if common == ANY else common.bit_count()
-
-
-def _first_ordered(space: Space, of: list[int], ranked: list[tuple[float, Stream]]) -> int | None:
-    """The component of the pair with the largest score that leaves a plan which can run level by level."""
-    for _, stream in sorted(ranked, key=lambda pair: -pair[0]) if space.ordered else _largest(ranked):
-        both = of[space.unit_of[stream.source]] | of[space.unit_of[stream.target]]
-        if space.is_ordered({both, *(c for c in of if not c & both)}):
-            return both
-    return None
-
-
-def _largest(ranked: list[tuple[float, Stream]]) -> list[tuple[float, Stream]]:
-    return [max(ranked, key=lambda pair: pair[0])] if ranked else []
 
 
 def fuse_baseline(

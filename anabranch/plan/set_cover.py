@@ -58,26 +58,27 @@ def feasible_components(costs: Costs, most: int, largest: int | None = None) -> 
 
 
 def grown_components(costs: Costs) -> list[int]:
-    """Larger candidates where not all can be listed: from each unit and each of its attributes on, always the best neighbour."""
+    """Larger candidates where not all can be listed: from each unit on and for each of its attributes, neighbours by rate."""
     space = costs.space
     found: dict[int, None] = {}
     for first in range(len(space.units)):
         own = space.attributes(1 << first)
         for attribute in bits(own) if own > 0 else range(len(space.attribute_names)):
             component = 1 << first
-            while True:
-                costs.keep(component)
-                weights = {
-                    grown: costs.adaptation(grown, component) - costs.space.inside(grown)
-                    for i in bits(space.neighbours(component) & ~component)
-                    if space.attributes(grown := component | 1 << i) >> attribute & 1 and costs.is_feasible(grown)
-                }
-                best = min(weights, key=lambda c: (weights[c], c), default=None)
-                if best is None or weights[best] >= costs.weight(component) or best in found:
-                    break
-                component = best
-                if not space.ordered or space.is_convex(component):
-                    found[component] = None
+            rates = dict(space.rates[first])
+            while rates:
+                best = max(rates, key=lambda i: (rates[i], -i))
+                del rates[best]
+                grown = component | 1 << best
+                if not (space.attributes(1 << best) >> attribute & 1 and costs.is_feasible(grown)):
+                    continue
+                if costs.weight(grown) < costs.weight(component):
+                    component = grown
+                    for i, rate in space.rates[best].items():
+                        if not component >> i & 1:
+                            rates[i] = rates.get(i, 0.0) + rate
+                    if not space.ordered or space.is_convex(component):
+                        found[component] = None
     return list(found)
 
 
