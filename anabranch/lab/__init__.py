@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from anabranch.lab.cbp import cbp_command
 from anabranch.lab.enorm_consolidation import consolidation_command
 from anabranch.lab.enorm_fusion import fusion_command
 
@@ -16,6 +17,7 @@ lab_app = typer.Typer(
 )
 lab_app.command("enorm-consolidation")(consolidation_command)
 lab_app.command("enorm-fusion")(fusion_command)
+lab_app.command("cbp")(cbp_command)
 
 
 @lab_app.callback()

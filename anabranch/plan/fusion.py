@@ -31,7 +31,7 @@ def fuse(streams: Streams, score: Score = Score.COMM, hints: Hints = NO_HINTS, *
 def fused_by_score(costs: Costs, score: Score) -> list[int]:
     """Algorithm 1 on units. Of equal scores the first stream counts; components within the bound of adaptation only."""
     space = costs.space
-    # For each pair of components with streams between them: minus their largest rate (of no interest to PA), and the first such stream.
+    # For each pair of components with streams between them: minus their largest rate (0 for PA), and the first such stream.
     joined: dict[int, dict[int, tuple[float, int]]] = {1 << i: {} for i in range(len(space.units))}
     for number, stream in enumerate(space.streams.streams):
         a, b = 1 << space.unit_of[stream.source], 1 << space.unit_of[stream.target]

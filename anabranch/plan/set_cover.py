@@ -133,6 +133,22 @@ def cheapest_partition(costs: Costs, candidates: Sequence[int]) -> list[int]:
         constraints.append(LinearConstraint(cut, -np.inf, len(waiting) - 1))
 
 
+def refined_partition(costs: Costs, candidates: Sequence[int], rounds: int = 3) -> list[int]:
+    """Where not all components are listed: the cheapest partition, then again with components that differ from it by one unit."""
+    space = costs.space
+    known = dict.fromkeys(candidates)
+    plan = cheapest_partition(costs, candidates)
+    for _ in range(rounds):
+        nearby = [c ^ 1 << i for c in plan for i in bits(c | space.neighbours(c))]
+        nearby += [a | b for a in plan for b in plan if a < b and space.neighbours(a) & b]
+        more = [c for c in dict.fromkeys(nearby) if c and c not in known and costs.is_feasible(c)]
+        known |= dict.fromkeys(c for c in more if not space.ordered or space.is_convex(c))
+        before, plan = plan, cheapest_partition(costs, list(known))
+        if plan == before:
+            break
+    return plan
+
+
 def _circle(space: Space, components: Sequence[int]) -> list[int]:
     """Few of the components that wait for each other: one after another is left out as long as others still do."""
     left = space.waiting(components)
