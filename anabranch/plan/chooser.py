@@ -1,7 +1,8 @@
 """Which planner plans: the exact one as long as that is affordable, else the better of two greedy plans.
 
-Planners have no clock, so what is affordable is counted in work. Measured on one core with histograms of 120 windows and 64 shards:
-a feasible component takes about 0.2 ms (its psi), and the integer program over N components about N / 20,000 seconds.
+Planners have no clock, so what is affordable is counted in work: sets of operators that are looked at. Measured on one core of a busy
+machine with histograms of 120 windows and 64 shards: a set takes 0.03 ms to list, a feasible component 0.4 ms for its psi and 0.3 to
+1.1 ms of the integer program (between 40 and 8,900 components).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from anabranch.plan.fusion import Score, fused_by_score
 from anabranch.plan.set_cover import cheapest_partition, feasible_components
 from anabranch.plan.streams import Hints, Space, Streams
 
-MOST_COMPONENTS = 4_000  # about a second of work
+MOST_SETS = 2_000  # two seconds or so
 
 
 def plan_components(
@@ -22,7 +23,7 @@ def plan_components(
     hints: Hints = NO_HINTS,
     *,
     ordered: bool = True,
-    budget: int = MOST_COMPONENTS,
+    budget: int = MOST_SETS,
 ) -> ComponentPlan:
     """The exact plan if there are at most `budget` sets to look at; else moves from a depth-first plan and from Enorm's fusion."""
     costs = Costs(Space(streams, hints, ordered=ordered), adaptation)

@@ -3,6 +3,7 @@
 Exactly: each operator is in exactly one chosen component, so that the cost of a plan is the rate of all streams + the sum of
 (psi - phi) over its components: an integer program that HiGHS solves. The paper's weight psi + l - phi counts l once for each
 component and thereby favours plans of few components: it is kept for the greedy cover, which needs weights above zero.
+Plans that must run level by level have the level of each unit as a variable of the program as well.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csc_array
+from scipy.sparse import csr_array, hstack
 
 from anabranch.errors import AnabranchError
 from anabranch.plan.adaptation import Adaptation, Costs
@@ -107,30 +108,50 @@ def pool(costs: Costs, most: int) -> list[int]:
 
 
 def cheapest_partition(costs: Costs, candidates: Sequence[int]) -> list[int]:
-    """The cheapest partition into candidates, by integer programs: components that wait for each other are cut off, set by set."""
+    """The cheapest partition into candidates, by an integer program: each unit is in one chosen component."""
     space = costs.space
     weights = np.array([costs.weight(c) for c in candidates])
     scale = max(float(np.abs(weights).max()), 1e-300)
-    rows = [i for c in candidates for i in bits(c)]
-    columns = np.repeat(np.arange(len(candidates)), [c.bit_count() for c in candidates])
-    cover = csc_array((np.ones(len(rows)), (rows, columns)), shape=(len(space.units), len(candidates)))
-    constraints = [LinearConstraint(cover, 1, 1)]
-    while True:
-        answer = milp(
-            weights / scale,
-            integrality=np.ones(len(candidates)),
-            bounds=Bounds(0, 1),
-            constraints=constraints,
-            options={"mip_rel_gap": 0.0},
-        )
-        if answer.x is None:
-            raise AnabranchError(f"the integer program of {len(candidates)} components was not solved: {answer.message}")
-        chosen = [c for c, x in zip(candidates, answer.x, strict=True) if x > 0.5]
-        if space.is_ordered(chosen):
-            return sorted(chosen)
-        waiting = _circle(space, chosen)
-        cut = np.array([float(c in waiting) for c in candidates])
-        constraints.append(LinearConstraint(cut, -np.inf, len(waiting) - 1))
+    count = len(space.units) if space.ordered else 0  # a level for each unit
+    members = _matrix([1 << i for i in range(len(space.units))], candidates)
+    constraints = [LinearConstraint(hstack([members, csr_array((len(space.units), count))]), 1, 1)]
+    if space.ordered:
+        constraints += _levels(space, candidates)
+    answer = milp(
+        np.concatenate([weights / scale, np.zeros(count)]),
+        integrality=np.concatenate([np.ones(len(candidates)), np.zeros(count)]),
+        bounds=Bounds(0, np.concatenate([np.ones(len(candidates)), np.full(count, max(count - 1, 0))])),
+        constraints=constraints,
+        options={"mip_rel_gap": 0.0},
+    )
+    if answer.x is None:
+        raise AnabranchError(f"the integer program of {len(candidates)} components was not solved: {answer.message}")
+    return sorted(c for c, x in zip(candidates, answer.x, strict=False) if x > 0.5)
+
+
+def _levels(space: Space, candidates: Sequence[int]) -> list[LinearConstraint]:
+    """Both ends of a stream are at one level where they share a component, otherwise the target's level is above the source's.
+
+    Components are connected, so all of a component is at one level, and no two can wait for each other.
+    """
+    ends = [(i, j) for i in range(len(space.units)) for j in bits(space.out[i])]
+    if not ends:
+        return []
+    count = len(space.units)
+    shared = _matrix([1 << i | 1 << j for i, j in ends], candidates)
+    places = [[e for e, _ in enumerate(ends) for _ in range(2)], [i for end in ends for i in end]]
+    rises = csr_array(([-1.0, 1.0] * len(ends), places), shape=(len(ends), count))
+    return [
+        LinearConstraint(hstack([shared, rises]), 1, np.inf),
+        LinearConstraint(hstack([count * shared, rises]), -np.inf, count),
+    ]
+
+
+def _matrix(sets: Sequence[int], candidates: Sequence[int]) -> csr_array:
+    """Which of the candidates (columns) hold each of the sets (rows)."""
+    found = [(row, column) for row, units in enumerate(sets) for column, c in enumerate(candidates) if c & units == units]
+    rows, columns = zip(*found, strict=True) if found else ((), ())
+    return csr_array((np.ones(len(found)), (rows, columns)), shape=(len(sets), len(candidates)))
 
 
 def refined_partition(costs: Costs, candidates: Sequence[int], rounds: int = 3) -> list[int]:
@@ -147,14 +168,6 @@ def refined_partition(costs: Costs, candidates: Sequence[int], rounds: int = 3) 
         if plan == before:
             break
     return plan
-
-
-def _circle(space: Space, components: Sequence[int]) -> list[int]:
-    """Few of the components that wait for each other: one after another is left out as long as others still do."""
-    left = space.waiting(components)
-    for c in list(left):
-        left = space.waiting(each for each in left if each != c) or left
-    return left
 
 
 def greedy_cover(costs: Costs, candidates: Sequence[int]) -> list[int]:
