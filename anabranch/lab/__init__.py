@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
+from anabranch.lab.cbp import cbp_command
 from anabranch.lab.enorm_consolidation import consolidation_command
+from anabranch.lab.enorm_fusion import fusion_command
 
 lab_app = typer.Typer(
     help="Run the papers' experiments on Anabranch's own planners and policies.",
@@ -14,6 +16,8 @@ lab_app = typer.Typer(
     no_args_is_help=True,
 )
 lab_app.command("enorm-consolidation")(consolidation_command)
+lab_app.command("enorm-fusion")(fusion_command)
+lab_app.command("cbp")(cbp_command)
 
 
 @lab_app.callback()

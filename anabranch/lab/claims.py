@@ -1,0 +1,59 @@
+"""Claims of the papers, tested: what the paper says, what we measure, and a test of the two that anyone can repeat."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+_TESTS: Mapping[str, Callable[[float, float], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+    "==": operator.eq,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One figure of the paper and ours; the test reads `<= 1.5 * paper` or `> paper`, for ours."""
+
+    id: str
+    what: str
+    paper: float
+    ours: float
+    test: str
+
+    @property
+    def holds(self) -> bool:
+        sign, *rest = self.test.split()
+        factor = float(rest[0]) if len(rest) == 3 else 1.0
+        return _TESTS[sign](self.ours, factor * self.paper)
+
+
+def as_line(lab: str, claims: Sequence[Claim], settings: Mapping[str, Any], **more: Any) -> str:
+    """The last line of an experiment's output."""
+    listed = [{**asdict(claim), "holds": claim.holds} for claim in claims]
+    return json.dumps({"lab": lab, "claims": listed, "settings": dict(settings), **more})
+
+
+def as_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Rows in columns as wide as they need, numbers to the right."""
+    cells = [list(map(str, head)), *([f"{x:,.4g}" if isinstance(x, float) else str(x) for x in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    numeric = [all(isinstance(row[i], int | float) and not isinstance(row[i], bool) for row in rows) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(c.rjust(w) if right else c.ljust(w) for c, w, right in zip(row, widths, numeric, strict=True)).rstrip()
+        for row in cells
+    )
+
+
+def claims_table(claims: Sequence[Claim]) -> str:
+    """All claims, for people."""
+    return as_table(
+        ["claim", "what", "paper", "ours", "test", "holds"],
+        [(c.id, c.what, float(c.paper), float(c.ours), c.test, "yes" if c.holds else "NO") for c in claims],
+    )

@@ -1,0 +1,100 @@
+"""What the papers' other way would cost: operators in slots of their own, placed on hosts by graph partitioning (COLA; CBP 6.1).
+
+Each operator is partitioned by its own key, so each of its slots sends to all slots of the next operator, and only what stays on a
+host is saved. Slots are nodes of a graph that is cut in two, and again, where the cut is sparsest, until each part fits on a host;
+the placement sees the first statistics window, and stays as keys change. Each operator adapts by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch.errors import TopologyError
+from anabranch.plan.adaptation import Adaptation, Costs, cut_into_slots
+from anabranch.plan.streams import Operator, Space, Streams
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """The costs of a placement of operators' slots on hosts."""
+
+    hosts: int
+    slots: int
+    communication: float
+    adaptation: float
+
+
+def place_slots(streams: Streams, adaptation: Adaptation, hosts: int) -> Placed:
+    """Places the slots of all operators on about so many hosts, of which each takes its share of the load and a tenth more."""
+    shares = [_shares(operator, adaptation) for operator in streams.operators]
+    first = np.cumsum([0, *(share.shape[1] for share in shares)])
+    count = int(first[-1])
+    number = {operator.name: i for i, operator in enumerate(streams.operators)}
+    rates = np.zeros((count, count))
+    loads = np.zeros(count)
+    for i, operator in enumerate(streams.operators):
+        if operator.loads is not None:
+            loads[first[i] : first[i + 1]] = shares[i][0] * operator.loads.mean(axis=0).sum()
+    ends = [(number[s.source], number[s.target], s.rate) for s in streams.streams]
+    for a, b, rate in ends:
+        pair = rate * np.outer(shares[a][0], shares[b][0])
+        rates[first[a] : first[a + 1], first[b] : first[b + 1]] += pair
+        rates[first[b] : first[b + 1], first[a] : first[a + 1]] += pair.T
+    parts = sparse_parts(rates, loads, 1.1 * loads.sum() / hosts)
+    on = np.zeros((len(parts), count))
+    for host, part in enumerate(parts):
+        on[host, part] = 1.0
+    held = [
+        on[:, first[i] : first[i + 1]] @ share.T for i, share in enumerate(shares)
+    ]  # hosts x windows: shares of an operator
+    saved = sum(rate * float((held[a] * held[b]).sum(axis=0).mean()) for a, b, rate in ends)
+    costs = Costs(Space(streams, ordered=False), adaptation)
+    alone = sum(costs.adaptation(1 << i) for i in range(len(streams.operators)))
+    return Placed(hosts=len(parts), slots=count, communication=streams.rate - saved, adaptation=alone)
+
+
+def _shares(operator: Operator, adaptation: Adaptation) -> Array:
+    """The share of each slot (a column) in an operator's load in each window (a row), its shards cut by the window before."""
+    if operator.loads is None:
+        raise TopologyError(f"operator {operator.name!r} has no loads: slots are placed by load")
+    loads = operator.loads
+    slots = max(1, int(np.ceil(loads.sum(axis=1).mean() / adaptation.capacity - 1e-9)))
+    before = np.vstack([loads[:1], loads[:-1]])
+    cell = cut_into_slots(before, np.full(len(loads), slots)) + slots * np.arange(len(loads))[:, None]
+    held = np.bincount(cell.ravel(), loads.ravel(), minlength=slots * len(loads)).reshape(len(loads), slots)
+    total = loads.sum(axis=1, keepdims=True)
+    return np.where(total > 0, held / np.where(total > 0, total, 1.0), 1.0 / slots)
+
+
+def sparse_parts(rates: Array, loads: Array, most: float) -> list[NDArray[np.intp]]:
+    """Parts of a graph, each with at most so much load or a single node, by sparse cuts."""
+    done, open_ = [], [np.arange(len(loads))]
+    while open_:
+        part = open_.pop()
+        if len(part) == 1 or loads[part].sum() <= most:
+            done.append(part)
+        else:
+            open_ += _sparse_cut(part, rates[np.ix_(part, part)], loads[part])
+    return done
+
+
+def _sparse_cut(part: NDArray[np.intp], rates: Array, loads: Array) -> list[NDArray[np.intp]]:
+    """In two where the rate across is least for the load of the smaller side, a quarter or more where that is possible.
+
+    Nodes are cut in the order of the second eigenvector of the Laplacian.
+    """
+    degrees = rates.sum(axis=1)
+    _, vectors = np.linalg.eigh(np.diag(degrees) - rates)
+    order = np.argsort(vectors[:, min(1, len(part) - 1)], kind="stable")
+    sorted_rates = rates[np.ix_(order, order)]
+    across = np.cumsum(degrees[order] - 2 * np.tril(sorted_rates, -1).sum(axis=1))[:-1]
+    left = np.cumsum(loads[order])[:-1]
+    smaller = np.minimum(left, loads.sum() - left)
+    even = smaller >= min(loads.sum() / 4, smaller.max())
+    at = int(np.argmin(np.where(even, across / np.where(smaller > 0, smaller, 1.0), np.inf))) + 1
+    return [part[order[:at]], part[order[at:]]]

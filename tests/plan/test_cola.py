@@ -1,0 +1,33 @@
+"""The baseline of placed slots: sparse cuts, and streams that are saved only as far as both ends share a host."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from anabranch.errors import TopologyError
+from anabranch.plan.adaptation import Adaptation
+from anabranch.plan.cola import place_slots, sparse_parts
+from anabranch.plan.streams import Stream, Streams
+from tests.plan.component_graphs import operator, streams
+
+
+def test_a_graph_is_cut_where_the_rate_across_is_least() -> None:
+    rates = np.zeros((6, 6))
+    for a, b, rate in ((0, 1, 9), (1, 2, 9), (3, 4, 9), (4, 5, 9), (2, 3, 1)):
+        rates[a, b] = rates[b, a] = rate
+    parts = sparse_parts(rates, np.ones(6), most=3)
+    assert sorted(sorted(part.tolist()) for part in parts) == [[0, 1, 2], [3, 4, 5]]
+    assert len(sparse_parts(rates, np.ones(6), most=0)) == 6
+
+
+def test_a_stream_between_slots_of_two_operators_is_saved_only_where_both_ends_share_a_host() -> None:
+    loads = [[10, 10, 10, 10]] * 3
+    graph = Streams((operator("a", "x", loads), operator("b", "y", loads)), (Stream("a", "b", 100),))
+    one = place_slots(graph, Adaptation(capacity=20), hosts=1)
+    assert (one.hosts, one.slots, one.communication) == (1, 4, 0)
+    two = place_slots(graph, Adaptation(capacity=20), hosts=2)
+    assert two.hosts == 2
+    assert two.communication == pytest.approx(50)
+    with pytest.raises(TopologyError, match="'a' has no loads"):
+        place_slots(streams({"a": "x"}), Adaptation(), hosts=1)
