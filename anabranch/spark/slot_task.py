@@ -171,13 +171,14 @@ class _Attempt:
         return metas
 
     def _restored(self, store: Shard, chain: list[Stored]) -> Meta:
-        """A shard from the durable log, whatever is in its place."""
+        """A shard from the durable log, in a new file: what is there may be damaged where one does not see it before one writes."""
         try:
             store.check(store.meta(), self.fence)
         except FencedError:
             raise
         except StateError:
-            store.wipe()
+            pass
+        store.wipe()
         return store.restore(read_chain(self.task.checkpoint, chain), self.fence)
 
     def _state(self, opened: Mapping[int, Shard], metas: dict[int, Meta]) -> SlotState:

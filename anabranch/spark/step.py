@@ -201,7 +201,7 @@ class Stepper:
         """
         for attempt in itertools.count(1):
             last_chance = attempt > self.settings.retries
-            distrust = task.restore is None and attempt > min(self.settings.retries, _TRUSTING_ATTEMPTS)
+            distrust = attempt > min(self.settings.retries, _TRUSTING_ATTEMPTS)
             tried = replace(task, job=next(self._jobs), distrust=distrust)
             try:
                 collected = self._job(rows, tried).collect()
