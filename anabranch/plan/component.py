@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anabranch.errors import NotYetError, TopologyError
-from anabranch.plan.consolidation import Consolidation, keys_from, plan_consolidation
+from anabranch.plan.consolidation import Consolidation, plan_consolidation
 from anabranch.plan.panes import Panes, panes_of
 from anabranch.topology.aggregates import text_of
 from anabranch.topology.graph import Compute, Consolidate, Field, Graph, Map, Named, Source
@@ -117,13 +117,6 @@ def make_plan(graph: Graph) -> Plan:
     if not isinstance(compute, Compute):
         raise NotYetError(f"consolidate {consolidate.name!r} reads {compute.name!r}; it can only follow a compute so far")
     return Plan(topology=graph.name, components=(_component(graph, compute, consolidate),))
-
-
-def measured(component: Component, keys: Mapping[int, float]) -> Component:
-    """The component with a consolidation plan that goes by the keys in so many panes, as a checkpoint has measured them."""
-    slotted = component.slotted
-    plan = plan_consolidation(slotted.panes, keys_from(keys))
-    return replace(component, slotted=replace(slotted, consolidation=plan))
 
 
 def _refuse_several(what: str, names: list[str]) -> None:

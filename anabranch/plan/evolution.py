@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from anabranch.plan.component import Component
-from anabranch.plan.consolidation import plan_consolidation
-from anabranch.plan.panes import Panes
+from anabranch.plan.consolidation import keys_from, plan_consolidation
+from anabranch.plan.panes import Panes, first_end
 from anabranch.topology.durations import format_duration
 from anabranch.topology.windows import Window
 
@@ -41,29 +41,22 @@ def complete_from(old: Sequence[Window], watermark_us: int | None, newest_us: in
         return newest_us if newest_us is None else newest_us + 1
     if watermark_us is None:
         return None
-    first_open = [
-        watermark_us
-        - (watermark_us - window.offset_us - window.length_us) % window.every_us
-        + window.every_us
-        - window.length_us
-        for window in old
-        if window.gapless
-    ]
-    return min(first_open)
+    return min(first_end(window, watermark_us) - window.length_us for window in old if window.gapless)
 
 
-def on_panes(
-    component: Component, width_us: int, offset_us: int, since: Mapping[str, int], forgotten_us: int | None
-) -> Component:
-    """The component over the panes that a checkpoint has, with the windows that it has only since some time."""
+def forgotten_before(old: Sequence[Window], watermark_us: int | None) -> int | None:
+    """The start of the first window that is open at a watermark: none needs a pane before it."""
+    return None if watermark_us is None else min(first_end(window, watermark_us) - window.length_us for window in old)
+
+
+def on_panes(component: Component, panes: Panes, since: Mapping[str, int], keys: Mapping[int, float]) -> Component:
+    """The component over the panes of a checkpoint, with windows that it has only since some time, planned by what it measured."""
     windows = component.consolidate.windows
-    panes = Panes(width_us=width_us, offset_us=offset_us, windows=windows)
     incomplete = {i: since[window_key(window)] for i, window in enumerate(windows) if window_key(window) in since}
     slotted = replace(
         component.slotted,
         panes=panes,
-        consolidation=plan_consolidation(panes),
+        consolidation=plan_consolidation(panes, keys_from(keys)),
         complete_from=incomplete,
-        forgotten_us=forgotten_us,
     )
     return replace(component, slotted=slotted)

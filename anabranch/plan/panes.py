@@ -89,10 +89,14 @@ class Panes:
         return max((end for pane in panes if (end := self.last_end(pane)) is not None), default=None)
 
 
+def first_end(window: Window, after_us: int) -> int:
+    """The first end of a window after a time."""
+    return after_us + window.every_us - (after_us - window.offset_us - window.length_us) % window.every_us
+
+
 def _first_end(window: Window, pane_us: int, after_us: int | None) -> int:
     """The first end of a window, after a time, that lies behind the start of a pane."""
-    low = pane_us if after_us is None else max(pane_us, after_us)
-    return low + window.every_us - (low - window.offset_us - window.length_us) % window.every_us
+    return first_end(window, pane_us if after_us is None else max(pane_us, after_us))
 
 
 def _ends(window: Window, ordered: Sequence[int], after_us: int | None, until_us: int) -> list[int]:

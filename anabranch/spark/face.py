@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from anabranch.errors import NotYetError, TopologyError, unknown
 from anabranch.plan import explain, make_plan
-from anabranch.plan.component import Component, measured
+from anabranch.plan.component import Component
 from anabranch.plan.lifting import AUTO
 from anabranch.spark.inspect import check_map, check_session, needed_columns, warm_up
 from anabranch.spark.lift import event_micros, expression, prepare, quoted
@@ -26,7 +26,7 @@ from anabranch.spark.sinks import FileTarget, MemoryTarget, Target, as_target
 from anabranch.spark.slot_task import StateSettings
 from anabranch.spark.step import Outlet, Stepper
 from anabranch.spark.tuning import lent, tune
-from anabranch.state.commits import open_checkpoint
+from anabranch.state.commits import open_checkpoint, over_checkpoint
 from anabranch.state.files import Files
 from anabranch.state.host import claim, open_host
 from anabranch.topology import graph as g
@@ -194,8 +194,8 @@ class Topology:
         """The component plan with its reasons, as "text", "json" or "mermaid"; going by what a checkpoint has measured, if given."""
         plan = make_plan(self.graph)
         found = None if checkpoint is None else open_checkpoint(Files(located(checkpoint)))
-        if found is not None and found.last is not None:
-            plan = replace(plan, components=(measured(plan.component, found.last.keys_in),))
+        if found is not None:
+            plan = replace(plan, components=(over_checkpoint(plan.component, found),))
         return explain(self.graph, plan, format)
 
     def start(  # noqa: PLR0913 - every argument has a default that works

@@ -9,14 +9,13 @@ from pyspark.sql import SparkSession
 
 from anabranch.errors import TopologyError, unknown
 from anabranch.faults import from_environment
-from anabranch.plan.component import Component, measured
-from anabranch.plan.evolution import on_panes
+from anabranch.plan.component import Component
 from anabranch.plan.fingerprint import fingerprint
 from anabranch.plan.lifting import AUTO, WAYS
 from anabranch.plan.route import Route, even_route
 from anabranch.spark.slot_task import StateSettings
 from anabranch.spark.step import Settings
-from anabranch.state.commits import Checkpoint, contents_of, open_checkpoint, open_or_create
+from anabranch.state.commits import Checkpoint, contents_of, open_checkpoint, open_or_create, over_checkpoint
 from anabranch.state.files import Files
 
 SHARDS = 64
@@ -48,14 +47,11 @@ def open_run(
         files, topology, fingerprint(component, count), count, contents_of(component), component.slotted.panes
     )
     checkpoint.take_over()
-    header = checkpoint.header
-    if header.pane_us is not None:
-        component = on_panes(component, header.pane_us, header.pane_offset_us, header.complete_from, header.forgotten_us)
+    component = over_checkpoint(component, checkpoint)
     if last is None:
         return Opened(checkpoint, even_route(count, wanted), component, changed)
     route = Route(last.route, last.slots, last.route_version)
-    route = route if route.slots == wanted else route.resized(wanted)
-    return Opened(checkpoint, route, measured(component, last.keys_in), changed)
+    return Opened(checkpoint, route if route.slots == wanted else route.resized(wanted), component, changed)
 
 
 def settings_of(retries: int, state: StateSettings, lift: str = AUTO) -> Settings:

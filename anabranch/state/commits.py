@@ -14,7 +14,7 @@ import msgspec
 
 from anabranch.errors import CheckpointError
 from anabranch.plan.component import Component
-from anabranch.plan.evolution import complete_from, misfits, window_key
+from anabranch.plan.evolution import complete_from, forgotten_before, misfits, on_panes, window_key
 from anabranch.plan.fingerprint import differences
 from anabranch.plan.panes import Panes
 from anabranch.state.files import Files
@@ -195,6 +195,18 @@ def open_checkpoint(files: Files) -> Checkpoint | None:
     return checkpoint
 
 
+def over_checkpoint(component: Component, found: Checkpoint) -> Component:
+    """The component as it goes on with a checkpoint: over its panes, by its statistics."""
+    header, slotted = found.header, component.slotted
+    panes = slotted.panes
+    if header.pane_us is not None:
+        panes = replace(panes, width_us=header.pane_us, offset_us=header.pane_offset_us)
+    keys = found.last.keys_in if found.last else {}
+    if panes != slotted.panes or header.complete_from or keys:
+        component = on_panes(component, panes, header.complete_from, keys)
+    return replace(component, slotted=replace(component.slotted, forgotten_us=header.forgotten_us))
+
+
 def contents_of(component: Component) -> Contents:
     """What the slot tasks of a component keep."""
     return Contents(
@@ -264,7 +276,7 @@ def _with_windows(found: Checkpoint, fingerprint: Mapping[str, str], contents: C
         fingerprint=fingerprint,
         contents=contents,
         complete_from={**kept, **fresh},
-        forgotten_us=since if any(window.gapless for window in old) else header.forgotten_us,
+        forgotten_us=None if last is None else forgotten_before(old, last.watermark_us),
     )
     found.files.replace("anabranch.json", msgspec.json.encode(changed))
     return replace(found, header=changed)

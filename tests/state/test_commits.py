@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.errors import CheckpointError
-from anabranch.plan.evolution import complete_from, window_key
+from anabranch.plan.evolution import complete_from, forgotten_before, window_key
 from anabranch.plan.panes import panes_of
 from anabranch.state.commits import Checkpoint, Commit, Contents, Stored, open_checkpoint, open_or_create
 from anabranch.state.files import Files
@@ -149,3 +149,10 @@ def test_rows_in_gaps_were_never_kept(checkpoint: Checkpoint) -> None:
     assert complete_from(gaps, 12 * MINUTE, 13 * MINUTE) == 13 * MINUTE + 1
     assert complete_from((*gaps, tumbling("5 minutes")), 12 * MINUTE, 13 * MINUTE) == 10 * MINUTE
     assert complete_from((tumbling("5 minutes"),), None, None) is None
+
+
+def test_what_an_open_window_with_gaps_needs_is_not_forgotten() -> None:
+    long = hopping("3 hours", every="4 hours")
+    assert forgotten_before((long, tumbling("5 minutes")), 62 * MINUTE) == 0
+    assert forgotten_before((long, tumbling("5 minutes")), 200 * MINUTE) == 200 * MINUTE
+    assert forgotten_before((long,), None) is None
