@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from anabranch.errors import StepError, TopologyError
 from anabranch.topology.aggregates import Aggregate, Expression
-from anabranch.topology.partials import At, Partial, PartialColumn, objectwise
+from anabranch.topology.groups import only, split, valid
+from anabranch.topology.partials import At, Grouped, Partial, PartialColumn, objectwise
 from anabranch.topology.types import Array, column_type, dtype_of, objects, struct_fields, to_array, to_arrow
 
 _PLAIN = {"init": True, "add": True, "merge": True, "finish": True, "state_type": False, "result_type": False}
@@ -66,7 +67,7 @@ def udaf(given: Any) -> Callable[..., Aggregate]:
     return aggregate
 
 
-class Custom(Partial, ABC):
+class Custom(Grouped, ABC):
     """What the user's object keeps. `type` is a struct of the inputs."""
 
     given: Any
@@ -80,6 +81,20 @@ class Custom(Partial, ABC):
         missing = " or ".join(f"{{x}}.{each} is null" for each in struct_fields(self.type) or ())
         return (f"collect_list(if({missing}, null, {{x}}))",)
 
+    def arrive(self, lifted: Sequence[pa.ChunkedArray]) -> Sequence[Array]:
+        lists = lifted[0].combine_chunks()
+        lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+        return self._lifted(lists.flatten().flatten(), lengths)
+
+    def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:  # noqa: ARG002
+        here = np.logical_and.reduce([valid(each) for each in values.flatten()])
+        values, lengths = only(values, here, lengths)
+        return self._lifted(values.flatten(), lengths)
+
+    @abstractmethod
+    def _lifted(self, inputs: Sequence[pa.Array], lengths: Array) -> Sequence[Array]:
+        """The columns of groups of rows, so many in each, from their inputs, which have no null."""
+
 
 @dataclass(frozen=True, slots=True)
 class Folded(Custom):
@@ -91,22 +106,17 @@ class Folded(Custom):
     def columns(self) -> tuple[PartialColumn, ...]:
         return (PartialColumn("binary", None),)
 
-    def arrive(self, lifted: Sequence[pa.ChunkedArray]) -> Sequence[Array]:
-        inputs, lengths = _inputs(lifted[0])
+    def _lifted(self, inputs: Sequence[pa.Array], lengths: Array) -> Sequence[Array]:
         rows = list(zip(*(each.to_pylist() for each in inputs), strict=True))
         init, add, encode = self.given.init, self.given.add, msgspec.msgpack.encode
-        states: list[bytes | None] = []
-        end = 0
-        for length in lengths.tolist():
-            if not length:
-                states.append(None)
-                continue
+
+        def folded(values: list[tuple[Any, ...]]) -> bytes:
             state = init()
-            for values in rows[end : end + length]:
-                state = add(state, *values)
-            states.append(encode(state))
-            end += length
-        return [objects(states)]
+            for each in values:
+                state = add(state, *each)
+            return encode(state)
+
+        return [objects(folded(values) if values else None for values in split(rows, lengths))]
 
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         decode, encode, merge = self.decoder.decode, msgspec.msgpack.encode, self.given.merge
@@ -127,8 +137,7 @@ class Aligned(Custom):
     def columns(self) -> tuple[PartialColumn, ...]:
         return tuple(map(PartialColumn, self.given.state_types, self.given.identities))
 
-    def arrive(self, lifted: Sequence[pa.ChunkedArray]) -> Sequence[Array]:
-        inputs, lengths = _inputs(lifted[0])
+    def _lifted(self, inputs: Sequence[pa.Array], lengths: Array) -> Sequence[Array]:
         kinds = (struct_fields(self.type) or {}).values()
         values = [to_array(each, dtype_of(kind), None) for each, kind in zip(inputs, kinds, strict=True)]
         group, size = np.repeat(np.arange(len(lengths)), lengths), len(lengths)
@@ -232,13 +241,6 @@ class VectorisedOf(_UserOf):
 
     def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:  # noqa: ARG002
         return self._made(self.given.finish(*columns))
-
-
-def _inputs(collected: pa.ChunkedArray) -> tuple[list[pa.Array], Array]:
-    """The inputs of all rows, one column each, and how many rows each group has."""
-    lists = collected.combine_chunks()
-    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-    return lists.flatten().flatten(), lengths
 
 
 def _name(given: Any) -> str:

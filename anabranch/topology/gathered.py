@@ -6,16 +6,37 @@ alone, so that what is kept depends neither on batches nor on the order of mergi
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.topology.partials import At, Partial, PartialColumn, objectwise
-from anabranch.topology.types import Array, decimal_of, from_lists, integer_sql, objects, ordered, to_lists
+from anabranch.topology.groups import only, split, valid
+from anabranch.topology.partials import At, Grouped, PartialColumn, objectwise
+from anabranch.topology.types import (
+    FLOATING,
+    Array,
+    decimal_of,
+    dtype_of,
+    from_lists,
+    integer_sql,
+    objects,
+    ordered,
+    to_array,
+    to_lists,
+)
+
+# Of XXH64.
+_PRIMES = [
+    np.uint64(each)
+    for each in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +60,25 @@ def _lists(element: str, box: Callable[[list[Any]], Collection[Any]]) -> ListCol
     return ListColumn(f"array<{element}>", None, element, box)
 
 
-class Distinct(Partial):
+class Gathered(Grouped, ABC):
+    """A partial in one column, of objects, that is made of the values of a group at once."""
+
+    def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
+        here = valid(values)
+        values, lengths = only(values, here, lengths)
+        groups = split(self._items(values, t[here]), lengths)
+        return [objects(self._made(each) if len(each) else None for each in groups)]
+
+    def _items(self, values: pa.Array, t: Array) -> Any:  # noqa: ARG002
+        """The values, which have no null, as `_made` takes them."""
+        return ordered(values, self.type)
+
+    @abstractmethod
+    def _made(self, items: Any) -> object:
+        """What is kept of the values of one group, which has some."""
+
+
+class Distinct(Gathered):
     """All distinct values."""
 
     @property
@@ -50,12 +89,15 @@ class Distinct(Partial):
     def lift(self) -> tuple[str, ...]:
         return ("collect_set({x})",)
 
+    def _made(self, items: Any) -> object:
+        return frozenset(items)
+
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         into[0][at] = _unite(into[0][at], values[0])
 
 
 @dataclass(frozen=True, slots=True)
-class Smallest(Partial):
+class Smallest(Gathered):
     """The smallest distinct values, in order, up to a bound."""
 
     limit: int
@@ -68,13 +110,16 @@ class Smallest(Partial):
     def lift(self) -> tuple[str, ...]:
         return (f"slice(sort_array(collect_set({{x}})), 1, {self.limit})",)
 
+    def _made(self, items: Any) -> object:
+        return tuple(sorted(set(items))[: self.limit])
+
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         limit = self.limit
         into[0][at] = objectwise(lambda a, b: tuple(sorted({*a, *b})[:limit]))(into[0][at], values[0])
 
 
 @dataclass(frozen=True, slots=True)
-class Foremost(Partial):
+class Foremost(Gathered):
     """The first values by event time, then value, up to a bound; each with its event time."""
 
     limit: int
@@ -88,13 +133,19 @@ class Foremost(Partial):
         rows = "collect_list(if({x} is null, null, named_struct('t', {t}, 'v', {x})))"
         return (f"slice(sort_array({rows}), 1, {self.limit})",)
 
+    def _items(self, values: pa.Array, t: Array) -> list[Any]:
+        return list(zip(t.tolist(), ordered(values, self.type), strict=True))
+
+    def _made(self, items: Any) -> object:
+        return tuple(sorted(items)[: self.limit])
+
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         limit = self.limit
         into[0][at] = objectwise(lambda a, b: tuple(sorted(a + b)[:limit]))(into[0][at], values[0])
 
 
 @dataclass(frozen=True, slots=True)
-class Frequent(Partial):
+class Frequent(Gathered):
     """Counts of the most frequent values (Misra and Gries 1982; merged as by Agarwal et al. 2012).
 
     A count is never too high, and too low by at most 2 n / keep of n values; exact while there are no more than `keep` different
@@ -113,6 +164,9 @@ class Frequent(Partial):
 
     def arrive(self, lifted: Sequence[pa.ChunkedArray]) -> Sequence[Array]:
         return [objects(self._counted(each) for each in pc.struct_field(lifted[0], "sketch").to_pylist())]
+
+    def _made(self, items: Any) -> object:
+        return self._cut(dict(Counter(items)))
 
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         into[0][at] = objectwise(self._sum)(into[0][at], values[0])
@@ -151,7 +205,7 @@ class Frequent(Partial):
 
 
 @dataclass(frozen=True, slots=True)
-class Hll(Partial):
+class Hll(Gathered):
     """A HyperLogLog sketch of the distinct values (Apache DataSketches, HLL_8), with 2 ** lg_k registers."""
 
     lg_k: int
@@ -162,9 +216,18 @@ class Hll(Partial):
 
     @property
     def lift(self) -> tuple[str, ...]:
-        # The sketch leaves out empty text: no text is, behind a letter.
-        item = integer_sql(self.type, "{x}") or f"concat('v', {_item_sql(self.type)})"
-        return (f"if(count({{x}}) = 0, null, hll_sketch_agg({item}, {self.lg_k}))",)
+        return (f"if(count({{x}}) = 0, null, hll_sketch_agg({_hashed_sql(self.type)}, {self.lg_k}))",)
+
+    def _items(self, values: pa.Array, t: Array) -> list[Any]:  # noqa: ARG002
+        return _hashed(values, self.type)
+
+    def _made(self, items: Any) -> object:
+        import datasketches as ds
+
+        sketch = ds.hll_sketch(self.lg_k, ds.HLL_8)
+        for item in items:
+            sketch.update(item)
+        return sketch.serialize_compact()
 
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         import datasketches as ds
@@ -194,7 +257,7 @@ class Hll(Partial):
 
 
 @dataclass(frozen=True, slots=True)
-class Kll(Partial):
+class Kll(Gathered):
     """A KLL sketch of the distribution of the values (Apache DataSketches); all of them while there are no more than k."""
 
     k: int
@@ -207,6 +270,16 @@ class Kll(Partial):
     def lift(self) -> tuple[str, ...]:
         x = "cast({x} as double)"
         return (f"if(count(nanvl({x}, null)) = 0, null, kll_sketch_agg_double({x}, {self.k}))",)
+
+    def _items(self, values: pa.Array, t: Array) -> Array:  # noqa: ARG002
+        return to_array(values, dtype_of("double"), None).copy()  # the sketch takes no array that must not be written to
+
+    def _made(self, items: Any) -> object:
+        import datasketches as ds
+
+        sketch = ds.kll_doubles_sketch(self.k)
+        sketch.update(items)
+        return None if sketch.is_empty() else sketch.serialize()  # it leaves out NaN
 
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         import datasketches as ds
@@ -239,6 +312,51 @@ def _item_sql(name: str) -> str:
     if name in {"float", "double"}:
         return "(cast({x} as double) + 0D)"
     return {"string": "{x}", "binary": "hex({x})"}.get(name, "cast({x} as string)")
+
+
+def _hashed_sql(name: str) -> str:
+    """A value as a sketch of distinct values hashes it: a whole number or a text, equal exactly where the value is.
+
+    The text of a float depends on the version of Java, and that of a small decimal on the session's ANSI mode; neither may count. A
+    sketch leaves out empty text: no text is, behind a letter.
+    """
+    if name in FLOATING:
+        return f"if({{x}} is null, null, xxhash64({_item_sql(name)}))"
+    decimal = decimal_of(name)
+    plain = (
+        f"replace(format_number({{x}}, {decimal[1]}), ',', '')" if decimal is not None and decimal[1] > 6 else _item_sql(name)
+    )
+    return integer_sql(name, "{x}") or f"concat('v', {plain})"
+
+
+def _hashed(values: pa.Array, name: str) -> list[Any]:
+    """The same of values without nulls that are not in the JVM."""
+    if integer_sql(name, "") is not None:
+        return ordered(values, name)
+    if name in FLOATING:
+        return list(_xxhash64(to_array(values, dtype_of(name), None)).tolist())
+    items: list[Any] = values.to_pylist()
+    if name == "binary":
+        items = [each.hex().upper() for each in items]
+    elif name != "string":
+        items = [f"{each:f}" for each in items]
+    return [f"v{each}" for each in items]
+
+
+def _xxhash64(values: Array) -> Array:
+    """Spark's xxhash64 of doubles, in which no two differ that are not NaN, or 0.0 and -0.0."""
+    one, two, three, four, five = _PRIMES
+    bits = np.where(np.isnan(values), np.nan, values + 0.0).view(np.uint64)
+    found = (np.uint64(42 + 8) + five) ^ (_rotated(bits * two, 31) * one)
+    found = _rotated(found, 27) * one + four
+    found = (found ^ (found >> np.uint64(33))) * two
+    found = (found ^ (found >> np.uint64(29))) * three
+    return (found ^ (found >> np.uint64(32))).view(np.int64)
+
+
+def _rotated(bits: Array, by: int) -> Array:
+    rotated: Array = (bits << np.uint64(by)) | (bits >> np.uint64(64 - by))
+    return rotated
 
 
 _unite = objectwise(frozenset.union)

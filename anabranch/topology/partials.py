@@ -1,10 +1,11 @@
 """Partials: what is kept of the rows of one key in one pane, as columns aligned to key numbers, and how two merge.
 
-A partial is lifted from rows by Spark SQL, one expression a column, where `{x}` is the input and `{t}` the event time in
-microseconds. Merging works in place on whole arrays; `at` selects the rows (each at most once) that `values` belong to.
-Each column has a value that changes nothing when merged (`identity`), so that keys without rows need no mask; where the
-lift gives null, it stands for that. Merging is associative and commutative, for sketches within their error. An object in a column
-belongs to several partials at once: merging makes a new one and leaves it as it is.
+A partial is lifted by Spark SQL from rows that are in the JVM, one expression a column, where `{x}` is the input and `{t}` the
+event time in microseconds; and over Arrow from rows that are in a slot task (`lift_rows`), with the same outcome. Merging works in
+place on whole arrays; `at` selects the rows (each at most once) that `values` belong to. Each column has a value that changes
+nothing when merged (`identity`), so that keys without rows need no mask; where the lift gives null, it stands for that. Merging is
+associative and commutative, for sketches within their error. An object in a column belongs to several partials at once: merging
+makes a new one and leaves it as it is.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import StepError
+from anabranch.topology.groups import merged, reduced, valid
 from anabranch.topology.types import Array, column_type, dtype_of, struct_fields, to_array
 
 At: TypeAlias = slice | Array
@@ -74,11 +76,51 @@ class Partial(ABC):
         """The columns, from what the lift gives."""
         return [column.from_arrow(values) for column, values in zip(self.columns, lifted, strict=True)]
 
+    def empty(self, size: int) -> list[Array]:
+        """The columns of groups without rows."""
+        return [column.empty(size) for column in self.columns]
+
+    @abstractmethod
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:
+        """The columns of each row alone, from its input and its event time in microseconds; identities where the input is null."""
+
+    def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
+        """The columns of each group of rows; rows lie group by group, so many in each."""
+        return merged(self.merge, self.of_rows(values, t), lengths, self.empty(len(lengths)))
+
     @abstractmethod
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None: ...
 
 
-class Count(Partial):
+class Grouped(Partial, ABC):
+    """A partial that is made of a group of rows at once, with less work than partials of single rows take to merge."""
+
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:
+        return self.of_groups(values, t, np.ones(len(values), dtype=np.int64))
+
+    @abstractmethod
+    def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]: ...
+
+
+class _Picked(Partial, ABC):
+    """A partial in one column, of which a function of two values merges two."""
+
+    @property
+    @abstractmethod
+    def pick(self) -> Any:
+        """The function, as NumPy applies it to arrays."""
+
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:  # noqa: ARG002
+        return [self.columns[0].from_arrow(values)]
+
+    def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
+        return [reduced(self.pick, self.of_rows(values, t)[0], lengths, self.empty(len(lengths))[0])]
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        into[0][at] = self.pick(into[0][at], values[0])
+
+
+class Count(_Picked):
     """How many values there are."""
 
     @property
@@ -89,11 +131,15 @@ class Count(Partial):
     def lift(self) -> tuple[str, ...]:
         return ("count({x})",)
 
-    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
-        into[0][at] += values[0]
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:  # noqa: ARG002
+        return [valid(values).astype(np.int64)]
+
+    @property
+    def pick(self) -> Any:
+        return np.add
 
 
-class Total(Partial):
+class Total(_Picked):
     """The sum of the values, in the given type: bigint (overflow is an error), double or decimal."""
 
     @property
@@ -104,21 +150,35 @@ class Total(Partial):
     def lift(self) -> tuple[str, ...]:
         return ("sum(cast({x} as double))" if self.type == "double" else "sum({x})",)
 
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:  # noqa: ARG002
+        added = self.columns[0].from_arrow(values)
+        return [added + 0.0 if added.dtype.kind == "f" else added]  # the sum of -0.0 alone is 0.0
+
+    def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
+        [added], empty = self.of_rows(values, t), self.empty(len(lengths))
+        if added.dtype.kind == "i" and _reach(added) * int(lengths.max(initial=0)) > _INT64.max:
+            return merged(self.merge, [added], lengths, empty)
+        with np.errstate(invalid="ignore", over="ignore"):
+            return [reduced(self.pick, added, lengths, empty[0])]
+
+    @property
+    def pick(self) -> Any:
+        return _add_objects if dtype_of(self.type).kind == "O" else np.add
+
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         (target,), (added,) = into, values
-        if target.dtype.kind == "f":
-            target[at] += added
-        elif target.dtype.kind == "O":
-            target[at] = _add_objects(target[at], added)
-        else:
-            before = target[at]
-            after = before + added
-            if _reach(before) + _reach(added) > _INT64.max and (((before ^ after) & (added ^ after)) < 0).any():
-                raise StepError("a sum of whole numbers exceeds bigint; sum a decimal or a double instead")
-            target[at] = after
+        if target.dtype.kind != "i":
+            with np.errstate(invalid="ignore", over="ignore"):
+                target[at] = self.pick(target[at], added)
+            return
+        before = target[at]
+        after = before + added
+        if _reach(before) + _reach(added) > _INT64.max and (((before ^ after) & (added ^ after)) < 0).any():
+            raise StepError("a sum of whole numbers exceeds bigint; sum a decimal or a double instead")
+        target[at] = after
 
 
-class Least(Partial):
+class Least(_Picked):
     """The smallest value; NaN is above all numbers, as in Spark."""
 
     @property
@@ -129,12 +189,12 @@ class Least(Partial):
     def lift(self) -> tuple[str, ...]:
         return ("min({x})",)
 
-    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
-        pick = {"i": np.minimum, "f": np.fmin, "O": _least_objects}[into[0].dtype.kind]
-        into[0][at] = pick(into[0][at], values[0])
+    @property
+    def pick(self) -> Any:
+        return {"i": np.minimum, "f": np.fmin, "O": _least_objects}[dtype_of(self.type).kind]
 
 
-class Greatest(Partial):
+class Greatest(_Picked):
     """The largest value; NaN is above all numbers, as in Spark."""
 
     @property
@@ -145,9 +205,9 @@ class Greatest(Partial):
     def lift(self) -> tuple[str, ...]:
         return ("max({x})",)
 
-    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
-        pick = {"i": np.maximum, "f": np.maximum, "O": _greatest_objects}[into[0].dtype.kind]
-        into[0][at] = pick(into[0][at], values[0])
+    @property
+    def pick(self) -> Any:
+        return {"i": np.maximum, "f": np.maximum, "O": _greatest_objects}[dtype_of(self.type).kind]
 
 
 class Moments(Partial):
@@ -162,6 +222,20 @@ class Moments(Partial):
         x = "cast({x} as double)"
         return "count({x})", f"avg({x})", f"var_pop({x}) * count({{x}})"
 
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:  # noqa: ARG002
+        mean = self.columns[1].from_arrow(values)
+        return [valid(values).astype(np.int64), mean, np.where(np.isfinite(mean), 0.0, np.nan)]
+
+    def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
+        rows, empty = self.of_rows(values, t), self.empty(len(lengths))
+        with np.errstate(invalid="ignore", over="ignore"):
+            n, total = (reduced(np.add, rows[i], lengths, empty[i]) for i in (0, 1))
+            if not np.isfinite(total).all():
+                return super().of_groups(values, t, lengths)
+            mean = total / np.maximum(n, 1)
+            distance = (rows[1] - np.repeat(mean, lengths)) * rows[0]
+            return [n, mean, reduced(np.add, distance * distance, lengths, empty[2])]
+
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         n, mean, m2 = (column[at] for column in into)
         n_new, mean_new, m2_new = values
@@ -170,9 +244,9 @@ class Moments(Partial):
             share = n_new / np.maximum(total, 1)
             distance = mean_new - mean
             # A side without values has mean 0 that means nothing: take the other side's as it is.
-            merged = np.where(n == 0, mean_new, np.where(n_new == 0, mean, mean + distance * share))
+            both = np.where(n == 0, mean_new, np.where(n_new == 0, mean, mean + distance * share))
             squares = m2 + m2_new + np.where((n == 0) | (n_new == 0), 0.0, distance * distance * n * share)
-        into[0][at], into[1][at], into[2][at] = total, merged, squares
+        into[0][at], into[1][at], into[2][at] = total, both, squares
 
 
 class _AtExtreme(Partial, ABC):
@@ -192,6 +266,10 @@ class _AtExtreme(Partial, ABC):
     def lift(self) -> tuple[str, ...]:
         struct = f"{'max' if self.latest else 'min'}(if({{x}} is null, null, named_struct('t', {{t}}, 'v', {{x}})))"
         return f"{struct}.t", f"{struct}.v"
+
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:
+        time, value = self.columns
+        return [np.where(valid(values), t, time.empty(1)), value.from_arrow(values)]
 
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         time, value = (column[at] for column in into)
@@ -241,6 +319,12 @@ class _AtBest(Partial, ABC):
         pair = "if({x}.a0 is null or {x}.a1 is null, null, named_struct('o', {x}.a1, 'v', {x}.a0))"
         best = f"{'max' if self.most else 'min'}({pair})"
         return f"count({pair})", f"{best}.o", f"{best}.v"
+
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:  # noqa: ARG002
+        value, order = values.flatten()
+        both = valid(value) & valid(order)
+        found = zip(self.columns[1:], (order, value), strict=True)
+        return [both.astype(np.int64), *(np.where(both, column.from_arrow(each), column.empty(1)) for column, each in found)]
 
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         n, order, value = (column[at] for column in into)
