@@ -33,6 +33,7 @@ from anabranch.topology.types import Array, arrow_type, column_type, objects
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+EXACT = Context(prec=100, rounding=ROUND_HALF_UP)
 FLOATS = [0.0, -0.0, math.nan, -math.nan, math.inf, -math.inf, 1.5, -2.5, 0.125]
 TIMES = [
     datetime(1969, 12, 31, 23, 59, 59, 999999, UTC),
@@ -46,7 +47,7 @@ VALUES: dict[str, list[Any]] = {
     "float": FLOATS,
     "double": [*FLOATS, 0.1, 1e300, -5e-324],
     "decimal(10,2)": [Decimal(cents).scaleb(-2) for cents in (-250, 0, 7, 10**9)],
-    "decimal(38,10)": [Decimal(each).scaleb(-10) for each in (-1, 0, 1, 10**32, 7 * 10**9)],
+    "decimal(38,10)": [EXACT.scaleb(Decimal(each), -10) for each in (-1, 0, 1, 10**32, 7 * 10**9)],
     "string": ["", "a", "é", "𝄞", "b", "ab"],
     "binary": [b"", b"\x00", b"\xff", b"a"],
     "boolean": [True, False],
@@ -94,11 +95,10 @@ def mean(rows: Sequence[Of]) -> Any:
     if not values:
         return None
     if isinstance(values[0], Decimal):
-        context, (_, _, scale) = Context(prec=100, rounding=ROUND_HALF_UP), values[0].as_tuple()
-        places = max(int(scale) - 4, -38)
+        places = max(int(values[0].as_tuple().exponent) - 4, -38)
         exact = sum(map(Fraction, values), Fraction()) / len(values)
-        divided = context.divide(Decimal(exact.numerator), Decimal(exact.denominator))
-        return divided.quantize(Decimal(1).scaleb(places), context=context)
+        divided = EXACT.divide(Decimal(exact.numerator), Decimal(exact.denominator))
+        return divided.quantize(Decimal(1).scaleb(places), context=EXACT)
     return sum(map(float, values)) / len(values)
 
 
@@ -132,7 +132,7 @@ def chosen(rows: Sequence[Any], pick: Callable[..., Any]) -> Any:
 def total(rows: Sequence[Of]) -> Any:
     values = values_of(rows)
     if values and isinstance(values[0], Decimal):
-        return functools.reduce(Context(prec=100).add, values)
+        return functools.reduce(EXACT.add, values)
     return sum(values[1:], values[0]) if values else None
 
 
