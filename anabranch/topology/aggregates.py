@@ -1,4 +1,4 @@
-"""Aggregates: lift (Spark SQL, in the partials), merge (NumPy, in the partials), finish (here).
+"""Aggregates: lift (Spark SQL or Arrow, in the partials), merge (NumPy, in the partials), finish (here).
 
 To add one: name the partials that it needs and turn their merged columns into a result column. Partials that two aggregates
 of an operator have in common are kept once.

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import StepError
-from anabranch.topology.groups import merged, reduced, valid
+from anabranch.topology.groups import merged, only, reduced, valid
 from anabranch.topology.types import Array, column_type, dtype_of, struct_fields, to_array
 
 At: TypeAlias = slice | Array
@@ -227,14 +227,14 @@ class Moments(Partial):
         return [valid(values).astype(np.int64), mean, np.where(np.isfinite(mean), 0.0, np.nan)]
 
     def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
-        rows, empty = self.of_rows(values, t), self.empty(len(lengths))
+        here, n = only(values, valid(values), lengths)
+        x, (_, mean, squares) = self.columns[1].from_arrow(here), self.empty(len(lengths))
+        # From a value of the group on, not from 0: then equal values have no distance from their mean.
+        mean[n > 0] = x[(np.cumsum(n) - n)[n > 0]]
         with np.errstate(invalid="ignore", over="ignore"):
-            n, total = (reduced(np.add, rows[i], lengths, empty[i]) for i in (0, 1))
-            if not np.isfinite(total).all():
-                return super().of_groups(values, t, lengths)
-            mean = total / np.maximum(n, 1)
-            distance = (rows[1] - np.repeat(mean, lengths)) * rows[0]
-            return [n, mean, reduced(np.add, distance * distance, lengths, empty[2])]
+            mean += reduced(np.add, x - np.repeat(mean, n), n, np.zeros(len(n))) / np.maximum(n, 1)
+            squares = reduced(np.add, (x - np.repeat(mean, n)) ** 2, n, squares)
+        return [np.array(n), mean, squares] if np.isfinite(squares).all() else super().of_groups(values, t, lengths)
 
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         n, mean, m2 = (column[at] for column in into)

@@ -15,6 +15,7 @@ import datasketches as ds
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -392,14 +393,14 @@ def test_groups_of_very_unequal_size_give_what_duckdb_gives(size: int) -> None:
     )
     component = make_plan(graph).component
     plan = component.slotted
-    positive = pa.compute.fill_null(pa.compute.greater(inputs["v"], 0), False)
+    positive = pc.fill_null(pc.greater(inputs["v"], 0), False)
 
     def input_of(expression: Any, where: object) -> pa.Array:
         if isinstance(expression, tuple):
             values: pa.Array = pa.StructArray.from_arrays([inputs[each] for each in expression], ["a0", "a1"])
         else:
             values = pa.array(np.ones(n, dtype=np.int32)) if expression is None else inputs[str(expression)]
-        return values if where is None else pa.compute.if_else(positive, values, pa.scalar(None, values.type))
+        return values if where is None else pc.if_else(positive, values, pa.scalar(None, values.type))
 
     columns = lift_rows(plan.kept, [input_of(each.expression, each.where) for each in component.inputs], t, group, size)
     assert [column.dtype for column in columns] == [column.dtype for column in plan.columns]
@@ -448,6 +449,12 @@ def test_the_mean_of_large_numbers_does_not_overflow_with_their_sum() -> None:
     t, group = np.zeros(3, dtype=np.int64), np.array([0, 0, 1])
     n, mean, squares = lift_rows([One(Moments("double"))], [pa.array([1.5e308, 1.5e308, 2.0])], t, group, 2)
     assert (n.tolist(), mean.tolist(), squares.tolist()) == ([2, 1], [1.5e308, 2.0], [0.0, 0.0])
+
+
+def test_equal_values_have_no_variance() -> None:
+    rows: list[Row] = [(each % 3, 0, (0.7, None, 0.1)[each % 3]) for each in range(100)]
+    n, mean, squares = lifted([Moments("double")], "double", rows)
+    assert (n.tolist(), mean.tolist(), squares.tolist()) == ([34, 0, 33, 0], [0.7, 0.0, 0.1, 0.0], [0.0] * 4)
 
 
 def test_numbers_become_floats_as_spark_casts_them() -> None:
