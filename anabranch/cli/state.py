@@ -22,7 +22,8 @@ from anabranch.plan.component import Kept, Slotted
 from anabranch.plan.consolidation import plan_consolidation
 from anabranch.plan.panes import panes_of
 from anabranch.state.blob import Entries, decode
-from anabranch.state.commits import Checkpoint, Contents, Header, open_checkpoint
+from anabranch.state.commits import Checkpoint, Contents, open_checkpoint
+from anabranch.state.commits import Kept as Noted
 from anabranch.state.files import Files
 from anabranch.state.keys import KeyTable
 from anabranch.state.slot import SlotState
@@ -48,6 +49,9 @@ def state_command(
         str, typer.Argument(metavar="CHECKPOINT", help="The directory or URI that the run was started with.")
     ],
     shard: Annotated[int | None, typer.Option(metavar="N", help="Show rows of this shard's state.")] = None,
+    operator: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The operator whose shards are shown, where there are several.")
+    ] = None,
     rows: Annotated[int, typer.Option(metavar="K", min=0, help="How many rows of it.")] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -56,14 +60,14 @@ def state_command(
     Example: anabranch state out/checkpoint --shard 3 --rows 5
     """
     with _told():
-        facts = _steady(lambda: look(checkpoint, shard, rows))
+        facts = _steady(lambda: look(checkpoint, shard, rows, operator))
         if as_json:
             typer.echo(json.dumps(facts, default=_plain))
         else:
             _print(facts, Console(highlight=False))
 
 
-def look(location: str, shard: int | None, most: int) -> dict[str, Any]:
+def look(location: str, shard: int | None, most: int, operator: str | None = None) -> dict[str, Any]:
     """What a checkpoint holds, as plain data."""
     found = open_checkpoint(Files(location))
     if found is None:
@@ -71,39 +75,50 @@ def look(location: str, shard: int | None, most: int) -> dict[str, Any]:
     header, last = found.header, found.last
     if shard is not None and not 0 <= shard < header.shards:
         raise MistakeError(f"--shard {shard}; valid: 0 to {header.shards - 1}")
-    shards = _shards(found)
+    if operator is not None and operator not in header.operators:
+        raise MistakeError(f"--operator {operator}; valid: {', '.join(header.operators)}")
+    shown_of = operator or next(iter(header.operators))
+    shards = [each for name in header.operators if operator in {None, name} for each in _shards(found, name)]
     facts: dict[str, Any] = {
         "checkpoint": found.files.location,
         "topology": header.topology,
         "id": header.id,
-        "operators": [{part: text for part, text in header.fingerprint.items() if part != "shards"}],
+        "operators": [
+            {"operator": name, **kept.fingerprint, "partitioned by": ", ".join(kept.attributes)}
+            for name, kept in header.operators.items()
+        ],
         "step": last.step if last else None,
         "batch_id": last.batch_id if last else None,
         "watermark_us": last.watermark_us if last else None,
         "max_event_us": last.max_event_us if last else None,
-        "slots": last.slots if last else None,
-        "route": list(last.route) if last else None,
-        "route_version": last.route_version if last else None,
+        "seen_us": dict(last.seen) if last else {},
+        "routes": {
+            name: {"slots": route.slots, "slot_of": list(route.slot_of), "version": route.version}
+            for name, route in (last.routes.items() if last else ())
+        },
         "rows": dict(last.rows) if last else {},
         "durable_bytes": sum(each["bytes"] for each in shards),
         "shards": shards,
     }
     if shard is not None:
-        facts["shard"] = {"number": shard, **_state(found, shard, most)}
+        facts["shard"] = {"number": shard, "operator": shown_of, **_state(found, shown_of, shard, most)}
     return facts
 
 
-def _shards(found: Checkpoint) -> list[dict[str, Any]]:
+def _shards(found: Checkpoint, operator: str) -> list[dict[str, Any]]:
     """One entry a shard: its slot, its version, and the snapshot and deltas that a restore would read."""
     shards = []
+    routes = found.last.routes if found.last else {}
+    route = next((each for name, each in routes.items() if operator in name.split(" + ")), None)
     for number in range(found.header.shards):
-        chain = found.chains.get(number, [])
+        chain = found.chains.get(operator, {}).get(number, [])
         base = chain[0].snapshot[1] if chain and chain[0].snapshot else None
         deltas = [stored.delta[1] for stored in chain if stored.snapshot is None]
         shards.append(
             {
+                "operator": operator,
                 "shard": number,
-                "slot": found.last.route[number] if found.last else None,
+                "slot": route.slot_of[number] if route else None,
                 "version": str(chain[-1].version) if chain else None,
                 "step": chain[-1].version.step if chain else None,
                 "snapshot_bytes": base,
@@ -114,30 +129,28 @@ def _shards(found: Checkpoint) -> list[dict[str, Any]]:
     return shards
 
 
-def _state(found: Checkpoint, shard: int, most: int) -> dict[str, Any]:
+def _state(found: Checkpoint, operator: str, shard: int, most: int) -> dict[str, Any]:
     """The merged state of a shard: one row a key and pane that an open window contains."""
-    contents, last = found.header.contents, found.last
-    if contents is None:
-        raise MistakeError(
-            f"checkpoint {found.files.location} does not say what its state consists of, so no rows can be shown"
-        )
-    plan = _plan(contents, found.header)
-    logged = [decode(write.snapshot or write.delta, plan.columns) for write in found.writes(shard)]
+    noted, last = found.header.operators[operator], found.last
+    contents = noted.contents
+    plan = _plan(operator, noted)
+    logged = [decode(write.snapshot or write.delta, plan.columns) for write in found.writes(operator, shard)]
     pane = format_duration(plan.panes.width_us)
     if not logged:
         return {"pane": pane, "total": 0, "rows": []}
     state = SlotState(plan, KeyTable(logged[0].keys.schema))
     for entries in logged:
         state.absorb([(shard, entries)])
-    state.forget(found.header.forgotten_us)
+    state.forget(noted.forgotten_us)
     state.drop(last.watermark_us if last else None)
     merged = state.snapshot([shard])[shard]
     table = _table(merged, contents, plan).sort_by([("pane", "ascending")])
     return {"pane": pane, "total": len(merged), "rows": table.slice(0, most).to_pylist()}
 
 
-def _plan(contents: Contents, header: Header) -> Slotted:
+def _plan(operator: str, noted: Noted) -> Slotted:
     """As much of the plan as merging needs, from what the checkpoint's header says."""
+    contents = noted.contents
     kinds = {kind.__name__: kind for kind in _kinds(Partial)}  # type: ignore[type-abstract]
     kept: list[Kept] = []
     for each in contents.partials:
@@ -148,11 +161,9 @@ def _plan(contents: Contents, header: Header) -> Slotted:
         first = kept[-1].columns.stop if kept else 0
         partial = kinds[each.kind](each.type, **each.parameters)
         kept.append(Kept(partial=partial, input=0, columns=slice(first, first + len(partial.columns))))
-    panes = panes_of(contents.windows)
-    if header.pane_us is not None:
-        panes = replace(panes, width_us=header.pane_us, offset_us=header.pane_offset_us)
+    panes = replace(panes_of(contents.windows), width_us=noted.pane_us, offset_us=noted.pane_offset_us)
     return Slotted(
-        operator=contents.operator,
+        operator=operator,
         keys=tuple(Field(name, "") for name in contents.keys),
         panes=panes,
         consolidation=plan_consolidation(panes),
@@ -197,7 +208,9 @@ def _print(facts: dict[str, Any], console: Console) -> None:
         return
     rows = dict(facts["rows"])
     batch = "none" if facts["batch_id"] is None else facts["batch_id"]
-    console.print(f"step {facts['step']}, last batch {batch}, {facts['slots']} slots by route version {facts['route_version']}")
+    console.print(f"step {facts['step']}, last batch {batch}")
+    for name, route in facts["routes"].items():
+        console.print(f"component {name}: {route['slots']} slots by route version {route['version']}", markup=False)
     console.print(f"watermark {instant(facts['watermark_us'])}, newest row {instant(facts['max_event_us'])} (UTC)")
     console.print(f"{rows.pop('in', 0):,} rows in, {rows.pop('out', 0):,} results, left out: {left_out(rows)}")
     if "shard" in facts:
@@ -207,20 +220,21 @@ def _print(facts: dict[str, Any], console: Console) -> None:
     console.print(
         f"{len(held)} of {len(facts['shards'])} shards hold state, {size(facts['durable_bytes'])} in the durable log\n"
     )
-    names = ("shard", "slot", "step", "snapshot", "deltas", "bytes", "version")
+    names = ("operator", "shard", "slot", "step", "snapshot", "deltas", "bytes", "version")
     table = Table(*names, box=None, pad_edge=False, header_style="dim")
-    for column in table.columns[:-1]:
+    for column in table.columns[1:-1]:
         column.justify = "right"
     for each in held:
         base = "-" if each["snapshot_bytes"] is None else size(each["snapshot_bytes"])
         numbers = (each["shard"], each["slot"], each["step"], base, each["deltas"], size(each["bytes"]), each["version"])
-        table.add_row(*map(str, numbers))
+        table.add_row(each["operator"], *map(str, numbers))
     console.print(table)
 
 
 def _print_shard(shard: dict[str, Any], console: Console) -> None:
     rows = shard["rows"]
-    console.print(f"shard {shard['number']}: {shard['total']:,} rows of state, panes of {shard['pane']}; {len(rows)} shown\n")
+    what = f"shard {shard['number']} of {shard['operator']}"
+    console.print(f"{what}: {shard['total']:,} rows of state, panes of {shard['pane']}; {len(rows)} shown\n", markup=False)
     if rows:
         table = Table(*rows[0], box=None, pad_edge=False, header_style="dim")
         for row in rows:

@@ -1,6 +1,8 @@
-"""The component plan: which operators run fused in one slot task, and what that task keeps and emits.
+"""The component plan: which operators run fused in one slot task, level by level, and what each of them keeps and emits.
 
-This version plans topologies of one component: one source, any chain of maps, one compute with its consolidate.
+A node is a stateful operator as it runs: a compute with its consolidate, the stream that feeds it and the maps on the way. Nodes
+whose keys have attributes in common may share a component: then rows go from one to the next inside the slot task, shard by shard.
+A component is one level further than the furthest one that feeds it; there is one exchange before each level.
 """
 
 from __future__ import annotations
@@ -8,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from anabranch.errors import NotYetError, TopologyError
+from anabranch.errors import TopologyError
+from anabranch.plan.adaptation import Adaptation
+from anabranch.plan.components import ComponentPlan
 from anabranch.plan.consolidation import Consolidation, plan_consolidation
 from anabranch.plan.panes import Panes, panes_of
+from anabranch.plan.planners import AUTO, plan_by
+from anabranch.plan.streams import Hints, Operator, Stream, Streams
 from anabranch.topology.aggregates import text_of
-from anabranch.topology.graph import Compute, Consolidate, Field, Graph, Map, Named, Source
+from anabranch.topology.graph import Clock, Compute, Consolidate, Field, Graph, Map, Named, Source
 from anabranch.topology.partials import Count, Partial, PartialColumn
 from anabranch.topology.types import column_type
 
@@ -26,6 +32,7 @@ class Input:
 
     expression: object | None  # several in a tuple are lifted together, as a struct of a0, a1, ...
     where: object | None
+    type: str = "int"
 
     def __str__(self) -> str:
         return text_of(self.expression) + (f" where {self.where}" if self.where is not None else "")
@@ -59,7 +66,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slotted:
-    """What a slot task needs to know of its operator: keys, panes, partials, results. Plain values, safe to ship."""
+    """What a slot task needs to know of an operator: keys, panes, partials, results. Plain values, safe to ship."""
 
     operator: str
     keys: tuple[Field, ...]
@@ -75,68 +82,175 @@ class Slotted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Component:
-    """Operators that run in one task, partitioned by the attributes they have in common."""
+class Feed:
+    """Where the rows of a node come from: a source or another operator, the maps on the way, and how the rows tell their time."""
 
-    name: str
-    attributes: tuple[str, ...]
-    source: Source
+    stream: str
     maps: tuple[Map, ...]
+    clock: Clock
+    fields: tuple[Field, ...]  # behind the maps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A stateful operator as it runs. Its name is the name of its state and of its results."""
+
     compute: Compute
     consolidate: Consolidate
+    feed: Feed
     inputs: tuple[Input, ...]
     slotted: Slotted
+
+    @property
+    def name(self) -> str:
+        return self.consolidate.name
+
+    @property
+    def attributes(self) -> frozenset[str]:
+        """The partition attributes, each with its type: an int and a bigint are hashed differently."""
+        return frozenset(f"{each.name}: {each.type}" if each.name else "" for each in self.slotted.keys)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """Operators that run in one task, partitioned by the attributes they have in common; each after those that feed it."""
+
+    name: str
+    attributes: tuple[Field, ...]
+    nodes: tuple[Node, ...]
+    level: int  # 1: its rows come from sources only
+
+    def by(self, node: Node) -> tuple[int, ...]:
+        """Which of a node's keys are hashed to find the shard."""
+        return tuple(node.slotted.keys.index(each) for each in self.attributes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The topology cut into components. This version: exactly one."""
+    """The topology cut into components, in the order of their levels."""
 
     topology: str
+    sources: tuple[Source, ...]
+    nodes: tuple[Node, ...]  # in the order of the topology, which numbers them
     components: tuple[Component, ...]
+    fusion: ComponentPlan
 
     @property
-    def component(self) -> Component:
-        return self.components[0]
+    def levels(self) -> int:
+        return max(component.level for component in self.components)
+
+    def at(self, level: int) -> tuple[Component, ...]:
+        return tuple(component for component in self.components if component.level == level)
+
+    def node(self, name: str) -> Node:
+        return next(node for node in self.nodes if node.name == name)
+
+    def component_of(self, name: str) -> Component:
+        return next(component for component in self.components if any(node.name == name for node in component.nodes))
+
+    def is_fused(self, node: Node) -> bool:
+        """Whether a node gets its rows from another one in the same slot task."""
+        return any(other.name == node.feed.stream for other in self.component_of(node.name).nodes)
+
+    def with_nodes(self, nodes: Sequence[Node]) -> Plan:
+        """The same plan with other nodes of the same names."""
+        new = {node.name: node for node in nodes}
+        parts = tuple(replace(each, nodes=tuple(new[node.name] for node in each.nodes)) for each in self.components)
+        return replace(self, nodes=tuple(new[node.name] for node in self.nodes), components=parts)
 
 
-def make_plan(graph: Graph) -> Plan:
-    """The plan of a topology; refuses by name what cannot run."""
+def make_plan(
+    graph: Graph,
+    planner: str = AUTO,
+    rates: Mapping[str, float] | None = None,
+    adaptation: Adaptation = Adaptation(),  # noqa: B008, it is frozen
+) -> Plan:
+    """The plan of a topology by one of the planners; refuses by name what cannot run.
+
+    `rates` are the rows that each operator takes in a second; "auto" plans by them, and by attributes where there are none.
+    """
+    nodes = nodes_of(graph)
+    streams, hints = streams_of(nodes, rates)
+    hints = Hints(fuse=graph.fuse, apart=(*hints.apart, *graph.apart))
+    return plan_of(graph, nodes, plan_by(planner, streams, hints, adaptation, measured=rates is not None))
+
+
+def plan_of(graph: Graph, nodes: Sequence[Node], fusion: ComponentPlan) -> Plan:
+    """The plan whose components a planner has chosen."""
+    by_name = {node.name: node for node in nodes}
+    order = list(by_name)
+    of = {name: sorted(each.operators, key=order.index) for each in fusion.components for name in each.operators}
+    levels: dict[str, int] = {}
+
+    def level(name: str) -> int:
+        """One more than the highest level of the components that feed the operator's own."""
+        first = of[name][0]
+        if first not in levels:
+            streams = {by_name[each].feed.stream for each in of[name]}
+            levels[first] = 1 + max((level(s) for s in streams if s in by_name and s not in of[name]), default=0)
+        return levels[first]
+
+    components = [
+        Component(
+            name=" + ".join(group),
+            attributes=_common([by_name[name] for name in group]),
+            nodes=tuple(by_name[name] for name in group),
+            level=level(group[0]),
+        )
+        for group in {names[0]: names for name in order for names in (of[name],)}.values()
+    ]
+    used = {node.feed.stream for node in nodes}
+    sources = tuple(each for each in graph.operators if isinstance(each, Source) and each.name in used)
+    ordered = tuple(sorted(components, key=lambda each: each.level))
+    return Plan(topology=graph.name, sources=sources, nodes=tuple(nodes), components=ordered, fusion=fusion)
+
+
+def nodes_of(graph: Graph) -> tuple[Node, ...]:
+    """The stateful operators of a topology, each after those that feed it."""
     consolidates = [each for each in graph.operators if isinstance(each, Consolidate)]
-    computes = [each for each in graph.operators if isinstance(each, Compute)]
-    sources = [each for each in graph.operators if isinstance(each, Source)]
     if not consolidates:
         raise TopologyError(f"topology {graph.name!r} has no windows: add .compute(...).consolidate(...) to a stream")
-    for each in computes:
-        if not graph.users_of(each.name):
+    for each in graph.operators:
+        if isinstance(each, Compute) and not graph.users_of(each.name):
             raise TopologyError(f"compute {each.name!r} is not consolidated: add .consolidate(ab.tumbling(...))")
-    _refuse_several("source", [each.name for each in sources])
-    _refuse_several("aggregation", [each.name for each in consolidates])
-    consolidate = consolidates[0]
-    compute = graph.operator(consolidate.input)
-    if not isinstance(compute, Compute):
-        raise NotYetError(f"consolidate {consolidate.name!r} reads {compute.name!r}; it can only follow a compute so far")
-    return Plan(topology=graph.name, components=(_component(graph, compute, consolidate),))
+    return tuple(_node(graph, each) for each in consolidates)
 
 
-def _refuse_several(what: str, names: list[str]) -> None:
-    if len(names) > 1:
-        raise NotYetError(
-            f"the topology has {len(names)} {what}s ({', '.join(names)}); this version runs topologies of one component: "
-            f"one source and one aggregation with any number of windows"
-        )
+def streams_of(nodes: Sequence[Node], rates: Mapping[str, float] | None = None) -> tuple[Streams, Hints]:
+    """The nodes and the streams between them as planners know them, and those that Spark SQL must stand between."""
+    names = {node.name for node in nodes}
+    between = [(node.feed.stream, node) for node in nodes if node.feed.stream in names]
+    operators = tuple(Operator(name=node.name, attributes=node.attributes) for node in nodes)
+    streams = tuple(Stream(source, node.name, (rates or {}).get(node.name, 1.0)) for source, node in between)
+    apart = tuple(frozenset({source, node.name}) for source, node in between if not is_plain(node))
+    return Streams(operators, streams), Hints(apart=apart)
 
 
-def _component(graph: Graph, compute: Compute, consolidate: Consolidate) -> Component:
-    maps: list[Map] = []
-    node = graph.operator(compute.input)
-    while isinstance(node, Map):
-        maps.insert(0, node)
-        node = graph.operator(node.input)
-    if not isinstance(node, Source):
-        raise NotYetError(f"compute {compute.name!r} reads {node.name!r}; it can only follow a source or a map so far")
+def is_plain(node: Node) -> bool:
+    """Whether a node needs nothing but columns of the stream that feeds it: then it can run where the rows come from."""
+    return not node.feed.maps and all(
+        given.where is None
+        and all(plain_column(part, node.feed.fields) for part in _each(given.expression) if part is not None)
+        for given in node.inputs
+    )
+
+
+def plain_column(expression: object, fields: Sequence[Field]) -> str | None:
+    """The column that an expression is; None where it is more than a column."""
+    text = str(expression)
+    name = text[len("Column<'") : -len("'>")] if text.startswith("Column<'") and text.endswith("'>") else text
+    return name if any(each.name == name for each in fields) else None
+
+
+def _common(nodes: Sequence[Node]) -> tuple[Field, ...]:
+    return tuple(each for each in nodes[0].slotted.keys if all(each in node.slotted.keys for node in nodes))
+
+
+def _node(graph: Graph, consolidate: Consolidate) -> Node:
+    compute = graph.compute_of(consolidate.name)
+    stream, maps = graph.stream_of(compute.input)
+    clock = graph.clock_of(compute.input)
     inputs, kept, results = _keep(compute.aggregates)
-    time_type = next(field.type for field in node.fields if field.name == node.event_time)
     panes = panes_of(consolidate.windows)
     slotted = Slotted(
         operator=consolidate.name,
@@ -146,19 +260,11 @@ def _component(graph: Graph, compute: Compute, consolidate: Consolidate) -> Comp
         kept=kept,
         results=results,
         columns=tuple(column for each in kept for column in each.partial.columns),
-        time_type="timestamp_ntz" if time_type in {"timestamp_ntz", "date"} else "timestamp",
+        time_type=clock.moment,
         early=consolidate.early is not None,
     )
-    return Component(
-        name=consolidate.name,
-        attributes=tuple(field.name for field in compute.by),
-        source=node,
-        maps=tuple(maps),
-        compute=compute,
-        consolidate=consolidate,
-        inputs=inputs,
-        slotted=slotted,
-    )
+    feed = Feed(stream=stream.name, maps=maps, clock=clock, fields=graph.fields_of(compute.input))
+    return Node(compute=compute, consolidate=consolidate, feed=feed, inputs=inputs, slotted=slotted)
 
 
 def _keep(aggregates: Sequence[Named]) -> tuple[tuple[Input, ...], tuple[Kept, ...], tuple[Result, ...]]:
@@ -167,7 +273,7 @@ def _keep(aggregates: Sequence[Named]) -> tuple[tuple[Input, ...], tuple[Kept, .
     kept = [Kept(partial=Count("bigint"), input=0, columns=slice(0, 1))]
     results = []
     for named in aggregates:
-        wanted = Input(expression=named.aggregate.expression, where=named.aggregate.where)
+        wanted = Input(expression=named.aggregate.expression, where=named.aggregate.where, type=named.input_type)
         index = next((i for i, each in enumerate(inputs) if _same(each, wanted)), len(inputs))
         inputs += [wanted] if index == len(inputs) else []
         numbers = []

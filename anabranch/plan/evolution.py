@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from anabranch.plan.component import Component
+from anabranch.plan.component import Node
 from anabranch.plan.consolidation import keys_from, plan_consolidation
 from anabranch.plan.panes import Panes, first_end
 from anabranch.topology.durations import format_duration
@@ -49,14 +49,14 @@ def forgotten_before(old: Sequence[Window], watermark_us: int | None) -> int | N
     return None if watermark_us is None else min(first_end(window, watermark_us) - window.length_us for window in old)
 
 
-def on_panes(component: Component, panes: Panes, since: Mapping[str, int], keys: Mapping[int, float]) -> Component:
-    """The component over the panes of a checkpoint, with windows that it has only since some time, planned by what it measured."""
-    windows = component.consolidate.windows
+def on_panes(node: Node, panes: Panes, since: Mapping[str, int], keys: Mapping[int, float]) -> Node:
+    """The node over the panes of a checkpoint, with windows that it has only since some time, planned by what it measured."""
+    windows = node.consolidate.windows
     incomplete = {i: since[window_key(window)] for i, window in enumerate(windows) if window_key(window) in since}
     slotted = replace(
-        component.slotted,
+        node.slotted,
         panes=panes,
         consolidation=plan_consolidation(panes, keys_from(keys)),
         complete_from=incomplete,
     )
-    return replace(component, slotted=slotted)
+    return replace(node, slotted=slotted)

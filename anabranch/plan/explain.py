@@ -7,11 +7,12 @@ import json
 from typing import Any
 
 from anabranch.errors import TopologyError, unknown
-from anabranch.plan.component import Component, Plan
+from anabranch.plan.component import Component, Node, Plan, is_plain
+from anabranch.plan.components import Reason
 from anabranch.plan.consolidation import PANE, Consolidation, Family, Part
 from anabranch.plan.panes import Panes
 from anabranch.topology.durations import format_duration
-from anabranch.topology.graph import Graph
+from anabranch.topology.graph import Compute, Graph, Source
 
 FORMATS = ("text", "json", "mermaid")
 
@@ -21,40 +22,83 @@ def explain(graph: Graph, plan: Plan, format: str = "text") -> str:
     if format not in FORMATS:
         raise TopologyError(unknown("format", format, FORMATS))
     if format == "mermaid":
-        return _mermaid(graph, plan.component)
+        return _mermaid(graph, plan)
     facts = describe(graph, plan)
     return json.dumps(facts, indent=2) if format == "json" else _text(facts)
 
 
 def describe(graph: Graph, plan: Plan) -> dict[str, Any]:
     """The plan as plain data."""
-    component = plan.component
-    panes = component.slotted.panes
-    copies = sum(-(-w.length_us // w.every_us) for w in panes.windows)
-    operators = [component.source.name, *(m.name for m in component.maps), component.compute.name, component.name]
+    fusion = plan.fusion
     return {
         "topology": plan.topology,
-        "components": [
-            {
-                "name": component.name,
-                "operators": operators,
-                "attributes": list(component.attributes),
-                "reason": _reason(component),
-                "delay": format_duration(component.source.delay_us),
-                "pane": format_duration(panes.width_us),
-                **_consolidation(panes, component.slotted.consolidation),
-                "early": _early(component),
-                "partials": [
-                    f"{type(k.partial).__name__.lower()}({component.inputs[k.input]})" for k in component.slotted.kept
-                ],
-                "sharing": f"each row is aggregated once; window by window it would be {copies} times",
-            }
-        ],
-        "exchanges": [
-            f"rows to slots by ({', '.join(component.attributes)}), combined per key and pane before it, or after it if cheaper"
-        ],
+        "sources": [{"name": s.name, "event_time": s.event_time, "delay": format_duration(s.delay_us)} for s in plan.sources],
+        "components": [_component(plan, component) for component in plan.components],
+        "fusion": {
+            "planner": fusion.planner,
+            "communication": fusion.communication,
+            "communication_unfused": sum(reason.stream.rate for reason in fusion.reasons),
+            "streams": [
+                {"from": r.stream.source, "to": r.stream.target, "fused": r.fused, "reason": _why(plan, r)}
+                for r in fusion.reasons
+            ],
+        },
+        "exchanges": [_exchange(plan, level) for level in range(1, plan.levels + 1)],
         "sinks": [f"{sink.name} <- {sink.input}{'.late' if sink.late else ''}: {sink.target}" for sink in graph.sinks],
     }
+
+
+def _component(plan: Plan, component: Component) -> dict[str, Any]:
+    return {
+        "name": component.name,
+        "level": component.level,
+        "attributes": [each.name for each in component.attributes if each.name],
+        "reason": _reason(component),
+        "operators": [_node(plan, node) for node in component.nodes],
+    }
+
+
+def _node(plan: Plan, node: Node) -> dict[str, Any]:
+    panes = node.slotted.panes
+    copies = sum(-(-w.length_us // w.every_us) for w in panes.windows)
+    chain = [node.feed.stream, *(each.name for each in node.feed.maps), node.compute.name, node.name]
+    return {
+        "name": node.name,
+        "chain": chain,
+        "keys": [each.name for each in node.compute.by],
+        "rows": "from its slot, no exchange" if plan.is_fused(node) else "through the exchange",
+        "pane": format_duration(panes.width_us),
+        **_consolidation(panes, node.slotted.consolidation),
+        "early": _early(node),
+        "partials": [f"{type(k.partial).__name__.lower()}({node.inputs[k.input]})" for k in node.slotted.kept],
+        "sharing": f"each row is aggregated once; window by window it would be {copies} times",
+    }
+
+
+def _exchange(plan: Plan, level: int) -> str:
+    """What goes through the exchange before a level."""
+    routed = [
+        f"{node.name} by ({', '.join(each.name for each in component.attributes)})"
+        for component in plan.at(level)
+        for node in component.nodes
+        if not plan.is_fused(node)
+    ]
+    if level > 1:
+        return f"results to slots for {', '.join(routed)}, row by row"
+    if len(plan.nodes) == 1:
+        names = ", ".join(each.name for each in plan.components[0].attributes if each.name)
+        return f"rows to slots by ({names}), combined per key and pane before it, or after it if cheaper"
+    return f"rows to slots for {', '.join(routed)}, combined per key and pane before it, or after it if cheaper"
+
+
+def _why(plan: Plan, reason: Reason) -> str:
+    node = plan.node(reason.stream.target)
+    if not reason.fused and not is_plain(node):
+        if node.feed.maps:
+            return f"maps run in Spark SQL, between two slot tasks: {', '.join(each.name for each in node.feed.maps)}"
+        inputs = ", ".join(str(each) for each in node.inputs[1:])
+        return f"expressions and filters run in Spark SQL, between two slot tasks: {inputs}"
+    return reason.text
 
 
 def _consolidation(panes: Panes, plan: Consolidation) -> dict[str, Any]:
@@ -90,63 +134,73 @@ def _consolidation(panes: Panes, plan: Consolidation) -> dict[str, Any]:
     }
 
 
-def _early(component: Component) -> str:
-    early = component.consolidate.early
+def _early(node: Node) -> str:
+    early = node.consolidate.early
     if early is None:
         return "never"
     return f"every {early.steps} steps" if early.us is None else f"every {format_duration(early.us)}"
 
 
 def _reason(component: Component) -> str:
-    keys = ", ".join(component.attributes)
+    keys = ", ".join(each.name for each in component.attributes)
     if not keys:
         return "a global aggregate has no partition attributes: one shard does the work, whatever the number of slots"
-    before = "maps accept any partitioning, so they run before the exchange; " if component.maps else ""
-    return f"{before}{component.compute.name} and {component.name} have the attributes ({keys}) in common"
+    maps = any(node.feed.maps for node in component.nodes)
+    before = "maps accept any partitioning, so they run before the exchange; " if maps else ""
+    names = [name for node in component.nodes for name in (node.compute.name, node.name)]
+    return f"{before}{', '.join(names[:-1])} and {names[-1]} have the attributes ({keys}) in common"
 
 
 def _text(facts: dict[str, Any]) -> str:
     lines = [f"topology {facts['topology']}"]
+    lines += [f"  source {each['name']}: event time {each['event_time']}, delay {each['delay']}" for each in facts["sources"]]
     for component in facts["components"]:
+        level = f", level {component['level']}" if len(facts["exchanges"]) > 1 else ""
         lines += [
-            f"  component {component['name']}, partitioned by ({', '.join(component['attributes'])})",
-            f"    operators: {' -> '.join(component['operators'])}",
+            f"  component {component['name']}, partitioned by ({', '.join(component['attributes'])}){level}",
             f"    reason:    {component['reason']}",
-            f"    delay:     {component['delay']}",
-            f"    pane:      {component['pane']}; {component['sharing']}",
-            *(f"    window:    {name} = {formula}" for name, formula in component["windows"].items()),
-            *(f"    helper:    {name} = {formula}" for name, formula in component["helpers"].items()),
-            *([f"    early:     open windows {component['early']}, marked"] if component["early"] != "never" else []),
-            f"    merges:    {component['merges']:,g} partials a key and hour; naively {component['naive_merges']:,g}",
-            f"    partials:  {', '.join(component['partials'])}",
         ]
+        for node in component["operators"]:
+            lines += [
+                f"    operators: {' -> '.join(node['chain'])}"
+                + (f" ({node['rows']})" if "no exchange" in node["rows"] else ""),
+                f"    pane:      {node['pane']}; {node['sharing']}",
+                *(f"    window:    {name} = {formula}" for name, formula in node["windows"].items()),
+                *(f"    helper:    {name} = {formula}" for name, formula in node["helpers"].items()),
+                *([f"    early:     open windows {node['early']}, marked"] if node["early"] != "never" else []),
+                f"    merges:    {node['merges']:,g} partials a key and hour; naively {node['naive_merges']:,g}",
+                f"    partials:  {', '.join(node['partials'])}",
+            ]
+    for stream in facts["fusion"]["streams"]:
+        verb = "fused" if stream["fused"] else "not fused"
+        lines.append(f"  {stream['from']} -> {stream['to']}: {verb}: {stream['reason']}")
     lines += [f"  exchange {i}: {text}" for i, text in enumerate(facts["exchanges"], 1)]
     lines += [f"  sink {text}" for text in facts["sinks"]]
     return "\n".join(lines)
 
 
-def _mermaid(graph: Graph, component: Component) -> str:
+def _mermaid(graph: Graph, plan: Plan) -> str:
     names = {each.name: f"n{i}" for i, each in enumerate(graph.operators)}
 
     def box(name: str, text: str) -> str:
         return f'{names[name]}["{text}"]'.replace("\n", "<br/>")
 
-    keys = ", ".join(component.attributes)
-    lines = ["graph LR", f"  {box(component.source.name, component.source.name)}"]
-    lines += [f"  {box(each.name, each.name)}" for each in component.maps]
-    windows = "<br/>".join(each.name for each in component.consolidate.windows)
-    lines += [
-        f'  subgraph component["component {component.name} by ({keys})"]',
-        f"    {box(component.compute.name, f'compute {component.compute.name}')}",
-        f"    {box(component.name, f'consolidate {component.name}<br/>{windows}')}",
-        "  end",
-    ]
-    chain = [component.source.name, *(each.name for each in component.maps), component.compute.name]
-    edges = list(itertools.pairwise(chain))
-    for left, right in edges:
-        arrow = "== lift, route ==>" if right == component.compute.name else "-->"
-        lines.append(f"  {names[left]} {arrow} {names[right]}")
-    lines.append(f"  {names[component.compute.name]} --> {names[component.name]}")
+    inside = {name for node in plan.nodes for name in (node.compute.name, node.name)}
+    lines = ["graph LR"]
+    lines += [f"  {box(each.name, each.name)}" for each in graph.operators if each.name not in inside]
+    for i, component in enumerate(plan.components):
+        keys = ", ".join(each.name for each in component.attributes)
+        lines.append(f'  subgraph component{i}["component {component.name} by ({keys})"]')
+        for node in component.nodes:
+            windows = "<br/>".join(dict.fromkeys(each.name for each in node.consolidate.windows))
+            lines.append(f"    {box(node.compute.name, f'compute {node.compute.name}')}")
+            lines.append(f"    {box(node.name, f'consolidate {node.name}<br/>{windows}')}")
+        lines.append("  end")
+    fused = {node.compute.name for node in plan.nodes if plan.is_fused(node)}
+    for each in graph.operators:
+        if not isinstance(each, Source):
+            arrow = "== route ==>" if isinstance(each, Compute) and each.name not in fused else "-->"
+            lines.append(f"  {names[each.input]} {arrow} {names[each.name]}")
     for i, sink in enumerate(graph.sinks):
         lines.append(f'  {names[sink.input]} -->{"|late|" if sink.late else ""} s{i}[/"{sink.name}"/]')
     return "\n".join(lines)

@@ -1,36 +1,34 @@
-"""What of a plan a checkpoint depends on, as readable text, and how two differ."""
+"""What of an operator a checkpoint depends on, as readable text, and how two differ."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anabranch.plan.component import Component
+from anabranch.plan.component import Node
 from anabranch.topology.aggregates import text_of
 from anabranch.topology.durations import format_duration
 
 
-def fingerprint(component: Component, shards: int) -> dict[str, str]:
-    """What must stay the same while a checkpoint lives; key types are part of it because they decide the hash."""
-    time = next(field for field in component.source.fields if field.name == component.source.event_time)
+def fingerprint(node: Node) -> dict[str, str]:
+    """What must stay the same while an operator's state lives; key types are part of it because they decide the hash."""
     aggregates = [
         f"{named.name} = {named.aggregate.kind}({text_of(named.aggregate.expression)}: {named.input_type}"
         + "".join(f", {name}={value}" for name, value in named.aggregate.parameters.items())
         + (f") where {named.aggregate.where}" if named.aggregate.where is not None else ")")
-        for named in component.compute.aggregates
+        for named in node.compute.aggregates
     ]
     windows = [
         f"{w.name} ({format_duration(w.length_us)} every {format_duration(w.every_us)} from {format_duration(w.offset_us)})"
-        for w in component.consolidate.windows
+        for w in node.consolidate.windows
     ]
-    unit = component.source.unit_us
+    clock = node.feed.clock
     return {
-        "operator": component.name,
-        "source": component.source.name,
-        "keys": ", ".join(f"{field.name}: {field.type}" for field in component.compute.by) or "none",
-        "event time": f"{time.name}: {time.type}" + (f" in units of {unit} us" if unit is not None else ""),
+        "stream": node.feed.stream,
+        "keys": ", ".join(f"{field.name}: {field.type}" for field in node.compute.by) or "none",
+        "event time": f"{clock.column}: {clock.type}"
+        + (f" in units of {clock.unit_us} us" if clock.unit_us is not None else ""),
         "windows": "; ".join(windows),
         "aggregates": "; ".join(aggregates),
-        "shards": str(shards),
     }
 
 

@@ -81,7 +81,12 @@ def _count(space: Space, common: int) -> int:
 
 
 def fuse_baseline(
-    streams: Streams, order: Sequence[str] | None = None, *, whole: bool = True, ordered: bool = True
+    streams: Streams,
+    order: Sequence[str] | None = None,
+    hints: Hints = NO_HINTS,
+    *,
+    whole: bool = True,
+    ordered: bool = True,
 ) -> ComponentPlan:
     """The paper's baseline: from one operator on, add the downstream operator with the most attributes in common; then from another.
 
@@ -92,7 +97,7 @@ def fuse_baseline(
     order = names if order is None else order
     if sorted(order) != sorted(names):
         raise TopologyError("the order must name every operator once")
-    space = Space(streams, ordered=ordered)
+    space = Space(streams, hints, ordered=ordered)
     of = [1 << i for i in range(len(space.units))]
     done = 0
     for first in (space.unit_of[name] for name in order):
@@ -108,6 +113,6 @@ def _best_downstream(space: Space, of: list[int], component: int, without: int) 
     grown = {component | c: i for i, c in reversed(list(enumerate(of))) if space.into[i] & component & ~c and not c & without}
     counts = {both: _count(space, space.attributes(both)) for both in grown}
     for both in sorted(counts, key=lambda both: (-counts[both], grown[both])):
-        if counts[both] and space.is_ordered({both, *(c for c in of if not c & both)}):
+        if counts[both] and not space.are_apart(both) and space.is_ordered({both, *(c for c in of if not c & both)}):
             return both
     return None

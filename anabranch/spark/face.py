@@ -7,27 +7,28 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructField, StructType
 
 from anabranch.errors import NotYetError, TopologyError, unknown
 from anabranch.plan import explain, make_plan
-from anabranch.plan.component import Component
+from anabranch.plan.component import Plan
 from anabranch.plan.lifting import AUTO
-from anabranch.spark.inspect import check_map, check_session, needed_columns, warm_up
-from anabranch.spark.lift import event_micros, expression, prepare, quoted
+from anabranch.plan.planners import AUTO as PLAN_AUTO
+from anabranch.spark.inspect import check_map, check_session, warm_up
+from anabranch.spark.lift import expression
+from anabranch.spark.node_task import StateSettings
 from anabranch.spark.opening import located, open_run, settings_of, spark_location
 from anabranch.spark.run import Run, as_trigger
 from anabranch.spark.schemas import fields_of
-from anabranch.spark.sinks import FileTarget, MemoryTarget, Target, as_target
-from anabranch.spark.slot_task import StateSettings
+from anabranch.spark.sinks import Behind, FileTarget, MemoryTarget, Target, as_target
 from anabranch.spark.step import Outlet, Stepper
 from anabranch.spark.tuning import lent, tune
-from anabranch.state.commits import open_checkpoint, over_checkpoint
+from anabranch.state.commits import open_checkpoint
 from anabranch.state.files import Files
+from anabranch.state.header import over_checkpoint
 from anabranch.state.host import claim, open_host
 from anabranch.topology import graph as g
 from anabranch.topology.aggregates import Aggregate, text_of
@@ -37,14 +38,17 @@ from anabranch.topology.windows import Window
 
 
 class Stream:
-    """Rows with an event time: a source, or what a map made of it."""
+    """Rows with an event time: a source, the results of windows, or what a map made of them."""
 
     def __init__(self, app: Topology, name: str, frame: DataFrame) -> None:
         self._app, self.name, self._frame = app, name, frame
 
     def map(self, fn: Callable[[DataFrame], DataFrame], *, name: str | None = None) -> Stream:
-        """A stateless function of a DataFrame, in Spark SQL; it must be deterministic and keep the event-time column."""
-        frame = check_map(fn, self._frame, self._app.graph.source_of(self.name))
+        """A stateless function of a DataFrame, in Spark SQL; it must be deterministic and keep the event-time column.
+
+        The event time of windowed results is their column `window`: they happened just before its end.
+        """
+        frame = check_map(fn, self._frame, self._app.graph.clock_of(self.name))
         node = g.Map(name=self._app.name_for(name, "map"), input=self.name, fn=fn, fields=fields_of(frame.schema))
         self._app.add(node)
         return Stream(self._app, node.name, frame)
@@ -73,9 +77,14 @@ class Stream:
         g.check_windows(listed)
         return self.compute(by, name=None, **aggregates).consolidate(*listed, early=early, name=name)
 
-    def to(self, target: object, *, name: str | None = None) -> None:  # noqa: ARG002
-        """Rows of a stream cannot go to a sink yet."""
-        raise NotYetError(f"stream {self.name!r} has no windows; only windowed results can go to a sink so far")
+    def to(self, target: object, *, name: str | None = None) -> Stream:
+        """Sends rows to a sink: ab.parquet(...), ab.memory(), a function of (DataFrame, step) ..."""
+        if isinstance(self._app.graph.stream_of(self.name)[0], g.Source):
+            raise NotYetError(f"stream {self.name!r} has no windows; only windowed results can go to a sink so far")
+        chosen = as_target(target)
+        self._app.check_results(self.name, chosen)
+        self._app.add_sink(self.name, chosen, late=False, name=name)
+        return self
 
     def _named(self, name: str, aggregate: object) -> g.Named:
         if not isinstance(aggregate, Aggregate):
@@ -114,8 +123,7 @@ class Computed:
         early: every so many steps (or "10 seconds"), windows that are still open are written as they are; then all results have
         a column `early`, true for these and false when a window is complete.
         """
-        compute = self._app.graph.operator(self.name)
-        assert isinstance(compute, g.Compute)
+        compute = self._app.graph.compute_of(self.name)
         names = [*(field.name for field in compute.by), *(each.name for each in compute.aggregates)]
         node = g.Consolidate(
             name=self._app.name_for(name, f"{self.name}_windows"),
@@ -124,28 +132,29 @@ class Computed:
             early=g.check_early(early, names),
         )
         self._app.add(node)
-        return Windowed(self._app, node.name)
+        return Windowed(self._app, node.name, self._app.empty(node.name))
 
 
-class Windowed:
-    """Results per key and window. `late` has the rows that no open window took."""
-
-    def __init__(self, app: Topology, name: str, *, late: bool = False) -> None:
-        self._app, self.name, self._late = app, name, late
+class Windowed(Stream):
+    """Results per key and window, a stream like others: what follows sees those of complete windows."""
 
     @property
-    def late(self) -> Windowed:
+    def late(self) -> Late:
         """The rows that came too late for every window, had no event time, or lie in none; with the reason."""
-        return Windowed(self._app, self.name, late=True)
+        return Late(self._app, self.name)
 
-    def to(self, target: object, *, name: str | None = None) -> Windowed:
-        """Sends the results to a sink: ab.parquet(...), ab.memory(), a function of (DataFrame, step) ..."""
+
+class Late:
+    """The rows that an operator left out."""
+
+    def __init__(self, app: Topology, name: str) -> None:
+        self._app, self.name = app, name
+
+    def to(self, target: object, *, name: str | None = None) -> Late:
+        """Sends the rows to a sink."""
         chosen = as_target(target)
-        if self._late:
-            self._app.check_late(self.name)
-        else:
-            self._app.check_results(self.name, chosen)
-        self._app.add_sink(self.name, chosen, late=self._late, name=name)
+        self._app.check_late(self.name)
+        self._app.add_sink(self.name, chosen, late=True, name=name)
         return self
 
 
@@ -169,10 +178,12 @@ class Topology:
         event_time: str,
         delay: Duration = "0 seconds",
         unit: str | None = None,
+        idle_after: Duration | None = None,
         name: str | None = None,
     ) -> Stream:
         """Any DataFrame, streaming or (for `run_batch`) static. `delay` is how much later than others a row may come.
 
+        Of several sources the slowest decides how far the watermark is; one that is silent for `idle_after` is not waited for.
         `unit` says what a numeric event time counts: "seconds", "milliseconds", "microseconds" or "nanoseconds" since 1970.
         """
         if not isinstance(rows, DataFrame):
@@ -185,17 +196,28 @@ class Topology:
             event_time=event_time,
             unit_us=_unit(event_time, unit, fields),
             delay_us=duration_us(delay, "delay", zero=True),
+            idle_us=None if idle_after is None else duration_us(idle_after, "idle_after"),
         )
         self.add(node)
         self._frames[node.name] = rows
         return Stream(self, node.name, rows)
 
-    def explain(self, format: str = "text", *, checkpoint: str | os.PathLike[str] | None = None) -> str:
+    def fuse(self, *operators: Stream) -> None:
+        """Wishes that these operators share a component: they must have keys in common, and streams that connect them."""
+        self.graph = self.graph.hinted([each.name for each in operators], fuse=True)
+
+    def keep_apart(self, *operators: Stream) -> None:
+        """Wishes that no two of these operators share a component."""
+        self.graph = self.graph.hinted([each.name for each in operators], fuse=False)
+
+    def explain(
+        self, format: str = "text", *, checkpoint: str | os.PathLike[str] | None = None, planner: str = PLAN_AUTO
+    ) -> str:
         """The component plan with its reasons, as "text", "json" or "mermaid"; going by what a checkpoint has measured, if given."""
-        plan = make_plan(self.graph)
+        plan = make_plan(self.graph, planner)
         found = None if checkpoint is None else open_checkpoint(Files(located(checkpoint)))
         if found is not None:
-            plan = replace(plan, components=(over_checkpoint(plan.component, found),))
+            plan = over_checkpoint(plan, found)
         return explain(self.graph, plan, format)
 
     def start(  # noqa: PLR0913 - every argument has a default that works
@@ -211,6 +233,7 @@ class Topology:
         state_limit: int | None = None,
         shard_wait: Duration = "60 seconds",
         lift: str = AUTO,
+        planner: str = PLAN_AUTO,
     ) -> Run:
         """Starts the topology; it goes on where the checkpoint ended.
 
@@ -219,12 +242,13 @@ class Topology:
         retries: attempts at a failed job before the run ends. state_root: where node-local state lives (default: shared
         memory). state_limit: most bytes of state a shard may have. shard_wait: how long to wait for a shard that another
         process holds. lift: "lift first" combines rows before they are sent to their slots, "route first" after; "auto" goes by
-        what is measured.
+        what is measured. planner: what cuts the topology into components: "auto", "unfused" or another one.
         """
-        component = make_plan(self.graph).component
-        frame = self._frames[component.source.name]
-        if not frame.isStreaming:
-            raise TopologyError(f"source {component.source.name!r} is not a streaming DataFrame; run_batch() takes static ones")
+        plan = make_plan(self.graph, planner)
+        for source in plan.sources:
+            if not self._frames[source.name].isStreaming:
+                raise TopologyError(f"source {source.name!r} is not a streaming DataFrame; run_batch() takes static ones")
+        frame = self._frames[plan.sources[0].name]
         chosen = as_trigger(trigger)
         idle_s = None if idle is None else duration_us(idle, "idle", zero=True) / 1e6
         session = frame.sparkSession.newSession()
@@ -233,9 +257,9 @@ class Topology:
             wait_s=duration_us(shard_wait, "shard_wait") / 1e6,
             limit_bytes=state_limit,
         )
-        opened = open_run(Files(located(checkpoint)), self.name, component, slots, shards, session)
-        found, component = opened.checkpoint, opened.component
-        outlets = self._outlets(component)
+        opened = open_run(Files(located(checkpoint)), plan, slots, shards, session)
+        found = opened.checkpoint
+        outlets = self._outlets()
         for outlet in outlets:
             outlet.target.check(found.last.step + 1 if found.last else 1)
         warm_up(session)
@@ -244,15 +268,14 @@ class Topology:
             found.header.id,
             found.files.location if not found.files.local else found.files.path(""),
         )
-        stepper = Stepper(session, component, found, outlets, settings_of(retries, state, lift), opened.route)
+        stepper = Stepper(session, opened.plan, found, outlets, settings_of(retries, state, lift), opened.routes)
         if opened.changed is not None:
             stepper.event("changed", f"the topology has changed since the checkpoint was made: {opened.changed}")
         tune(session)
         run = Run(stepper, idle_s, chosen)
-        late = any(sink.late for sink in self.graph.sinks)
-        metric = f"anabranch-{uuid.uuid4().hex}"
+        metrics = {source.name: f"anabranch-{uuid.uuid4().hex}" for source in plan.sources}
         with lent(frame.sparkSession, local_query=found.files.local):
-            run.begin(self._prepared(component, frame, late=late, metric=metric), metric, spark_location(found))
+            run.begin(stepper.levels.lift.prepare(self._frames, metrics), metrics, spark_location(found))
         return run
 
     def run_batch(
@@ -261,35 +284,38 @@ class Topology:
         *,
         slots: int | None = None,
         shards: int = 8,
+        planner: str = PLAN_AUTO,
     ) -> dict[str, DataFrame]:
         """Runs the same topology over static rows, closes every window, and gives results and late rows as DataFrames.
 
         The names of the result are the operators' names, and "<name>.late" for late rows.
         """
-        component = make_plan(self.graph).component
-        frame = self._static(component, inputs)
-        session = frame.sparkSession.newSession()
+        plan = make_plan(self.graph, planner)
+        frames = self._static(plan, inputs)
+        user = frames[plan.sources[0].name].sparkSession
+        session = user.newSession()
         place = tempfile.mkdtemp(prefix="anabranch-batch-")
-        results, late = MemoryTarget(), MemoryTarget()
+        taken = {(node.name, late): MemoryTarget() for node in plan.nodes for late in (False, True)}
+        sources = {source.name for source in plan.sources}
         outlets = [
-            Outlet(name="results", late=False, target=results),
-            Outlet(name="late", late=True, target=late),
+            Outlet(name=f"{name}{'.late' if late else ''}", operator=name, late=late, target=target)
+            for (name, late), target in taken.items()
+            if not late or plan.node(name).feed.stream in sources
         ]
         try:
-            opened = open_run(Files(f"{place}/checkpoint"), self.name, component, slots, shards, session)
+            opened = open_run(Files(f"{place}/checkpoint"), plan, slots, shards, session)
             state = StateSettings(root=f"{place}/state", wait_s=60.0, limit_bytes=None)
             tune(session)
-            stepper = Stepper(session, component, opened.checkpoint, outlets, settings_of(3, state), opened.route)
-            with lent(frame.sparkSession):
-                stepper.batch(self._prepared(component, frame, late=True, metric=None), 0, lambda: None)
+            stepper = Stepper(session, opened.plan, opened.checkpoint, outlets, settings_of(3, state), opened.routes)
+            with lent(user):
+                stepper.batch(stepper.levels.lift.prepare(frames), 0, dict)
             stepper.close(finish=True)
-            given = {
-                component.name: (results, stepper.results(0, (), late=False)),
-                f"{component.name}.late": (late, stepper.results(0, (), late=True)),
-            }
             return {
-                name: frame.sparkSession.createDataFrame(target.table(), schema=empty.schema)
-                for name, (target, empty) in given.items()
+                outlet.name: user.createDataFrame(
+                    taken[outlet.operator, outlet.late].table(),
+                    schema=stepper.results(outlet.operator, 0, (), late=outlet.late).schema,
+                )
+                for outlet in outlets
             }
         finally:
             shutil.rmtree(place, ignore_errors=True)
@@ -297,24 +323,29 @@ class Topology:
     def add(self, node: g.Operator) -> None:
         self.graph = self.graph.add(node)
 
+    def empty(self, operator: str) -> DataFrame:
+        """No rows, with the columns of an operator's results: what follows is checked against it."""
+        fields = self.graph.fields_of(operator)
+        schema = StructType([StructField(each.name, DataType.fromDDL(each.type)) for each in fields])
+        session = next(iter(self._frames.values())).sparkSession
+        return session.createDataFrame(session.sparkContext.emptyRDD(), schema)
+
     def check_late(self, operator: str) -> None:
         """Refuses a late stream of rows that Spark cannot combine: duplicates are counted on the way."""
-        node = self.graph.operator(operator)
-        while not isinstance(node, g.Source | g.Map):
-            node = self.graph.operator(node.input)
-        for field in node.fields:
+        compute = self.graph.compute_of(operator)
+        if not isinstance(self.graph.stream_of(compute.input)[0], g.Source):
+            raise TopologyError(f"operator {operator!r} reads windowed results, of which none is late; it has no late rows")
+        for field in self.graph.fields_of(compute.input):
             if "map<" in field.type or "variant" in field.type:
                 raise TopologyError(f"late rows cannot carry column {field.name!r} of type {field.type}; drop it in a map()")
 
-    def check_results(self, operator: str, target: Target) -> None:
+    def check_results(self, stream: str, target: Target) -> None:
         """Refuses files that cannot hold the results."""
-        node = self.graph.operator(operator)
-        compute = self.graph.operator(node.input) if isinstance(node, g.Consolidate) else node
-        if isinstance(target, FileTarget) and target.format == "csv" and isinstance(compute, g.Compute):
-            for named in compute.aggregates:
-                kind = named.aggregate.result_type(named.input_type)
-                if kind.startswith(("array<", "struct<")):
-                    raise TopologyError(f"csv cannot hold {named.name!r} of type {kind}; valid: ab.parquet, ab.json, ab.memory")
+        if isinstance(target, FileTarget) and target.format == "csv":
+            for field in self.graph.fields_of(stream):
+                if field.type.startswith(("array<", "struct<", "map<")) and field.name != "window":
+                    valid = "valid: ab.parquet, ab.json, ab.memory"
+                    raise TopologyError(f"csv cannot hold {field.name!r} of type {field.type}; {valid}")
 
     def add_sink(self, operator: str, target: Any, *, late: bool, name: str | None) -> None:
         wish = f"sink_{len(self.graph.sinks) + 1}" if name is None else name
@@ -323,43 +354,34 @@ class Topology:
     def name_for(self, name: str | None, wish: str) -> str:
         return self.graph.free_name(wish) if name is None else name
 
-    def _prepared(self, component: Component, frame: DataFrame, *, late: bool, metric: str | None) -> DataFrame:
-        """The source's rows with the maps applied and only what a step needs; the largest event time is observed at the source."""
+    def _outlets(self) -> list[Outlet]:
+        found = []
+        for sink in self.graph.sinks:
+            stream, maps = self.graph.stream_of(sink.input)
+            target = Behind(sink.target, tuple(each.fn for each in maps)) if maps else sink.target
+            found.append(Outlet(name=sink.name, operator=stream.name, late=sink.late, target=target))
+        return found
 
-        def mapped(rows: DataFrame) -> DataFrame:
-            for each in component.maps:
-                rows = each.fn(rows)
-            return prepare(rows, component, late=late)
-
-        if metric is None:
-            return mapped(frame)
-        names = needed_columns(frame, mapped(frame))
-        narrow = frame.select(*(F.col(quoted(name)) for name in frame.columns if name in {*names, component.source.event_time}))
-        try:
-            return mapped(narrow.observe(metric, F.max(event_micros(component.source)).alias("max_event")))
-        except Exception:  # noqa: BLE001 - a map that names all columns by itself: give it all
-            return mapped(frame.observe(metric, F.max(event_micros(component.source)).alias("max_event")))
-
-    def _outlets(self, component: Component) -> list[Outlet]:
-        return [Outlet(name=s.name, late=s.late, target=s.target) for s in self.graph.sinks if s.input == component.name]
-
-    def _static(self, component: Component, inputs: Mapping[Stream | str, DataFrame] | DataFrame | None) -> DataFrame:
-        name = component.source.name
+    def _static(self, plan: Plan, inputs: Mapping[Stream | str, DataFrame] | DataFrame | None) -> dict[str, DataFrame]:
+        names = [source.name for source in plan.sources]
         if isinstance(inputs, DataFrame):
-            frame = inputs
-        else:
-            given = {each.name if isinstance(each, Stream) else each: rows for each, rows in (inputs or {}).items()}
-            for each in given:
-                if each != name:
-                    raise TopologyError(unknown("source", each, [name]))
-            frame = given.get(name, self._frames[name])
-        if frame.isStreaming:
-            raise TopologyError(f"run_batch() needs a static DataFrame for source {name!r}")
-        if fields_of(frame.schema) != component.source.fields:
-            want = ", ".join(f"{field.name}: {field.type}" for field in component.source.fields)
-            have = ", ".join(f"{field.name}: {field.type}" for field in fields_of(frame.schema))
-            raise TopologyError(f"source {name!r} has columns ({want}); the DataFrame given has ({have})")
-        return frame
+            if len(names) > 1:
+                raise TopologyError(f"run_batch() needs a DataFrame for each source: {', '.join(names)}")
+            inputs = {names[0]: inputs}
+        given = {each.name if isinstance(each, Stream) else each: rows for each, rows in (inputs or {}).items()}
+        for each in given:
+            if each not in names:
+                raise TopologyError(unknown("source", each, names))
+        frames = {name: given.get(name, self._frames[name]) for name in names}
+        for source in plan.sources:
+            frame = frames[source.name]
+            if frame.isStreaming:
+                raise TopologyError(f"run_batch() needs a static DataFrame for source {source.name!r}")
+            if fields_of(frame.schema) != source.fields:
+                want = ", ".join(f"{field.name}: {field.type}" for field in source.fields)
+                have = ", ".join(f"{field.name}: {field.type}" for field in fields_of(frame.schema))
+                raise TopologyError(f"source {source.name!r} has columns ({want}); the DataFrame given has ({have})")
+        return frames
 
 
 def _unit(event_time: object, unit: str | None, fields: tuple[g.Field, ...]) -> int | None:

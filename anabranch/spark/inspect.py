@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.column import _to_seq
 
 from anabranch.errors import AnabranchError, TopologyError
-from anabranch.topology.graph import Source
+from anabranch.topology.graph import Clock
 
 _warm: set[str] = set()
 
@@ -26,7 +26,7 @@ def check_session(session: SparkSession) -> None:
         raise TopologyError("spark.speculation is true: two attempts at a task would run side by side; valid: false")
 
 
-def check_map(fn: Callable[[DataFrame], DataFrame], frame: DataFrame, source: Source) -> DataFrame:
+def check_map(fn: Callable[[DataFrame], DataFrame], frame: DataFrame, clock: Clock) -> DataFrame:
     """What a map makes of a stream; refuses what is not deterministic, not stateless, or loses the event time."""
     if not callable(fn):
         raise TopologyError(f"map({fn!r}) is not a function of a DataFrame")
@@ -45,10 +45,9 @@ def check_map(fn: Callable[[DataFrame], DataFrame], frame: DataFrame, source: So
     if frame.isStreaming and stateful:
         raise TopologyError(f"map must be stateless; it has {', '.join(stateful)}. Aggregate with compute() instead")
     kinds = {field.name: field.dataType.simpleString() for field in mapped.schema.fields}
-    want = next(field.type for field in source.fields if field.name == source.event_time)
-    if kinds.get(source.event_time) != want:
+    if kinds.get(clock.column) != clock.type:
         have = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
-        raise TopologyError(f"map must keep the event-time column {source.event_time!r} of type {want}; it has {have}")
+        raise TopologyError(f"map must keep the event-time column {clock.column!r} of type {clock.type}; it has {have}")
     return mapped
 
 
@@ -74,8 +73,8 @@ def needed_columns(frame: DataFrame, used: DataFrame) -> set[str]:
         leaves = [node for node in _nodes(plan) if node.children().isEmpty()]
         if len(leaves) != 1:
             return set(frame.columns)
-        ids = {each.exprId().id(): each.name() for each in _sequence(leaves[0].output())}
-        read = {each.exprId().id() for node in _nodes(plan) for each in _sequence(node.references().toSeq())}
+        ids = {each.exprId().id(): each.name() for each in each_of(leaves[0].output())}
+        read = {each.exprId().id() for node in _nodes(plan) for each in each_of(node.references().toSeq())}
         return {name for number, name in ids.items() if number in read}
     except Exception:  # noqa: BLE001 - Spark's internals may change; then nothing is pruned
         return set(frame.columns)
@@ -150,9 +149,10 @@ def _import_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _nodes(plan: Any) -> Iterator[Any]:
     yield plan
-    for child in _sequence(plan.children()):
+    for child in each_of(plan.children()):
         yield from _nodes(child)
 
 
-def _sequence(scala: Any) -> Iterator[Any]:
+def each_of(scala: Any) -> Iterator[Any]:
+    """The elements of a sequence in the JVM."""
     return (scala.apply(i) for i in range(scala.size()))

@@ -1,57 +1,29 @@
 """From rows to combined rows, in the JVM: event time, lateness, pane, and the partials of each (key, pane).
 
-What can be decided before a batch comes is part of the streaming query (`prepare`), so that Spark reads only the columns that are
-needed and fixes the current time per batch. The rest is added to each batch (`Lift`).
+What can be decided before a batch comes is part of the streaming query (`Lift.prepare`), so that Spark reads only the columns that
+are needed and fixes the current time per batch. The rest is added to each batch (`Lift.__call__`). Where several operators read a
+source, each of its rows is read once and multiplied, one for each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from anabranch.plan.component import EVERYTHING, Component
+from anabranch.plan.component import EVERYTHING, Component, Node, Plan
 from anabranch.plan.lifting import LIFT_FIRST
-from anabranch.plan.panes import NEVER, Panes
+from anabranch.plan.panes import Panes
 from anabranch.plan.route import Route
-from anabranch.spark.inspect import in_place, jseq
-from anabranch.topology.graph import Source
-from anabranch.topology.types import WHOLE, Array, micros_sql
+from anabranch.plan.wire import LATE_ROW, Packed, arriving, is_key, pack
+from anabranch.spark.inspect import in_place, jseq, needed_columns
+from anabranch.spark.lateness import FARTHEST_US, LEFT_OUT
+from anabranch.spark.rowwise import RowWise, chosen, chosen_sql
+from anabranch.topology.graph import Clock, Map
+from anabranch.topology.types import WHOLE, micros_sql
 from anabranch.topology.windows import Window
-
-# Instead of a pane, rows that are in no window have one of these numbers; no event time comes near them.
-_LEFT_OUT = -9_000_000_000_000_000_000
-NO_TIME, OUTSIDE, LATE = "no event time", "outside", "late"
-_FARTHEST_US = 8_000_000_000_000_000_000
-_FEW_PANES = 1 << 12
-
-
-def all_taken(pane: Array, panes: Panes, watermark_us: int | None) -> bool:
-    """True when open windows take all of these panes: by far the most common case, and told without looking at each."""
-    first, last = int(pane.min(initial=_FARTHEST_US)), int(pane.max(initial=-_FARTHEST_US))
-    if first < -_FARTHEST_US or last - first > _FEW_PANES * panes.width_us:
-        return False
-    ends = panes.last_ends(np.arange(first, last + 1, panes.width_us))
-    return bool((ends > (NEVER if watermark_us is None else watermark_us)).all())
-
-
-def reasons(pane: Array, panes: Panes, watermark_us: int | None) -> Array:
-    """Why no open window takes the rows of each of these panes; None where one does."""
-    told, at = np.unique(pane, return_inverse=True)
-    why = [
-        NO_TIME
-        if each == _LEFT_OUT
-        else OUTSIDE
-        if each < -_FARTHEST_US
-        else LATE
-        if panes.is_over(each, watermark_us)
-        else None
-        for each in told.tolist()
-    ]
-    return np.array([*why, None], dtype=object)[at]
 
 
 def expression(value: object, columns: list[str]) -> Column:
@@ -68,43 +40,69 @@ def quoted(name: object) -> str:
     return "`{}`".format(str(name).replace("`", "``"))
 
 
-def event_micros(source: Source) -> Column:
+def event_micros(clock: Clock) -> Column:
     """The event time in microseconds since 1970 UTC (of a time without zone: as if it were UTC); null where there is none."""
-    kind = next(field.type for field in source.fields if field.name == source.event_time)
-    t = quoted(source.event_time)
+    kind, t = clock.type, quoted(clock.column)
+    if kind.startswith("struct<"):  # a window: its rows are seen just before its end
+        text = micros_sql(f"{t}.end") if clock.moment == "timestamp_ntz" else f"unix_micros({t}.end)"
+        return F.expr(f"{text} - 1L")
     if kind == "timestamp":
         text = f"unix_micros({t})"
     elif kind == "timestamp_ntz":
         text = micros_sql(t)
     elif kind == "date":
         text = f"unix_date({t}) * 86400000000L"
-    elif source.unit_us == 0:
+    elif clock.unit_us == 0:
         whole = f"cast({t} as bigint)" if kind in WHOLE else f"try_cast(floor({t}) as bigint)"
         text = f"({whole} - pmod({whole}, 1000L)) div 1000L"
     elif kind in WHOLE:
-        text = f"try_multiply(cast({t} as bigint), {source.unit_us}L)"
+        text = f"try_multiply(cast({t} as bigint), {clock.unit_us}L)"
     else:
-        text = f"try_cast(round({t} * {source.unit_us}) as bigint)"
+        text = f"try_cast(round({t} * {clock.unit_us}) as bigint)"
     micros = F.expr(text)
-    return micros if kind in {"timestamp", "date"} else F.when(micros.between(-_FARTHEST_US, _FARTHEST_US), micros)
+    return micros if kind in {"timestamp", "date"} else F.when(micros.between(-FARTHEST_US, FARTHEST_US), micros)
 
 
-def prepare(rows: DataFrame, component: Component, *, late: bool) -> DataFrame:
-    """What a step needs of the mapped rows: keys, inputs, event time, pane, partition; and all of them where late rows are wanted."""
+def needs(rows: DataFrame, node: Node, *, late: bool = False) -> DataFrame:
+    """What a node needs of the rows that it is given: event time, keys and inputs; and all of them where late rows are wanted."""
     columns = rows.columns
-    keys = [field for field in component.slotted.keys if field != EVERYTHING]
-    chosen = [F.col(quoted(field.name)).alias(f"k{i}") for i, field in enumerate(keys)] or [F.lit(0).alias("k0")]
-    chosen.append(event_micros(component.source).alias("t"))
-    for i, given in enumerate(component.inputs[1:], 1):
+    keys = [field for field in node.slotted.keys if field != EVERYTHING]
+    wanted = [F.col(quoted(field.name)).alias(f"k{i}") for i, field in enumerate(keys)] or [F.lit(0).alias("k0")]
+    wanted.append(event_micros(node.feed.clock).alias("t"))
+    for i, given in enumerate(node.inputs[1:], 1):
         value = F.lit(1) if given.expression is None else expression(given.expression, columns)
-        chosen.append((value if given.where is None else F.when(expression(given.where, columns), value)).alias(f"x{i}"))
+        wanted.append((value if given.where is None else F.when(expression(given.where, columns), value)).alias(f"x{i}"))
     if late:
-        chosen.append(F.struct(*(F.col(quoted(name)) for name in columns)).alias("row"))
-    return rows.select(*chosen).selectExpr("*", f"{_pane_sql(component.slotted.panes)} as pane", "spark_partition_id() as part")
+        wanted.append(F.struct(*(F.col(quoted(name)) for name in columns)).alias(LATE_ROW))
+    return rows.select(*wanted)
+
+
+def mapped(rows: DataFrame, maps: Sequence[Map]) -> DataFrame:
+    """The rows behind some maps."""
+    for each in maps:
+        rows = each.fn(rows)
+    return rows
+
+
+def partition_sql(components: Sequence[Component], routes: Mapping[str, Route], number: Mapping[str, int]) -> dict[int, str]:
+    """For each node, the partition of the slot that the row's shard belongs to: the slots of all components side by side."""
+    texts, first = {}, 0
+    for component in components:
+        route = routes[component.name]
+        slots = ", ".join(str(first + slot) for slot in route.slot_of)
+        texts.update({number[node.name]: f"get(array({slots}), shard)" for node in component.nodes if node.name in number})
+        first += route.slots
+    return texts
+
+
+def shard_sql(component: Component, node: Node, places: Mapping[str, str], shards: int) -> str:
+    """The shard of a row: a hash of the component's attributes."""
+    keys = ", ".join(places[f"k{i}"] for i in component.by(node))
+    return f"pmod(hash({keys}), {shards})"
 
 
 class Lift:
-    """Combines the rows of a step to one per key and pane, with its partials and its shard, in the partition of its slot.
+    """Combines the rows of a step to one per node, key and pane, with its partials and its shard, in the partition of its slot.
 
     There is one exchange, to the slots. To lift first is to combine the rows where they are and send what is left; the slot task
     merges what several partitions have of one key and pane. To route first is to send the rows and combine them there.
@@ -113,48 +111,120 @@ class Lift:
     it has compiled for it. Only where late rows are wanted must the query know the watermark, to keep these rows whole.
     """
 
-    def __init__(self, component: Component) -> None:
-        self._slotted = component.slotted
-        self._keys = [f"k{i}" for i in range(len(component.slotted.keys))]
+    def __init__(self, plan: Plan, shards: int, late: frozenset[str]) -> None:
+        sources = {source.name for source in plan.sources}
+        self.nodes = tuple(node for node in plan.nodes if node.feed.stream in sources)
+        self.number = {node.name: i for i, node in enumerate(plan.nodes) if node in self.nodes}
+        self._plan, self._shards = plan, shards
+        self._late = [node for node in self.nodes if node.name in late]
+        self._packed = pack({node.name: arriving(node, late=node in self._late) for node in self.nodes})
+        self._keys = sorted({p for node in self.nodes for name, p in self._places(node).items() if is_key(name)})
+        self._rows = sorted({self._places(node)[LATE_ROW] for node in self._late})
+        self.lifted, self._aggregates = _aggregates(self.nodes, self._packed)
+        self._tagged = ["to"] if len(self.nodes) > 1 else []
         self._cached: dict[object, Any] = {}
 
-    def __call__(
-        self,
-        rows: DataFrame,
-        watermark_us: int | None,
-        route: Route,
-        way: str = LIFT_FIRST,
-        only: Iterable[int] | None = None,
-    ) -> DataFrame:
-        """The combined rows in the partitions of their slots; of some shards only, where told."""
-        late = "row" in rows.columns
-        if late:
-            columns = [name for name in rows.columns if name != "row"]
-            rows = rows.selectExpr(*columns, f"{_late_row_sql(self._slotted.panes, watermark_us)} as row")
-        shard = f"pmod(hash({', '.join(self._keys)}), {len(route.slot_of)})"
-        sharded = self._once(shard, lambda: jseq(rows, ["*", f"{shard} as shard"]))
-        slot_sql = f"get(array({', '.join(map(str, route.slot_of))}), shard)"
-        slot = self._once(slot_sql, lambda: F.expr(slot_sql))
-        if way == LIFT_FIRST:
-            lifted = self._combined(in_place(rows, "part"), ["part"], late=late)
-            lifted = DataFrame(lifted._jdf.select(sharded), rows.sparkSession)
-            return _only(lifted, only).repartitionById(route.slots, slot)
-        routed = _only(DataFrame(rows._jdf.select(sharded), rows.sparkSession), only).withColumn("slot", slot)
-        return self._combined(routed.repartitionById(route.slots, "slot"), ["slot", "shard"], late=late)
+    def _places(self, node: Node) -> Mapping[str, str]:
+        return self._packed.places[node.name]
 
-    def _combined(self, rows: DataFrame, where: list[str], *, late: bool) -> DataFrame:
+    def arrives(self, node: Node) -> dict[str, str]:
+        """The names of a node's columns as combined rows have them: keys, partials, and the row where it is late."""
+        found = {name: place for name, place in self._places(node).items() if not name.startswith("x")}
+        return {**found, **self.lifted[node.name]}
+
+    def prepare(self, frames: Mapping[str, DataFrame], metrics: Mapping[str, str] | None = None) -> DataFrame:
+        """The rows of all sources with the maps applied and only what a step needs; event times are observed at the sources."""
+        prepared: DataFrame | None = None
+        for source in self._plan.sources:
+            frame = frames[source.name]
+            nodes = [node for node in self.nodes if node.feed.stream == source.name]
+            clock = Clock(source.event_time, dict(frame.dtypes)[source.event_time], source.unit_us)
+            if metrics is None:
+                rows = self._packed_rows(frame, nodes)
+            else:
+                seen = F.max(event_micros(clock)).alias("max_event")
+                names = {*needed_columns(frame, self._packed_rows(frame, nodes)), source.event_time}
+                narrow = frame.select(*(F.col(quoted(name)) for name in frame.columns if name in names))
+                try:
+                    rows = self._packed_rows(narrow.observe(metrics[source.name], seen), nodes)
+                except Exception:  # noqa: BLE001 - a map that names all columns by itself: give it all
+                    rows = self._packed_rows(frame.observe(metrics[source.name], seen), nodes)
+            prepared = rows if prepared is None else prepared.unionAll(rows)
+        assert prepared is not None, "a plan has a source"
+        pane = chosen_sql("to", {self.number[node.name]: _pane_sql(node.slotted.panes) for node in self.nodes})
+        return prepared.selectExpr("*", f"{pane} as pane", "spark_partition_id() as part")
+
+    def _packed_rows(self, frame: DataFrame, nodes: Sequence[Node]) -> DataFrame:
+        """The rows of one source for each of its nodes, in the columns that all nodes share."""
+        numbers = {node.name: self.number[node.name] for node in nodes}
+        stays: dict[int, Column] = {}
+        if len(nodes) == 1:
+            rows = needs(mapped(frame, nodes[0].feed.maps), nodes[0], late=nodes[0] in self._late)
+            columns = {numbers[nodes[0].name]: {name: F.col(name) for name in rows.columns}}
+            tags = [F.lit(numbers[nodes[0].name]).alias("to")]
+        else:
+            columns = {}
+            common = _common_maps(nodes)
+            base = mapped(frame, nodes[0].feed.maps[:common])
+            rowwise = RowWise(frame.sparkSession, base.schema)
+            for node in nodes:
+                what = (
+                    f"operator {node.name!r} behind {', '.join(each.name for each in node.feed.maps[common:]) or 'its stream'}"
+                )
+                taken = rowwise.take(lambda df, n=node: _behind(df, n, common, late=n in self._late), what)  # type: ignore[misc]
+                columns[numbers[node.name]] = dict(taken.columns)
+                if taken.stays is not None:
+                    stays[numbers[node.name]] = taken.stays
+            rows = rowwise.bind(base).select("*", F.explode(F.array(*(F.lit(n) for n in numbers.values()))).alias("to"))
+            tags = [F.col("to")]
+        if stays:
+            rows = rows.filter(chosen("to", stays, F.lit(True)))
+        filled: dict[str, dict[int, Column]] = {}
+        for node in nodes:
+            for name, place in {**self._places(node), "t": "t"}.items():
+                filled.setdefault(place, {})[numbers[node.name]] = columns[numbers[node.name]][name]
+        made = [
+            _of_place(filled.get(place, {}), kind, alone=len(nodes) == 1).alias(place)
+            for place, kind in [("t", "bigint"), *((each.name, each.type) for each in self._packed.columns)]
+        ]
+        return rows.select(*(tags if self._tagged else []), *made)
+
+    def __call__(
+        self, rows: DataFrame, watermark_us: int | None, routes: Mapping[str, Route], way: str = LIFT_FIRST
+    ) -> DataFrame:
+        """The combined rows in the partitions of their slots."""
+        if self._late:
+            texts: dict[str, dict[int, str]] = {}
+            for node in self._late:
+                place = self._places(node)[LATE_ROW]
+                late = _late_row_sql(node.slotted.panes, watermark_us, place)
+                texts.setdefault(place, {})[self.number[node.name]] = late
+            columns = [name for name in rows.columns if name not in texts]
+            rows = rows.selectExpr(*columns, *(f"{chosen_sql('to', text)} as {place}" for place, text in texts.items()))
+        components = self._plan.at(1)
+        sharded = self._once("shard", lambda: jseq(rows, ["*", f"{self._shard_sql()} as shard"]))
+        partition = chosen_sql("to", partition_sql(components, routes, self.number))
+        slot = self._once(partition, lambda: F.expr(partition))
+        slots = sum(routes[component.name].slots for component in components)
+        if way == LIFT_FIRST:
+            lifted = self._combined(in_place(rows, "part"), ["part"])
+            return DataFrame(lifted._jdf.select(sharded), rows.sparkSession).repartitionById(slots, slot)
+        routed = DataFrame(rows._jdf.select(sharded), rows.sparkSession).withColumn("slot", slot)
+        return self._combined(routed.repartitionById(slots, "slot"), ["slot", "shard"])
+
+    def _shard_sql(self) -> str:
+        of = {node.name: component for component in self._plan.components for node in component.nodes}
+        texts = {self.number[n.name]: shard_sql(of[n.name], n, self._places(n), self._shards) for n in self.nodes}
+        return chosen_sql("to", texts)
+
+    def _combined(self, rows: DataFrame, where: list[str]) -> DataFrame:
         """One row for each key and pane in each place; Spark knows already that the rows lie there, and needs no exchange."""
 
         def columns() -> tuple[Any, Any, Any]:
-            partials = [
-                f"{sql.format(x=f'x{kept.input}' if kept.input else '1', t='t')} as {name}"
-                for kept in self._slotted.kept
-                for name, sql in zip(kept.lifted, kept.partial.lift, strict=True)
-            ]
-            by = [*where, *self._keys, "pane", *(["row"] if late else [])]
-            return jseq(rows, by), jseq(rows, partials[:1]).head(), jseq(rows, partials[1:])
+            by = [*where, *self._tagged, *self._keys, "pane", *self._rows]
+            return jseq(rows, by), jseq(rows, self._aggregates[:1]).head(), jseq(rows, self._aggregates[1:])
 
-        by, first, rest = self._once((*where, late), columns)
+        by, first, rest = self._once(tuple(where), columns)
         return DataFrame(rows._jdf.groupBy(by).agg(first, rest), rows.sparkSession)
 
     def _once(self, key: object, make: Callable[[], Any]) -> Any:
@@ -164,22 +234,50 @@ class Lift:
         return self._cached[key]
 
 
-def _only(rows: DataFrame, shards: Iterable[int] | None) -> DataFrame:
-    return rows if shards is None else rows.filter(F.col("shard").isin(list(shards)))
+def _aggregates(nodes: Sequence[Node], packed: Packed) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """For each node, the column that has each of its lifted ones; and the expressions, each once for all nodes that share it."""
+    texts: dict[str, str] = {}
+    lifted: dict[str, dict[str, str]] = {}
+    for node in nodes:
+        places = packed.places[node.name]
+        for kept in node.slotted.kept:
+            x = places[f"x{kept.input}"] if kept.input else "1"
+            for name, sql in zip(kept.lifted, kept.partial.lift, strict=True):
+                column = texts.setdefault(sql.format(x=x, t="t"), f"a{len(texts)}")
+                lifted.setdefault(node.name, {})[name] = column
+    return lifted, [f"{sql} as {column}" for sql, column in texts.items()]
+
+
+def _of_place(columns: Mapping[int, Column], kind: str, *, alone: bool) -> Column:
+    """What a shared column holds: of each node's rows its own, null where a node has no use for it."""
+    if not columns:
+        return F.lit(None).cast(kind)
+    return next(iter(columns.values())) if alone else chosen("to", columns)
+
+
+def _common_maps(nodes: Sequence[Node]) -> int:
+    """How many maps the nodes have in common."""
+    shortest = min(len(node.feed.maps) for node in nodes)
+    return next((i for i in range(shortest) if len({node.feed.maps[i].name for node in nodes}) > 1), shortest)
+
+
+def _behind(rows: DataFrame, node: Node, common: int, *, late: bool) -> DataFrame:
+    return needs(mapped(rows, node.feed.maps[common:]), node, late=late)
 
 
 def _pane_sql(panes: Panes) -> str:
     pane = f"t - pmod(t - {panes.offset_us}L, {panes.width_us}L)"
     if not any(window.gapless for window in panes.windows):
-        pane = f"if({_greatest(panes)} is null, {_LEFT_OUT + 1}L, {pane})"
-    return f"if(t is null, {_LEFT_OUT}L, {pane})"
+        pane = f"if({_greatest(panes)} is null, {LEFT_OUT + 1}L, {pane})"
+    return f"if(t is null, {LEFT_OUT}L, {pane})"
 
 
-def _late_row_sql(panes: Panes, watermark_us: int | None) -> str:
+def _late_row_sql(panes: Panes, watermark_us: int | None, row: str) -> str:
     """The whole row where no open window takes it."""
     end = _greatest(panes)
-    late = "" if watermark_us is None else f" or {end} <= {watermark_us}L"
-    return f"if(t is null or {end} is null{late}, row, null)"
+    # Taken from an array by a place that Spark cannot know, a number is data and not code: the query is not compiled anew for it.
+    late = "" if watermark_us is None else f" or {end} <= get(array({watermark_us}L), if(t is null, 1, 0))"
+    return f"if(t is null or {end} is null{late}, {row}, null)"
 
 
 def _greatest(panes: Panes) -> str:

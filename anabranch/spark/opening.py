@@ -9,49 +9,46 @@ from pyspark.sql import SparkSession
 
 from anabranch.errors import TopologyError, unknown
 from anabranch.faults import from_environment
-from anabranch.plan.component import Component
-from anabranch.plan.fingerprint import fingerprint
+from anabranch.plan.component import Plan
 from anabranch.plan.lifting import AUTO, WAYS
 from anabranch.plan.route import Route, even_route
-from anabranch.spark.slot_task import StateSettings
+from anabranch.spark.node_task import StateSettings
 from anabranch.spark.step import Settings
-from anabranch.state.commits import Checkpoint, contents_of, open_checkpoint, open_or_create, over_checkpoint
+from anabranch.state.commits import Checkpoint, open_checkpoint
 from anabranch.state.files import Files
+from anabranch.state.header import open_or_create, over_checkpoint
 
 SHARDS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A checkpoint as a run goes on with it: the component over its panes, and what of the topology has changed."""
+    """A checkpoint as a run goes on with it: the plan over its panes, a route for each component, and what has changed."""
 
     checkpoint: Checkpoint
-    route: Route
-    component: Component
+    routes: dict[str, Route]
+    plan: Plan
     changed: str | None
 
 
-def open_run(
-    files: Files, topology: str, component: Component, slots: int | None, shards: int | None, session: SparkSession
-) -> Opened:
+def open_run(files: Files, plan: Plan, slots: int | None, shards: int | None, session: SparkSession) -> Opened:
     """Opens or makes the checkpoint of a run, and takes it over from whoever ran before."""
     before = open_checkpoint(files)
     count = shards if shards is not None else before.header.shards if before else SHARDS
     if not isinstance(count, int) or not 1 <= count <= 32768:
         raise TopologyError(f"shards={count!r}; valid: 1 to 32768")
-    last = before.last if before else None
-    wanted = slots if slots is not None else last.slots if last else min(count, session.sparkContext.defaultParallelism)
-    if not isinstance(wanted, int) or not 1 <= wanted <= count:
-        raise TopologyError(f"slots={wanted!r}; valid: 1 to {count}, the number of shards (fixed for a checkpoint)")
-    checkpoint, changed = open_or_create(
-        files, topology, fingerprint(component, count), count, contents_of(component), component.slotted.panes
-    )
+    if slots is not None and (not isinstance(slots, int) or not 1 <= slots <= count):
+        raise TopologyError(f"slots={slots!r}; valid: 1 to {count}, the number of shards (fixed for a checkpoint)")
+    checkpoint, changed = open_or_create(files, plan, count)
     checkpoint.take_over()
-    component = over_checkpoint(component, checkpoint)
-    if last is None:
-        return Opened(checkpoint, even_route(count, wanted), component, changed)
-    route = Route(last.route, last.slots, last.route_version)
-    return Opened(checkpoint, route if route.slots == wanted else route.resized(wanted), component, changed)
+    last = checkpoint.last
+    routes = {}
+    for component in plan.components:
+        route = last.routes.get(component.name) if last else None
+        if route is None:
+            route = even_route(count, slots or min(count, session.sparkContext.defaultParallelism))
+        routes[component.name] = route if slots in {None, route.slots} else route.resized(slots or route.slots)
+    return Opened(checkpoint, routes, over_checkpoint(plan, checkpoint), changed)
 
 
 def settings_of(retries: int, state: StateSettings, lift: str = AUTO) -> Settings:

@@ -1,4 +1,4 @@
-"""What a slot task reports to the driver: what it did to each shard, what it wrote, what it found missing."""
+"""What a slot task reports to the driver: what it did to each shard of its operators, what it wrote, what it found missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anabranch.state.commits import Stored
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReport:
-    """One shard in one step."""
+    """One shard of one operator in one step."""
 
     rows_in: int
     rows_out: int
@@ -28,15 +28,9 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """One slot in one step."""
+class NodeReport:
+    """One operator of one slot in one step."""
 
-    slot: int
-    host: str
-    pid: int
-    started: float
-    ended: float
-    cpu_s: float
     shards: Mapping[int, ShardReport]
     missing: tuple[int, ...] = ()
     results: Written | None = None
@@ -48,4 +42,18 @@ class Report:
     arrived: int = 0  # combined rows that came
     distinct: int = 0  # of them, keys and panes
     keys_in: Mapping[int, float] = field(default_factory=dict)  # keys with rows in an interval of so many panes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One slot of a component in one step."""
+
+    component: str
+    slot: int
+    host: str
+    pid: int
+    started: float
+    ended: float
+    cpu_s: float
+    nodes: Mapping[str, NodeReport]
     phases: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of the task

@@ -15,7 +15,7 @@ from anabranch.plan.evolution import INCOMPLETE
 from anabranch.state.files import Files
 from anabranch.state.slot import Closed, SlotState
 from anabranch.topology.graph import EARLY_COLUMN
-from anabranch.topology.types import Array, arrow_type, column_type, to_array
+from anabranch.topology.types import Array, arrow_type, column_type
 
 
 def result_schema(plan: Slotted, keys: pa.Schema) -> pa.Schema:
@@ -31,11 +31,11 @@ def result_schema(plan: Slotted, keys: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
-def result_table(plan: Slotted, state: SlotState, closed: Sequence[Closed]) -> tuple[pa.Table | None, dict[int, int]]:
-    """All rows of the windows that closed, as one table, and how many each shard gave."""
+def result_table(plan: Slotted, state: SlotState, closed: Sequence[Closed]) -> tuple[pa.Table | None, Array]:
+    """All rows of the windows that closed, as one table, and the shard of each."""
     sizes = [len(each.rows) for each in closed]
     if not sum(sizes):
-        return None, {}
+        return None, np.empty(0, dtype=np.int32)
     rows = np.concatenate([each.rows for each in closed])
     columns = [np.concatenate(group) for group in zip(*(each.columns for each in closed), strict=True)]
     keys = state.keys.table()
@@ -63,8 +63,7 @@ def result_table(plan: Slotted, state: SlotState, closed: Sequence[Closed]) -> t
         merged: tuple[Array, ...] = tuple(c for number in result.kept for c in columns[plan.kept[number].columns])
         arrays.append(result.named.aggregate.finish(result.named.input_type, merged))
     table = pa.Table.from_arrays(arrays, names=result_schema(plan, keys.schema).names)
-    sums = np.bincount(state.shard_of[rows])
-    return table, {int(shard): int(sums[shard]) for shard in np.flatnonzero(sums)}
+    return table, state.shard_of[rows]
 
 
 def _name_number(plan: Slotted, closed: Closed) -> int:
@@ -73,11 +72,10 @@ def _name_number(plan: Slotted, closed: Closed) -> int:
     return number if since is None or closed.closing.start_us >= since else number + len(plan.panes.windows)
 
 
-def late_table(left_out: pa.Table, why: Array) -> pa.Table:
+def late_table(left_out: pa.ChunkedArray, times: Array, why: Array) -> pa.Table:
     """The rows that no open window took, each as often as it came, with the reason."""
-    times = to_array(left_out.column("c0"), np.dtype(np.int64), 0)
     index = pa.array(np.repeat(np.arange(len(times)), times))
-    rows = left_out.column("row").combine_chunks().take(index)
+    rows = left_out.combine_chunks().take(index)
     reasons = pa.array(why.tolist(), pa.string()).take(index)
     return pa.Table.from_arrays([*rows.flatten(), reasons], names=[*(field.name for field in rows.type), "reason"])
 

@@ -58,11 +58,11 @@ class Run:
         self._stopping = False
         self._error: BaseException | None = None
         self._last_step_at = time.monotonic()
-        self._metric = ""
+        self._metrics: Mapping[str, str] = {}
 
-    def begin(self, prepared: DataFrame, metric: str, location: str) -> None:
+    def begin(self, prepared: DataFrame, metrics: Mapping[str, str], location: str) -> None:
         """Starts Spark's query over the prepared rows, and the thread that closes windows when no rows come."""
-        self._metric = metric
+        self._metrics = metrics
         writer = prepared.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", location)
         if self._trigger.arguments:
             writer = writer.trigger(**self._trigger.arguments)
@@ -91,7 +91,7 @@ class Run:
 
     @property
     def slots(self) -> int:
-        return self._stepper.wanted_slots or self._stepper.route.slots
+        return self._stepper.slots
 
     def resize(self, slots: int) -> None:
         """Changes the number of slots before the next step; no state moves and nothing restarts."""
@@ -133,10 +133,11 @@ class Run:
                 raise
             self._last_step_at = time.monotonic()
 
-    def _observed(self) -> int | None:
-        """The largest event time in the rows of the source, from Spark's observation of the running batch."""
+    def _observed(self) -> dict[str, int]:
+        """The largest event time in the rows of each source, from Spark's observation of the running batch."""
         metrics = self.query._jsq.streamingQuery().lastExecution().observedMetrics()
-        return observed_micros(metrics, self._metric)
+        found = {source: observed_micros(metrics, name) for source, name in self._metrics.items()}
+        return {source: us for source, us in found.items() if us is not None}
 
     def _watch(self) -> None:
         """Closes windows when no batch comes for a while, and once more when the input has ended."""
@@ -161,7 +162,7 @@ class Run:
         if time.monotonic() - self._last_step_at < idle_s or not self._lock.acquire(blocking=False):
             return
         try:
-            if not self._stopping and self._stepper.can_close():
+            if not self._stopping and (self._stepper.can_close() or self._stepper.idle_advances()):
                 self._stepper.close()
                 self._last_step_at = time.monotonic()
         except Exception as error:  # noqa: BLE001 - kept for the user

@@ -6,9 +6,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, DataType, StringType, StructField, StructType, TimestampNTZType, TimestampType
 
-from anabranch.plan.component import EVERYTHING, Component
+from anabranch.plan.component import EVERYTHING, Node
+from anabranch.spark.node_task import key_schema
 from anabranch.spark.results import result_schema
-from anabranch.spark.slot_task import key_schema
 from anabranch.topology.graph import EARLY_COLUMN, Field
 
 
@@ -17,9 +17,9 @@ def fields_of(schema: StructType) -> tuple[Field, ...]:
     return tuple(Field(field.name, field.dataType.simpleString()) for field in schema.fields)
 
 
-def spark_schema(component: Component) -> tuple[StructType, pa.Schema]:
+def spark_schema(node: Node) -> tuple[StructType, pa.Schema]:
     """The columns of results, for Spark and for Arrow."""
-    plan = component.slotted
+    plan = node.slotted
     moment = TimestampNTZType() if plan.time_type == "timestamp_ntz" else TimestampType()
     fields = [StructField(key.name, DataType.fromDDL(key.type)) for key in plan.keys if key != EVERYTHING]
     fields.append(StructField("window", StructType([StructField("start", moment), StructField("end", moment)])))
@@ -29,8 +29,8 @@ def spark_schema(component: Component) -> tuple[StructType, pa.Schema]:
     return StructType(fields), result_schema(plan, key_schema(plan))
 
 
-def late_schema(component: Component) -> tuple[StructType, pa.Schema]:
+def late_schema(node: Node) -> tuple[StructType, pa.Schema]:
     """The columns of late rows: those of the stream, and why they were left out."""
-    given = component.maps[-1].fields if component.maps else component.source.fields
-    schema = StructType([*(StructField(f.name, DataType.fromDDL(f.type)) for f in given), StructField("reason", StringType())])
+    fields = [StructField(f.name, DataType.fromDDL(f.type)) for f in node.feed.fields]
+    schema = StructType([*fields, StructField("reason", StringType())])
     return schema, to_arrow_schema(schema, timezone="UTC")

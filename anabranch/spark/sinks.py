@@ -12,7 +12,7 @@ import shutil
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from anabranch.errors import CheckpointError, TopologyError
 from anabranch.state.files import Files, sync_directory
+from anabranch.topology.graph import EARLY_COLUMN
 
 _STEP = re.compile(r"step-(\d{8})-")
 
@@ -39,16 +40,22 @@ class StepResults:
     arrow: pa.Schema
     session: SparkSession
     again: bool = False  # an attempt that died may have written this step already
+    maps: tuple[Callable[[DataFrame], DataFrame], ...] = ()  # what follows windows sees those that are complete
 
     def frame(self) -> DataFrame:
         """A DataFrame over the files; it changes no state, so it may be used any number of times."""
         paths = [f"file://{self.files.path(n)}" if self.files.local else f"{self.files.location}/{n}" for n in self.names]
-        if not paths:
-            return self.session.createDataFrame([], self.schema)
-        return self.session.read.schema(self.schema).parquet(*paths)
+        rows = self.session.read.schema(self.schema).parquet(*paths) if paths else self.session.createDataFrame([], self.schema)
+        if self.maps and EARLY_COLUMN in rows.columns:
+            rows = rows.filter(~F.col(EARLY_COLUMN)).drop(EARLY_COLUMN)
+        for each in self.maps:
+            rows = each(rows)
+        return rows
 
     def table(self) -> pa.Table:
         """All rows in memory."""
+        if self.maps:
+            return self.frame().toArrow()
         tables = [pq.read_table(self.files.path(n), filesystem=self.files.filesystem) for n in self.names]
         return pa.concat_tables([each.cast(self.arrow) for each in tables]) if tables else self.arrow.empty_table()
 
@@ -79,7 +86,7 @@ class FileTarget(Target):
         out.make()
         prefix = f"step-{results.step:08d}-"
         stale = [name for name in out.list() if name.startswith(prefix)] if results.again else []
-        new = self._parquet(out, prefix, results) if self._as_written() else self._by_spark(out, prefix, results)
+        new = self._parquet(out, prefix, results) if self._as_written(results) else self._by_spark(out, prefix, results)
         for name in stale:
             if name not in new:
                 out.remove(name)
@@ -95,8 +102,8 @@ class FileTarget(Target):
                 "checkpoint. Delete them, or choose another directory"
             )
 
-    def _as_written(self) -> bool:
-        return self.format == "parquet" and not self.options
+    def _as_written(self, results: StepResults) -> bool:
+        return self.format == "parquet" and not self.options and not results.maps
 
     def _parquet(self, out: Files, prefix: str, results: StepResults) -> set[str]:
         """The slots' own files: linked where both are on one disk, copied otherwise."""
@@ -127,6 +134,20 @@ class FileTarget(Target):
 
     def __str__(self) -> str:
         return f"{self.format} files in {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Behind(Target):
+    """A target of results that pass some maps first."""
+
+    target: Target
+    maps: tuple[Callable[[DataFrame], DataFrame], ...]
+
+    def write(self, results: StepResults) -> None:
+        self.target.write(replace(results, maps=self.maps))
+
+    def check(self, next_step: int) -> None:
+        self.target.check(next_step)
 
 
 class MemoryTarget(Target):

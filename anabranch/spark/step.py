@@ -6,30 +6,29 @@ step's, and both come from the commit record before, so that a step that runs ag
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import msgspec
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from anabranch.errors import CheckpointError, StepError, TopologyError
 from anabranch.faults import Faults
-from anabranch.plan.component import Component
+from anabranch.plan.component import Component, Node, Plan
 from anabranch.plan.lifting import AUTO, Lifted, Lifting
 from anabranch.plan.route import Route, snapshots_due
-from anabranch.spark.lift import Lift
+from anabranch.spark.levels import Levels
+from anabranch.spark.node_task import Moment, NodeTask, StateSettings
 from anabranch.spark.progress import Event, Progress
-from anabranch.spark.reports import Report
+from anabranch.spark.reports import NodeReport, Report
 from anabranch.spark.schemas import late_schema, spark_schema
 from anabranch.spark.sinks import StepResults, Target
-from anabranch.spark.slot_task import REPORT_SCHEMA, SlotTask, StateSettings
+from anabranch.spark.slot_task import ComponentTask, SlotTask
 from anabranch.state.commits import Checkpoint, Commit, Stored
 
 _CLEAN_EVERY = 8
@@ -37,11 +36,15 @@ _KEPT_PROGRESS = 10_000
 _TRUSTING_ATTEMPTS = 2
 
 
+Missing: TypeAlias = Mapping[str, Sequence[int]]  # shards by operator
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlet:
-    """A sink of a component: where its results, or its late rows, go to."""
+    """A sink: where the results of an operator, or its late rows, go to."""
 
     name: str
+    operator: str
     late: bool
     target: Target
 
@@ -57,27 +60,30 @@ class Settings:
 
 
 class Stepper:
-    """Runs steps of one component, one at a time. Not for several threads at once."""
+    """Runs the steps of a plan, one at a time. Not for several threads at once."""
 
     def __init__(
         self,
         session: SparkSession,
-        component: Component,
+        plan: Plan,
         checkpoint: Checkpoint,
         outlets: Sequence[Outlet],
         settings: Settings,
-        route: Route,
+        routes: Mapping[str, Route],
     ) -> None:
-        self.session, self.component, self.checkpoint = session, component, checkpoint
-        self.outlets, self.settings, self.route = tuple(outlets), settings, route
+        self.session, self.plan, self.checkpoint = session, plan, checkpoint
+        self.outlets, self.settings = tuple(outlets), settings
+        self.routes: dict[str, Route] = dict(routes)
         self.wanted_slots: int | None = None
         self.progress: deque[Progress] = deque(maxlen=_KEPT_PROGRESS)
         self.events: deque[Event] = deque(maxlen=_KEPT_PROGRESS)
         self.next_end_us: int | None = None
-        self._jobs = itertools.count(1)
-        self._lift = Lift(component)
+        late = frozenset(each.operator for each in outlets if each.late)
+        self.levels = Levels(plan, checkpoint.header.shards, late)
         self.lifting = Lifting()
-        self._early_at = time.monotonic()
+        self._jobs = itertools.count(1)
+        self._early_at: dict[str, float] = {}
+        self._heard_at = dict.fromkeys((source.name for source in plan.sources), time.monotonic())
         self._phases: dict[str, float] = {}
 
     @property
@@ -85,12 +91,8 @@ class Stepper:
         return self.checkpoint.last
 
     def watermark(self) -> int | None:
-        """The watermark of the next step: what has been seen up to the last one, minus the delay."""
-        last = self.last
-        if last is None or last.max_event_us is None:
-            return None if last is None else last.watermark_us
-        seen = last.max_event_us - self.component.source.delay_us
-        return seen if last.watermark_us is None else max(last.watermark_us, seen)
+        """The watermark of the next step, as the last one left it."""
+        return self.last.next_us if self.last else None
 
     def can_close(self) -> bool:
         """True when a closing step would close a window."""
@@ -101,7 +103,32 @@ class Stepper:
         """True when a step without input would have a later watermark than the last one."""
         return self.last is not None and self.watermark() != self.last.watermark_us
 
-    def batch(self, rows: DataFrame, batch_id: int, observed: Callable[[], int | None]) -> Progress | None:
+    def idle_advances(self) -> bool:
+        """True when a source has been silent for so long that the watermark goes on without it."""
+        last = self.last
+        return last is not None and self._ahead(last.seen, last.watermark_us) != last.next_us
+
+    def _ahead(self, seen: Mapping[str, int], watermark_us: int | None) -> int | None:
+        """How far all sources have come: the least of what each has seen minus its delay, without those that are silent too long."""
+        now = time.monotonic()
+        silent = {
+            source.name
+            for source in self.plan.sources
+            if source.idle_us is not None and now - self._heard_at[source.name] > source.idle_us / 1e6
+        }
+        if len(silent) == len(self.plan.sources):
+            silent = set()
+        reached = [
+            seen[source.name] - source.delay_us if source.name in seen else None
+            for source in self.plan.sources
+            if source.name not in silent
+        ]
+        known = [each for each in reached if each is not None]
+        if len(known) < len(reached):
+            return watermark_us
+        return min(known) if watermark_us is None else max(watermark_us, min(known))
+
+    def batch(self, rows: DataFrame, batch_id: int, observed: Callable[[], Mapping[str, int]]) -> Progress | None:
         """Runs the step of a batch; one that is committed already returns at once."""
         done = self.last.batch_id if self.last else None
         if done is not None and batch_id == done:
@@ -117,29 +144,30 @@ class Stepper:
 
     def close(self, *, finish: bool = False) -> Progress:
         """Runs a closing step: closes what the watermark allows, or everything."""
-        return self._step(None, None, lambda: None, finish=finish)
+        return self._step(None, None, dict, finish=finish)
 
     def _step(
-        self, rows: DataFrame | None, batch_id: int | None, observed: Callable[[], int | None], *, finish: bool = False
+        self, rows: DataFrame | None, batch_id: int | None, observed: Callable[[], Mapping[str, int]], *, finish: bool = False
     ) -> Progress:
         started, last = time.time(), self.last
         step = 1 if last is None else last.step + 1
         self._phases, mark = {}, time.perf_counter()
         self._fault("step.begin", step)
         self._apply_pending(step)
-        task = self._task(step, finish=finish)
+        moment = Moment(after_us=last.watermark_us if last else None, until_us=self.watermark(), finish=finish)
+        tasks = self._tasks(step, moment)
         self._fault("job.before", step)
-        reports, attempts = self._run(rows, task)
+        reports, attempts = self._run(rows, tasks)
         mark = self._phase("job", mark)
         self._fault("job.after", step)
-        missing = sorted(shard for report in reports for shard in report.missing)
+        missing = _missing(reports)
         if missing:
             self._fault("restore.before", step)
-            reports += self._restore(rows, task, missing)
+            reports = self._restore(rows, tasks, missing)
             mark = self._phase("restore", mark)
         self._write_sinks(step, reports)
         mark = self._phase("sinks", mark)
-        commit = self._commit(task, reports, batch_id, observed())
+        commit = self._commit(tasks[0], reports, batch_id, observed())
         self._fault("commit.before", step)
         self.checkpoint.commit(commit)
         self._fault("commit.after", step)
@@ -150,75 +178,87 @@ class Stepper:
         self._phase("clean", mark)
         if rows is not None:
             self._learn(reports)
-        ends = [report.next_end_us for report in reports if report.next_end_us is not None]
+        ends = [each.next_end_us for _, each in _nodes(reports) if each.next_end_us is not None]
         self.next_end_us = min(ends, default=None)
-        progress = _progress(commit, reports, attempts, len(missing), closing=rows is None)
+        restored = sum(map(len, missing.values()))
+        progress = _progress(commit, reports, self._counts(reports), attempts, restored, closing=rows is None)
         progress = replace(progress, duration_s=time.time() - started, phases_s=dict(self._phases), finished_at=time.time())
         self.progress.append(progress)
         return progress
 
-    def _task(self, step: int, *, finish: bool) -> SlotTask:
-        checkpoint = self.checkpoint
+    def _tasks(self, step: int, moment: Moment) -> list[SlotTask]:
+        """The tasks of a step, one for each level."""
+        checkpoint, levels = self.checkpoint, self.plan.levels
+        return [
+            SlotTask(
+                components=tuple(self._component(each, step, moment) for each in self.plan.at(level)),
+                checkpoint=checkpoint.files,
+                checkpoint_id=checkpoint.header.id,
+                state=self.settings.state,
+                step=step,
+                epoch=checkpoint.epoch,
+                job=0,
+                moment=moment,
+                onward=self.levels.onward if level < levels else None,
+                faults=self.settings.faults,
+            )
+            for level in range(1, levels + 1)
+        ]
+
+    def _component(self, component: Component, step: int, moment: Moment) -> ComponentTask:
+        route = self.routes[component.name]
+        nodes = tuple(self._node(node, step, moment) for node in component.nodes)
+        return ComponentTask(name=component.name, route=route.slot_of, slots=route.slots, nodes=nodes)
+
+    def _node(self, node: Node, step: int, moment: Moment) -> NodeTask:
+        inflow = self.levels.inflow(node)
         chains = {
             shard: [(s.delta[1], s.snapshot[1] if s.snapshot else None) for s in chain]
-            for shard, chain in checkpoint.chains.items()
+            for shard, chain in self.checkpoint.chains.get(node.name, {}).items()
         }
-        committed = {shard: version for shard in checkpoint.chains if (version := checkpoint.version(shard))}
-        return SlotTask(
-            plan=self.component.slotted,
-            checkpoint=checkpoint.files,
-            checkpoint_id=checkpoint.header.id,
-            state=self.settings.state,
-            step=step,
-            epoch=checkpoint.epoch,
-            job=0,
-            route=self.route.slot_of,
-            committed=committed,
-            snapshot=frozenset(snapshots_due(chains, checkpoint.header.shards)),
-            after_us=self.last.watermark_us if self.last else None,
-            until_us=self.watermark(),
-            finish=finish,
-            early=not finish and self._early_due(step),
-            faults=self.settings.faults,
+        return NodeTask(
+            number=next(i for i, each in enumerate(self.plan.nodes) if each.name == node.name),
+            plan=node.slotted,
+            rows=inflow.rows,
+            emits=inflow.emits,
+            written=any(each.operator == node.name and not each.late for each in self.outlets),
+            committed=self.checkpoint.versions(node.name),
+            snapshot=frozenset(snapshots_due(chains, self.checkpoint.header.shards)),
+            early=not moment.finish and self._early_due(node, step),
         )
 
-    def _early_due(self, step: int) -> bool:
+    def _early_due(self, node: Node, step: int) -> bool:
         """Whether this step writes early results. A step that runs again replaces all that it wrote, so it may decide anew."""
-        early = self.component.consolidate.early
+        early = node.consolidate.early
         if early is None:
             return False
         if early.steps is not None:
             return step % early.steps == 0
         now = time.monotonic()
-        due = early.us is not None and now - self._early_at >= early.us / 1e6
-        self._early_at = now if due else self._early_at
+        due = early.us is not None and now - self._early_at.setdefault(node.name, now) >= early.us / 1e6
+        self._early_at[node.name] = now if due else self._early_at[node.name]
         return due
 
-    def _run(self, rows: DataFrame | None, task: SlotTask) -> tuple[list[Report], int]:
+    def _run(self, rows: DataFrame | None, tasks: Sequence[SlotTask]) -> tuple[list[Report], int]:
         """Runs the job until it succeeds, a few times at most.
 
         What crashed two attempts may be node-local state that kills its readers: later ones do not open it any more.
         """
+        step, moment = tasks[0].step, tasks[0].moment
         for attempt in itertools.count(1):
             last_chance = attempt > self.settings.retries
             distrust = attempt > min(self.settings.retries, _TRUSTING_ATTEMPTS)
-            tried = replace(task, job=next(self._jobs), distrust=distrust)
+            job = next(self._jobs)
+            tried = [replace(task, job=job, distrust=distrust) for task in tasks]
             try:
-                collected = self._job(rows, tried).collect()
-                return [msgspec.json.decode(row.report, type=Report) for row in collected], attempt
+                frame = self.levels.job(self.session, rows, tried, self.routes, moment.after_us, self.way)
+                return [msgspec.json.decode(row.report, type=Report) for row in frame.collect()], attempt
             except Exception as error:
                 cause, permanent = cause_of(error)
                 if last_chance or permanent:
-                    raise StepError(f"step {task.step} of {self.component.name!r} failed {attempt} times: {cause}") from error
-                self.event("retry", f"step {task.step}: attempt {attempt} failed: {cause}")
+                    raise StepError(f"step {step} of {self.plan.topology!r} failed {attempt} times: {cause}") from error
+                self.event("retry", f"step {step}: attempt {attempt} failed: {cause}")
         raise AssertionError
-
-    def _job(self, rows: DataFrame | None, task: SlotTask) -> DataFrame:
-        slots = self.route.slots
-        if rows is None:
-            return self.session.range(0, slots, 1, slots).mapInArrow(task, REPORT_SCHEMA)
-        only = None if task.restore is None else list(task.restore)
-        return self._lift(rows, task.after_us, self.route, self.way, only).mapInArrow(task, REPORT_SCHEMA)
 
     @property
     def way(self) -> str:
@@ -227,86 +267,114 @@ class Stepper:
 
     def _learn(self, reports: Sequence[Report]) -> None:
         """Chooses the way of the next step by what this one has measured."""
-        rows = sum(shard.rows_in for report in reports for shard in report.shards.values())
-        seen = Lifted(rows, sum(report.arrived for report in reports), sum(report.distinct for report in reports))
+        lifted = {node.name for node in self.levels.lift.nodes}
+        nodes = [each for name, each in _nodes(reports) if name in lifted]
+        rows = sum(shard.rows_in for each in nodes for shard in each.shards.values())
+        seen = Lifted(rows, sum(each.arrived for each in nodes), sum(each.distinct for each in nodes))
         before, self.lifting = self.lifting, self.lifting.next(seen)
         if self.settings.lift == AUTO and self.lifting.way != before.way:
             self.event("lift", f"{self.lifting.way}: {self.lifting.reason}")
 
-    def _restore(self, rows: DataFrame | None, task: SlotTask, missing: Sequence[int]) -> list[Report]:
-        """Restores missing shards from the durable log and processes their rows of this step; what is lost meanwhile, again."""
-        found: list[Report] = []
-        left = list(missing)
+    def _restore(self, rows: DataFrame | None, tasks: Sequence[SlotTask], missing: Missing) -> list[Report]:
+        """Runs the step again, with missing shards taken from the durable log first; what is lost meanwhile, again.
+
+        All of it runs again, not only the rows of these shards: what they had to give to later levels is part of the step.
+        """
+        found = sum(map(len, missing.values()))
         for _ in range(1 + self.settings.retries):
-            chains: dict[int, list[Stored]] = {shard: self.checkpoint.chains.get(shard, []) for shard in left}
-            reports, _attempts = self._run(rows, replace(task, restore=chains))
-            found += reports
-            left = sorted(shard for report in reports for shard in report.missing)
-            if not left:
-                self.event("restore", f"step {task.step}: {len(missing)} shards restored from the durable log")
-                return found
-        raise StepError(f"step {task.step}: shards {left} could not be restored from {self.checkpoint.files.location}")
+            reports, _attempts = self._run(rows, [self._restoring(task, missing) for task in tasks])
+            missing = _missing(reports)
+            if not missing:
+                self.event("restore", f"step {tasks[0].step}: {found} shards restored from the durable log")
+                return reports
+        names = "; ".join(f"{list(shards)} of {name!r}" for name, shards in missing.items())
+        raise StepError(f"step {tasks[0].step}: shards {names} could not be restored from {self.checkpoint.files.location}")
+
+    def _restoring(self, task: SlotTask, missing: Missing) -> SlotTask:
+        def restored(node: NodeTask) -> NodeTask:
+            chains = self.checkpoint.chains.get(node.plan.operator, {})
+            lost: dict[int, list[Stored]] = {shard: chains.get(shard, []) for shard in missing.get(node.plan.operator, ())}
+            return replace(node, restore=lost)
+
+        components = (replace(each, nodes=tuple(restored(node) for node in each.nodes)) for each in task.components)
+        return replace(task, components=tuple(components))
 
     def _write_sinks(self, step: int, reports: Sequence[Report]) -> None:
         self._fault("sinks.before", step)
         half = (len(self.outlets) - 1) // 2
         for i, outlet in enumerate(self.outlets):
-            written = [report.late if outlet.late else report.results for report in reports]
+            mine = [each for name, each in _nodes(reports) if name == outlet.operator]
+            written = [each.late if outlet.late else each.results for each in mine]
             names = tuple(each.path for each in written if each is not None)
             try:
-                outlet.target.write(self.results(step, names, late=outlet.late))
+                outlet.target.write(self.results(outlet.operator, step, names, late=outlet.late))
             except Exception as error:
                 raise StepError(f"sink {outlet.name!r} failed in step {step}: {error}") from error
             if i == half:
                 self._fault("sinks.half", step)
         self._fault("sinks.after", step)
 
-    def results(self, step: int, names: tuple[str, ...], *, late: bool) -> StepResults:
-        """The results, or the late rows, of a step as sinks see them."""
-        spark, arrow = self._late_schema if late else self._schema
+    def results(self, operator: str, step: int, names: tuple[str, ...], *, late: bool) -> StepResults:
+        """The results, or the late rows, of an operator in a step as sinks see them."""
+        spark, arrow = (late_schema if late else spark_schema)(self.plan.node(operator))
         return StepResults(step, self.checkpoint.files, names, spark, arrow, self.session, again=not self.progress)
 
-    @functools.cached_property
-    def _schema(self) -> tuple[StructType, pa.Schema]:
-        return spark_schema(self.component)
-
-    @functools.cached_property
-    def _late_schema(self) -> tuple[StructType, pa.Schema]:
-        return late_schema(self.component)
-
-    def _commit(self, task: SlotTask, reports: Sequence[Report], batch_id: int | None, seen_us: int | None) -> Commit:
-        last = self.last
-        stored = {shard: each.stored for report in reports for shard, each in report.shards.items() if each.stored}
-        known = [us for us in (last.max_event_us if last else None, seen_us) if us is not None]
-        closed = [report.until_us for report in reports if report.until_us is not None]
+    def _commit(self, task: SlotTask, reports: Sequence[Report], batch_id: int | None, seen: Mapping[str, int]) -> Commit:
+        last, now = self.last, time.monotonic()
+        stored: dict[str, dict[int, Stored]] = {}
+        for name, each in _nodes(reports):
+            stored.setdefault(name, {}).update({shard: s.stored for shard, s in each.shards.items() if s.stored})
+        known = dict(last.seen) if last else {}
+        for source, us in seen.items():
+            self._heard_at[source] = now
+            known[source] = max(us, known.get(source, us))
+        closed = [each.until_us for _, each in _nodes(reports) if each.until_us is not None]
         totals = dict(last.rows) if last else {}
-        for name, count in _counts(reports).items():
+        for name, count in self._counts(reports).items():
             totals[name] = totals.get(name, 0) + count
+        until_us = task.moment.until_us
+        watermark_us = max(closed, default=until_us) if task.moment.finish else until_us
         return Commit(
             step=task.step,
             epoch=self.checkpoint.epoch,
             batch_id=(last.batch_id if last else None) if batch_id is None else batch_id,
-            watermark_us=max(closed, default=task.until_us) if task.finish else task.until_us,
-            max_event_us=max(known, default=None),
-            slots=self.route.slots,
-            route=self.route.slot_of,
-            route_version=self.route.version,
+            watermark_us=watermark_us,
+            next_us=self._ahead(known, watermark_us),
+            seen=known,
+            routes=dict(self.routes),
             stored=stored,
             rows=totals,
             keys_in=_moving_mean(last.keys_in if last else {}, reports),
         )
 
+    def _counts(self, reports: Sequence[Report]) -> dict[str, int]:
+        """Rows that operators took from sources, results that were written, and rows that were left out, by reason."""
+        sources = {node.name for node in self.levels.lift.nodes}
+        written = {outlet.operator for outlet in self.outlets if not outlet.late}
+        counts = {"in": 0, "out": 0}
+        for name, each in _nodes(reports):
+            counts["in"] += sum(shard.rows_in for shard in each.shards.values()) if name in sources else 0
+            counts["out"] += sum(shard.rows_out for shard in each.shards.values()) if name in written else 0
+            for reason, rows in each.left_out.items():
+                counts[reason] = counts.get(reason, 0) + rows
+        return counts
+
+    @property
+    def slots(self) -> int:
+        """The slots of the component that has most."""
+        return self.wanted_slots or max(route.slots for route in self.routes.values())
+
     def _apply_pending(self, step: int) -> None:
         """Decisions take effect here, between two steps."""
         wanted, self.wanted_slots = self.wanted_slots, None
-        if wanted is not None and wanted != self.route.slots:
-            before = self.route
-            self.route = before.resized(wanted)
-            moved = sum(a != b for a, b in zip(before.slot_of, self.route.slot_of, strict=True))
-            text = (
-                f"slots {before.slots} -> {wanted}: {moved} of {len(before.slot_of)} shards have another slot, no state moved"
-            )
-            self.event("resize", text, step=step)
+        for name, before in self.routes.items():
+            if wanted is not None and wanted != before.slots:
+                self.routes[name] = after = before.resized(wanted)
+                moved = sum(a != b for a, b in zip(before.slot_of, after.slot_of, strict=True))
+                of = f" of {name!r}" if len(self.routes) > 1 else ""
+                shards = len(before.slot_of)
+                text = f"slots{of} {before.slots} -> {wanted}: {moved} of {shards} shards have another slot, no state moved"
+                self.event("resize", text, step=step)
 
     def resize(self, slots: int) -> None:
         """Asks for another number of slots from the next step on."""
@@ -329,13 +397,30 @@ class Stepper:
         return now
 
 
-def _moving_mean(before: Mapping[int, float], reports: Sequence[Report]) -> dict[int, float]:
+def _nodes(reports: Sequence[Report]) -> Iterator[tuple[str, NodeReport]]:
+    return ((name, each) for report in reports for name, each in report.nodes.items())
+
+
+def _missing(reports: Sequence[Report]) -> dict[str, list[int]]:
+    """The shards that tasks did not find in the committed state, by operator."""
+    found: dict[str, list[int]] = {}
+    for name, each in _nodes(reports):
+        if each.missing:
+            found.setdefault(name, []).extend(each.missing)
+    return found
+
+
+def _moving_mean(before: Mapping[str, Mapping[int, float]], reports: Sequence[Report]) -> dict[str, dict[int, float]]:
     """Keys in intervals of so many panes, over all slots: half the last mean, half this step."""
-    now: dict[int, float] = {}
-    for report in reports:
-        for length, keys in report.keys_in.items():
-            now[length] = now.get(length, 0.0) + keys
-    return {**before, **{length: (before.get(length, keys) + keys) / 2 for length, keys in now.items()}}
+    now: dict[str, dict[int, float]] = {}
+    for name, each in _nodes(reports):
+        mine = now.setdefault(name, {})
+        for length, keys in each.keys_in.items():
+            mine[length] = mine.get(length, 0.0) + keys
+    return {
+        name: {**(old := before.get(name, {})), **{length: (old.get(length, keys) + keys) / 2 for length, keys in mine.items()}}
+        for name, mine in now.items()
+    }
 
 
 def cause_of(error: BaseException) -> tuple[str, bool]:
@@ -349,8 +434,9 @@ def cause_of(error: BaseException) -> tuple[str, bool]:
     return (raised or lines or [type(error).__name__])[0][:500], False
 
 
-def _progress(commit: Commit, reports: Sequence[Report], attempts: int, restored: int, *, closing: bool) -> Progress:
-    counts = _counts(reports)
+def _progress(
+    commit: Commit, reports: Sequence[Report], counts: dict[str, int], attempts: int, restored: int, *, closing: bool
+) -> Progress:
     slot_phases: dict[str, float] = {}
     for report in reports:
         for name, seconds in report.phases.items():
@@ -361,24 +447,14 @@ def _progress(commit: Commit, reports: Sequence[Report], attempts: int, restored
         rows_in=counts.pop("in"),
         rows_out=counts.pop("out"),
         left_out=counts,
-        slots=commit.slots,
-        shards=len(commit.route),
+        slots=sum(route.slots for route in commit.routes.values()),
+        shards=max(len(route.slot_of) for route in commit.routes.values()),
         watermark_us=commit.watermark_us,
         max_event_us=commit.max_event_us,
-        slot_s={report.slot: report.ended - report.started for report in reports},
+        slot_s={i: each.ended - each.started for i, each in enumerate(sorted(reports, key=lambda r: (r.component, r.slot)))},
         slot_phases_s=slot_phases,
-        state_bytes=sum(each.state_bytes for report in reports for each in report.shards.values()),
-        key_numbers=sum(report.key_numbers for report in reports),
+        state_bytes=sum(shard.state_bytes for _, each in _nodes(reports) for shard in each.shards.values()),
+        key_numbers=sum(each.key_numbers for _, each in _nodes(reports)),
         attempts=attempts,
         restored=restored,
     )
-
-
-def _counts(reports: Sequence[Report]) -> dict[str, int]:
-    counts = {"in": 0, "out": 0}
-    for report in reports:
-        counts["in"] += sum(each.rows_in for each in report.shards.values())
-        counts["out"] += sum(each.rows_out for each in report.shards.values())
-        for reason, rows in report.left_out.items():
-            counts[reason] = counts.get(reason, 0) + rows
-    return counts

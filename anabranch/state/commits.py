@@ -6,23 +6,19 @@ processed, the watermark and the route. The newest record is the truth; older on
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 
 from anabranch.errors import CheckpointError
-from anabranch.plan.component import Component
-from anabranch.plan.evolution import complete_from, forgotten_before, misfits, on_panes, window_key
-from anabranch.plan.fingerprint import differences
-from anabranch.plan.panes import Panes
+from anabranch.plan.route import Route
 from anabranch.state.files import Files
 from anabranch.state.shard import Write
 from anabranch.state.version import Version
 from anabranch.topology.windows import Window
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +39,22 @@ class Commit:
     epoch: int
     batch_id: int | None
     watermark_us: int | None
-    max_event_us: int | None
-    slots: int
-    route: tuple[int, ...]
-    route_version: int
-    stored: Mapping[int, Stored]  # the shards that this step changed
+    next_us: int | None  # the watermark of the step after it
+    seen: Mapping[str, int]  # the largest event time of each source so far
+    routes: Mapping[str, Route]  # of each component
+    stored: Mapping[str, Mapping[int, Stored]]  # the shards of each operator that this step changed
     rows: Mapping[str, int] = field(default_factory=dict)
-    keys_in: Mapping[int, float] = field(default_factory=dict)  # keys with rows in an interval of so many panes, a moving mean
+    # For each operator, keys with rows in an interval of so many panes, a moving mean.
+    keys_in: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+
+    @property
+    def max_event_us(self) -> int | None:
+        return max(self.seen.values(), default=None)
+
+    @property
+    def slots(self) -> int:
+        """The slots of the component that has most."""
+        return max(route.slots for route in self.routes.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +71,23 @@ class KeptPartial:
 class Contents:
     """What the state consists of, so that it can be shown where the topology is not at hand. Nothing else depends on it."""
 
-    operator: str
     keys: tuple[str, ...]
     windows: tuple[Window, ...]
     partials: tuple[KeptPartial, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What a checkpoint is of, for one operator: what its state depends on, and over which panes it is."""
+
+    fingerprint: Mapping[str, str]
+    contents: Contents
+    pane_us: int
+    pane_offset_us: int
+    attributes: tuple[str, ...]  # the keys that are hashed to find the shard
+    complete_from: Mapping[str, int] = field(default_factory=dict)  # windows that were added later
+    forgotten_us: int | None = None  # panes before were of no use to any window when windows were added last
+    after_step: int = 0  # its state begins after this step; what there is of earlier ones is of another operator of that name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,36 +97,31 @@ class Header:
     format: int
     id: str
     topology: str
-    fingerprint: Mapping[str, str]
     shards: int
-    contents: Contents | None = None
-    pane_us: int | None = None
-    pane_offset_us: int = 0
-    complete_from: Mapping[str, int] = field(default_factory=dict)  # windows that were added later
-    forgotten_us: int | None = None  # panes before were of no use to any window when windows were added last
+    operators: Mapping[str, Kept]
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A checkpoint's directory: its header, its commits, and from them the chain of each shard."""
+    """A checkpoint's directory: its header, its commits, and from them the chain of each operator's shards."""
 
     files: Files
     header: Header
     commits: dict[int, Commit]
-    chains: dict[int, list[Stored]]
+    chains: dict[str, dict[int, list[Stored]]]
     epoch: int = 0
 
     @property
     def last(self) -> Commit | None:
         return self.commits[max(self.commits)] if self.commits else None
 
-    def version(self, shard: int) -> Version | None:
-        chain = self.chains.get(shard)
-        return chain[-1].version if chain else None
+    def versions(self, operator: str) -> dict[int, Version]:
+        """The committed version of each shard of an operator that has one."""
+        return {shard: chain[-1].version for shard, chain in self.chains.get(operator, {}).items() if chain}
 
-    def writes(self, shard: int) -> list[Write]:
+    def writes(self, operator: str, shard: int) -> list[Write]:
         """A shard's snapshot and deltas, read from the durable log."""
-        return read_chain(self.files, self.chains.get(shard, []))
+        return read_chain(self.files, self.chains.get(operator, {}).get(shard, []))
 
     def take_over(self) -> None:
         """Makes this driver the only one: an older one that is still alive can commit nothing any more."""
@@ -133,7 +146,8 @@ class Checkpoint:
         last = self.last
         if last is None:
             return
-        needed = {stored.file for chain in self.chains.values() for stored in chain}
+        chains = [chain for shards in self.chains.values() for chain in shards.values()]
+        needed = {stored.file for chain in chains for stored in chain}
         for name in self.files.list("state"):
             directory = f"state/{name}"
             if int(name) > last.step:
@@ -145,7 +159,7 @@ class Checkpoint:
             else:
                 for file in set(files) - set(kept):
                     self.files.remove(f"{directory}/{file}")
-        oldest = min((chain[0].version.step for chain in self.chains.values() if chain), default=last.step)
+        oldest = min((chain[0].version.step for chain in chains if chain), default=last.step)
         for step in [step for step in self.commits if step < min(oldest, last.step)]:
             self.files.remove(_record(step))
             del self.commits[step]
@@ -159,9 +173,11 @@ class Checkpoint:
 
     def _take(self, commit: Commit) -> None:
         self.commits[commit.step] = commit
-        for shard, stored in commit.stored.items():
-            chain = [] if stored.snapshot is not None else self.chains.get(shard, [])
-            self.chains[shard] = [*chain, stored]
+        for operator, kept in self.header.operators.items():
+            if commit.step > kept.after_step:
+                chains = self.chains.setdefault(operator, {})
+                for shard, stored in commit.stored.get(operator, {}).items():
+                    chains[shard] = [*([] if stored.snapshot is not None else chains.get(shard, [])), stored]
 
 
 def read_chain(files: Files, chain: list[Stored]) -> list[Write]:
@@ -193,93 +209,6 @@ def open_checkpoint(files: Files) -> Checkpoint | None:
             except msgspec.DecodeError as error:
                 raise CheckpointError(f"{files.location}/commits/{name} is damaged: {error}") from error
     return checkpoint
-
-
-def over_checkpoint(component: Component, found: Checkpoint) -> Component:
-    """The component as it goes on with a checkpoint: over its panes, by its statistics."""
-    header, slotted = found.header, component.slotted
-    panes = slotted.panes
-    if header.pane_us is not None:
-        panes = replace(panes, width_us=header.pane_us, offset_us=header.pane_offset_us)
-    keys = found.last.keys_in if found.last else {}
-    if panes != slotted.panes or header.complete_from or keys:
-        component = on_panes(component, panes, header.complete_from, keys)
-    return replace(component, slotted=replace(component.slotted, forgotten_us=header.forgotten_us))
-
-
-def contents_of(component: Component) -> Contents:
-    """What the slot tasks of a component keep."""
-    return Contents(
-        operator=component.name,
-        keys=tuple(field.name for field in component.compute.by),
-        windows=component.consolidate.windows,
-        partials=tuple(
-            KeptPartial(
-                kind=type(kept.partial).__name__,
-                type=kept.partial.type,
-                input=str(component.inputs[kept.input]),
-                parameters=kept.partial.parameters,
-            )
-            for kept in component.slotted.kept
-        ),
-    )
-
-
-def open_or_create(
-    files: Files, topology: str, fingerprint: Mapping[str, str], shards: int, contents: Contents | None, panes: Panes
-) -> tuple[Checkpoint, str | None]:
-    """The checkpoint for a topology, and what has changed since; one that does not fit is refused, with what differs."""
-    found = open_checkpoint(files)
-    if found is None:
-        header = Header(
-            format=FORMAT,
-            id=uuid.uuid4().hex,
-            topology=topology,
-            fingerprint=fingerprint,
-            shards=shards,
-            contents=contents,
-            pane_us=panes.width_us,
-            pane_offset_us=panes.offset_us,
-        )
-        files.make()
-        files.create("anabranch.json", msgspec.json.encode(header))
-        found = open_checkpoint(files)
-        assert found is not None
-    unlike = differences(found.header.fingerprint, fingerprint)
-    if not unlike:
-        return found, None
-    why = "; ".join(unlike)
-    header = found.header
-    same = {part for part, text in fingerprint.items() if header.fingerprint.get(part) == text}
-    if same | {"windows"} == {*header.fingerprint} and header.contents and contents and header.pane_us:
-        wrong = misfits(contents.windows, header.pane_us, header.pane_offset_us)
-        if not wrong:
-            return _with_windows(found, fingerprint, contents), why
-        why = "; ".join(wrong) + f" ({why})"
-    raise CheckpointError(
-        f"checkpoint {files.location} is of another topology ({header.topology}): {why}. "
-        "Use another checkpoint directory, or the topology that it was made with"
-    )
-
-
-def _with_windows(found: Checkpoint, fingerprint: Mapping[str, str], contents: Contents) -> Checkpoint:
-    """The checkpoint with other windows over its panes; the new ones are complete from some time on."""
-    header, last = found.header, found.last
-    assert header.contents is not None
-    old = header.contents.windows
-    since = None if last is None else complete_from(old, last.watermark_us, last.max_event_us)
-    known = {window_key(window) for window in old}
-    kept = {key: us for key, us in header.complete_from.items() if key in {window_key(w) for w in contents.windows}}
-    fresh = {window_key(w): since for w in contents.windows if since is not None and window_key(w) not in known}
-    changed = replace(
-        header,
-        fingerprint=fingerprint,
-        contents=contents,
-        complete_from={**kept, **fresh},
-        forgotten_us=None if last is None else forgotten_before(old, last.watermark_us),
-    )
-    found.files.replace("anabranch.json", msgspec.json.encode(changed))
-    return replace(found, header=changed)
 
 
 def _record(step: int) -> str:

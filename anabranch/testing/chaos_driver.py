@@ -196,7 +196,7 @@ def perform(place: Place, act: Act) -> dict[str, Any]:
         return {"files": 0}
     rng = random.Random(act.seed)
     found = open_checkpoint(place.checkpoint())
-    committed = sorted(shard for shard, chain in found.chains.items() if chain) if found else []
+    committed = sorted({shard for shards in found.chains.values() for shard in shards}) if found else []
     chosen = sorted(rng.sample(committed, max(1, round(act.share * len(committed))))) if committed else []
     files = [file for shard in chosen for file in place.of("state").glob(f"*/*/{shard:05d}/data.mdb")]
     return {"files": sum(damage(act.kind, file, place.of("copies"), rng) for file in files), "shards": chosen}

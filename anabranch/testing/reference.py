@@ -51,6 +51,8 @@ class WindowQuery:
     delay_us: int = 0
     unit_us: int = 1
     """Microseconds in one unit of a numeric event time."""
+    where: str | None = None
+    """An SQL condition that rows must meet to be looked at; the watermark goes by all rows."""
 
 
 def expected_results(steps: Steps, query: WindowQuery, *, final_watermark: FinalWatermark = "closing") -> pa.Table:
@@ -113,7 +115,8 @@ def _load(db: duckdb.DuckDBPyConnection, rows: pa.Table, query: WindowQuery) -> 
                        - {query.delay_us} AS __closed
         FROM stamped GROUP BY __step
     """)
-    db.execute("CREATE TEMP VIEW timed AS SELECT stamped.*, __closed FROM stamped JOIN judged USING (__step)")
+    met = "" if query.where is None else f" WHERE {query.where}"
+    db.execute(f"CREATE TEMP VIEW timed AS SELECT stamped.*, __closed FROM stamped JOIN judged USING (__step){met}")
 
 
 def _time_sql(kind: pa.DataType, column: str, unit_us: int) -> str:

@@ -37,6 +37,21 @@ class Source:
     event_time: str
     unit_us: int | None  # of a numeric event time: the length of one unit; 0 stands for nanoseconds
     delay_us: int
+    idle_us: int | None = None  # a source that is silent for this long no longer holds the watermark back
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How the rows of a stream tell their event time: by a column, or by `window`, whose rows happened just before its end."""
+
+    column: str
+    type: str
+    unit_us: int | None = None  # of a number: the length of one unit; 0 stands for nanoseconds
+
+    @property
+    def moment(self) -> str:
+        """The type of times in results."""
+        return "timestamp_ntz" if "timestamp_ntz" in self.type or self.type == "date" else "timestamp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +121,8 @@ class Graph:
     name: str
     operators: tuple[Operator, ...] = ()
     sinks: tuple[Sink, ...] = ()
+    fuse: tuple[frozenset[str], ...] = ()  # operators that the user wants in one component
+    apart: tuple[frozenset[str], ...] = ()  # and in different ones
 
     def operator(self, name: str) -> Operator:
         for each in self.operators:
@@ -113,15 +130,60 @@ class Graph:
                 return each
         raise TopologyError(f"topology {self.name!r}: {unknown('operator', name, [o.name for o in self.operators])}")
 
-    def source_of(self, name: str) -> Source:
-        """The source that an operator's rows come from."""
-        node = self.operator(name)
-        while not isinstance(node, Source):
-            node = self.operator(node.input)
-        return node
-
     def users_of(self, name: str) -> tuple[Operator, ...]:
         return tuple(each for each in self.operators if not isinstance(each, Source) and each.input == name)
+
+    def stream_of(self, name: str) -> tuple[Source | Consolidate, tuple[Map, ...]]:
+        """Where the rows of a stream come from, a source or an operator with results, and the maps that they pass, in order."""
+        maps: list[Map] = []
+        node = self.operator(name)
+        while isinstance(node, Map):
+            maps.insert(0, node)
+            node = self.operator(node.input)
+        if isinstance(node, Compute):
+            raise TopologyError(f"compute {node.name!r} is not consolidated: add .consolidate(ab.tumbling(...))")
+        return node, tuple(maps)
+
+    def fields_of(self, name: str) -> tuple[Field, ...]:
+        """The columns of a stream: of a source, of a map, or of windowed results (of these all that are never early)."""
+        node = self.operator(name)
+        if isinstance(node, Source | Map):
+            return node.fields
+        compute = self.compute_of(name)
+        moment = self.clock_of(compute.input).moment
+        return (
+            *compute.by,
+            Field("window", f"struct<start:{moment},end:{moment}>"),
+            Field("window_name", "string"),
+            *(Field(named.name, named.aggregate.result_type(named.input_type)) for named in compute.aggregates),
+        )
+
+    def clock_of(self, name: str) -> Clock:
+        """How the rows of a stream tell their event time."""
+        node, _ = self.stream_of(name)
+        if isinstance(node, Source):
+            kind = next(each.type for each in node.fields if each.name == node.event_time)
+            return Clock(node.event_time, kind, node.unit_us)
+        return Clock("window", next(each.type for each in self.fields_of(node.name) if each.name == "window"))
+
+    def compute_of(self, name: str) -> Compute:
+        """The compute whose partials a consolidate forms windows from."""
+        node = self.operator(name)
+        found = self.operator(node.input) if isinstance(node, Consolidate) else node
+        if not isinstance(found, Compute):
+            raise TopologyError(f"consolidate {name!r} reads {found.name!r}; it must follow a compute")
+        return found
+
+    def hinted(self, names: Iterable[str], *, fuse: bool) -> Graph:
+        """With the wish that some operators share a component, or that they do not."""
+        group = frozenset(names)
+        for name in group:
+            if not isinstance(self.operator(name), Consolidate):
+                valid = [each.name for each in self.operators if isinstance(each, Consolidate)]
+                raise TopologyError(unknown("operator with state", name, valid))
+        if len(group) < 2:
+            raise TopologyError(f"{'fuse' if fuse else 'keep_apart'}() needs two operators or more; it has {', '.join(group)}")
+        return replace(self, fuse=(*self.fuse, group)) if fuse else replace(self, apart=(*self.apart, group))
 
     def free_name(self, wish: str) -> str:
         """A name that no operator has yet, derived from a wish."""

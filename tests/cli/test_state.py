@@ -16,11 +16,12 @@ from typer.testing import CliRunner, Result
 import anabranch as ab
 from anabranch.cli import app
 from anabranch.plan import make_plan
-from anabranch.plan.component import Component
-from anabranch.plan.fingerprint import fingerprint
+from anabranch.plan.component import Plan
+from anabranch.plan.route import Route
 from anabranch.state.blob import Entries, encode
-from anabranch.state.commits import Checkpoint, Commit, Stored, contents_of, open_or_create
+from anabranch.state.commits import Checkpoint, Commit, Stored
 from anabranch.state.files import Files
+from anabranch.state.header import open_or_create
 from anabranch.state.version import Version
 from anabranch.topology import graph as g
 
@@ -28,7 +29,7 @@ MINUTE_US = 60_000_000
 SHARDS = 4
 
 
-def component(by: Sequence[g.Field] = (g.Field("area", "string"),)) -> Component:
+def planned(by: Sequence[g.Field] = (g.Field("area", "string"),)) -> Plan:
     """Ten minutes and an hour over count, avg, min and last of a number."""
     aggregates = {"n": ab.count(), "mean": ab.avg("v", where="v > 0"), "least": ab.min("v"), "final": ab.last("v")}
     named = tuple(g.Named(name=name, aggregate=each, input_type="bigint") for name, each in aggregates.items())
@@ -38,23 +39,20 @@ def component(by: Sequence[g.Field] = (g.Field("area", "string"),)) -> Component
     graph = graph.add(g.Compute(name="by_area", input="loans", by=tuple(by), aggregates=named))
     windows = (ab.tumbling("10 minutes"), ab.tumbling("1 hour"))
     graph = graph.add(g.Consolidate(name="areas", input="by_area", windows=windows))
-    return make_plan(graph).component
+    return make_plan(graph)
 
 
 class Written:
     """A checkpoint, and what is needed to add steps to it."""
 
-    def __init__(self, path: Path, made_of: Component, **given: Any) -> None:
-        self.component = made_of
-        contents = given.get("contents", contents_of(made_of))
-        self.checkpoint: Checkpoint = open_or_create(
-            Files(str(path)), "lending", fingerprint(made_of, SHARDS), SHARDS, contents, made_of.slotted.panes
-        )[0]
+    def __init__(self, path: Path, made_of: Plan) -> None:
+        self.plan = made_of
+        self.checkpoint: Checkpoint = open_or_create(Files(str(path)), made_of, SHARDS)[0]
         self.checkpoint.take_over()
 
     def step(self, shard: int, rows: Sequence[tuple[str, int, list[float]]], *, watermark: int, snapshot: bool = False) -> None:
         """A step that brought one shard rows of (key, pane in minutes, partial columns)."""
-        columns = self.component.slotted.columns
+        columns = self.plan.nodes[0].slotted.columns
         values = zip(*(each for *_, each in rows), strict=True)
         entries = Entries(
             pa.table({"k0": pa.array([key for key, *_ in rows])}),
@@ -73,11 +71,10 @@ class Written:
             epoch=self.checkpoint.epoch,
             batch_id=number - 1,
             watermark_us=watermark * MINUTE_US,
-            max_event_us=(watermark + 5) * MINUTE_US,
-            slots=2,
-            route=(0, 1, 0, 1),
-            route_version=3,
-            stored={shard: Stored(version=version, file=name, delta=place[0], snapshot=place[1])},
+            next_us=None,
+            seen={"loans": (watermark + 5) * MINUTE_US},
+            routes={"areas": Route((0, 1, 0, 1), 2, 3)},
+            stored={"areas": {shard: Stored(version=version, file=name, delta=place[0], snapshot=place[1])}},
             rows={"in": 1000 * number, "out": 7, "late": 2},
         )
         self.checkpoint.commit(commit)
@@ -92,7 +89,7 @@ NONE = [1, 0.0, 0, np.iinfo(np.int64).max, 0, np.iinfo(np.int64).min, 0]
 @pytest.fixture
 def two_steps(tmp_path: Path) -> Path:
     """Shard 1 with two deltas that share a key and a pane, of which one pane is over; shard 2 with a snapshot."""
-    written = Written(tmp_path, component())
+    written = Written(tmp_path, planned())
     written.step(1, [("Ohio", 20, MANY), ("Utah", 20, NONE), ("Ohio", -60, MANY)], watermark=0)
     written.step(1, [("Ohio", 20, FEW)], watermark=3)
     written.step(2, [("Iowa", 70, MANY)], watermark=4, snapshot=True)
@@ -111,13 +108,11 @@ def facts(*arguments: object) -> Any:
 
 def test_a_checkpoint_is_described(two_steps: Path) -> None:
     found = facts(two_steps)
-    assert {name: found[name] for name in ("topology", "step", "batch_id", "slots", "route", "route_version", "rows")} == {
+    assert {name: found[name] for name in ("topology", "step", "batch_id", "routes", "rows")} == {
         "topology": "lending",
         "step": 3,
         "batch_id": 2,
-        "slots": 2,
-        "route": [0, 1, 0, 1],
-        "route_version": 3,
+        "routes": {"areas": {"slots": 2, "slot_of": [0, 1, 0, 1], "version": 3}},
         "rows": {"in": 3000, "out": 7, "late": 2},
     }
     assert (found["watermark_us"], found["max_event_us"]) == (4 * MINUTE_US, 9 * MINUTE_US)
@@ -160,11 +155,17 @@ def test_rows_of_a_shard_are_merged_and_without_what_is_over(two_steps: Path) ->
 def test_as_many_rows_as_asked_for_are_shown(two_steps: Path) -> None:
     shard = facts(two_steps, "--shard", 1, "--rows", 1)["shard"]
     assert (shard["total"], len(shard["rows"])) == (2, 1)
-    assert facts(two_steps, "--shard", 0)["shard"] == {"number": 0, "pane": "10 minutes", "total": 0, "rows": []}
+    assert facts(two_steps, "--shard", 0)["shard"] == {
+        "number": 0,
+        "operator": "areas",
+        "pane": "10 minutes",
+        "total": 0,
+        "rows": [],
+    }
 
 
 def test_a_global_aggregate_has_no_key_column(tmp_path: Path) -> None:
-    written = Written(tmp_path, component(by=()))
+    written = Written(tmp_path, planned(by=()))
     written.step(0, [("", 0, MANY)], watermark=0)
     (row,) = facts(tmp_path, "--shard", 0)["shard"]["rows"]
     assert next(iter(row)) == "pane"
@@ -173,17 +174,17 @@ def test_a_global_aggregate_has_no_key_column(tmp_path: Path) -> None:
 def test_text_is_for_people(two_steps: Path) -> None:
     told = state(two_steps).stdout
     assert "topology lending, checkpoint" in told
-    assert "step 3, last batch 2, 2 slots by route version 3" in told
+    assert "step 3, last batch 2\ncomponent areas: 2 slots by route version 3" in told
     assert "watermark 1970-01-01 00:04, newest row 1970-01-01 00:09 (UTC)" in told
     assert "3,000 rows in, 7 results, left out: 2 late" in told
     assert "2 of 4 shards hold state" in told
     told = state(two_steps, "--shard", 1).stdout
-    assert "shard 1: 2 rows of state, panes of 10 minutes; 2 shown" in told
+    assert "shard 1 of areas: 2 rows of state, panes of 10 minutes; 2 shown" in told
     assert "Ohio" in told
 
 
 def test_a_checkpoint_without_a_step_says_so(tmp_path: Path) -> None:
-    Written(tmp_path, component())
+    Written(tmp_path, planned())
     assert "no step is committed yet" in state(tmp_path).stdout
     assert facts(tmp_path)["step"] is None
 
@@ -216,13 +217,13 @@ def test_a_header_that_is_damaged_is_one_line(two_steps: Path) -> None:
     assert "anabranch.json is damaged" in result.stderr
 
 
-def test_a_checkpoint_that_does_not_say_what_it_holds_is_still_described(tmp_path: Path) -> None:
-    written = Written(tmp_path, component(), contents=None)
-    written.step(1, [("Ohio", 20, MANY)], watermark=0)
-    assert facts(tmp_path)["shards"][1]["version"] == "1/token1"
-    assert "does not say what its state consists of" in state(tmp_path, "--shard", 1).stderr
-
-
 def test_the_header_is_readable_without_this_package(two_steps: Path) -> None:
     header = msgspec.json.decode((two_steps / "anabranch.json").read_bytes())
-    assert [each["kind"] for each in header["contents"]["partials"]] == ["Count", "Total", "Count", "Least", "Count", "Latest"]
+    assert [each["kind"] for each in header["operators"]["areas"]["contents"]["partials"]] == [
+        "Count",
+        "Total",
+        "Count",
+        "Least",
+        "Count",
+        "Latest",
+    ]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from anabranch.errors import NotYetError, TopologyError
+from anabranch.errors import TopologyError
 from anabranch.plan import explain, make_plan
 from anabranch.plan.fingerprint import differences, fingerprint
 from anabranch.topology import Aggregate, Compute, Consolidate, Field, Graph, Source, avg, count, max, sliding, sum, tumbling
@@ -26,20 +26,63 @@ def graph(**aggregates: Aggregate) -> Graph:
 
 
 def test_partials_that_two_aggregates_need_are_kept_once() -> None:
-    plan = make_plan(
-        graph(n=count(), total=sum("v"), mean=avg("v"), top=max("v"), some=sum("v", where="v > 0"))
-    ).component.slotted
+    plan = (
+        make_plan(graph(n=count(), total=sum("v"), mean=avg("v"), top=max("v"), some=sum("v", where="v > 0"))).nodes[0].slotted
+    )
     kinds = [(type(kept.partial).__name__, kept.input) for kept in plan.kept]
     assert kinds == [("Count", 0), ("Total", 1), ("Count", 1), ("Greatest", 1), ("Total", 2), ("Count", 2)]
     assert [result.kept for result in plan.results] == [(0,), (1, 2), (1, 2), (3, 2), (4, 5)]
 
 
-def test_several_aggregations_and_several_sources_are_refused_for_now() -> None:
-    two = graph(n=count())
-    two = two.add(Compute(name="again", input="loans", by=(), aggregates=two.operators[1].aggregates))  # type: ignore[union-attr]
-    two = two.add(Consolidate(name="global", input="again", windows=(tumbling("1h"),)))
-    with pytest.raises(NotYetError, match=r"2 aggregations \(hourly, global\); this version runs topologies of one component"):
-        make_plan(two)
+def chained(*keys: str, source: str = "loans") -> Graph:
+    """Counts by some keys, then sums of these counts by fewer and fewer of them."""
+    fields = (*(Field(key, "string") for key in keys), Field("at", "timestamp"))
+    found = Graph(name="chain").add(Source(name=source, fields=fields, event_time="at", unit_us=None, delay_us=0))
+    stream, aggregate = source, count()
+    for i in range(len(keys)):
+        named = (Named(name="n", aggregate=aggregate, input_type="bigint"),)
+        found = found.add(Compute(name=f"c{i}", input=stream, by=fields[: len(keys) - i], aggregates=named))
+        found = found.add(Consolidate(name=f"w{i}", input=f"c{i}", windows=(tumbling(f"{i + 1} minutes"),)))
+        stream, aggregate = f"w{i}", sum("n")
+    return found
+
+
+def test_operators_with_a_key_in_common_are_one_component_in_the_order_in_which_rows_pass_them() -> None:
+    plan = make_plan(chained("a", "b", "c"))
+    [component] = plan.components
+    assert [node.name for node in component.nodes] == ["w0", "w1", "w2"]
+    assert component.attributes == (Field("a", "string"),)
+    assert [plan.is_fused(node) for node in plan.nodes] == [False, True, True]
+    assert component.by(plan.node("w0")) == (0,)
+
+
+def test_operators_without_a_common_key_are_components_on_levels_of_their_own() -> None:
+    graph = chained("a")
+    named = (Named(name="n", aggregate=sum("n"), input_type="bigint"),)
+    graph = graph.add(Compute(name="all", input="w0", by=(), aggregates=named))
+    graph = graph.add(Consolidate(name="total", input="all", windows=(tumbling("1h"),)))
+    plan = make_plan(graph)
+    assert [(each.name, each.level) for each in plan.components] == [("w0", 1), ("total", 2)]
+    facts = json.loads(explain(graph, plan, "json"))
+    assert len(facts["exchanges"]) == 2
+    assert facts["fusion"]["streams"][0]["reason"].startswith("no attribute in common")
+
+
+@pytest.mark.parametrize(("given", "why"), [(sum("n + 1"), "n + 1"), (sum("n", where="n > 1"), "n where n > 1")])
+def test_what_needs_spark_sql_is_not_fused(given: Aggregate, why: str) -> None:
+    graph = chained("a")
+    graph = graph.add(
+        Compute(
+            name="c",
+            input="w0",
+            by=graph.operator("c0").by,
+            aggregates=(Named(name="m", aggregate=given, input_type="bigint"),),
+        )
+    )  # type: ignore[union-attr]
+    graph = graph.add(Consolidate(name="w", input="c", windows=(tumbling("1h"),)))
+    plan = make_plan(graph)
+    assert [(each.name, each.level) for each in plan.components] == [("w0", 1), ("w", 2)]
+    assert f"in Spark SQL, between two slot tasks: {why}" in explain(graph, plan)
 
 
 def test_a_topology_without_windows_is_refused() -> None:
@@ -48,11 +91,10 @@ def test_a_topology_without_windows_is_refused() -> None:
 
 
 def test_a_checkpoint_of_another_topology_says_what_differs() -> None:
-    one = fingerprint(make_plan(graph(n=count())).component, 64)
-    other = fingerprint(make_plan(graph(n=sum("v"))).component, 32)
+    one = fingerprint(make_plan(graph(n=count())).nodes[0])
+    other = fingerprint(make_plan(graph(n=sum("v"))).nodes[0])
     told = differences(one, other)
     assert told[0].startswith("aggregates: the checkpoint has [n = count(*: double)], the topology has [n = sum(v: double)]")
-    assert told[1] == "shards: the checkpoint has [64], the topology has [32]"
     assert differences(one, one) == []
 
 

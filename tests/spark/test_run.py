@@ -111,15 +111,15 @@ def test_a_step_is_one_spark_job_and_its_exchanges_are_those_of_explain(job: Job
     app = job.topology(ab.parquet(job.root / "out"), ab.memory())
     plans: list[str] = []
     run = job.start(app, trigger="availableNow", lift=lift)
-    stepper = run._stepper
-    build = stepper._job
+    levels = run._stepper.levels
+    build = levels.job
 
-    def watched(rows: DataFrame | None, task: Any) -> DataFrame:
-        frame = build(rows, task)
+    def watched(*arguments: Any) -> DataFrame:
+        frame = build(*arguments)
         plans.append(frame._jdf.queryExecution().executedPlan().toString())
         return frame
 
-    stepper._job = watched  # type: ignore[method-assign]
+    levels.job = watched  # type: ignore[method-assign]
     run.wait(120)
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(str(run.query.runId))
     batches = [p for p in run.progress if p.batch_id is not None]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
 from anabranch.plan.component import Slotted, make_plan
-from anabranch.spark import slot_task
-from anabranch.spark.reports import Report
-from anabranch.spark.slot_task import SlotTask, StateSettings, _Attempt
+from anabranch.spark import node_task
+from anabranch.spark.node_task import Arriving, Moment, NodeTask, StateSettings
+from anabranch.spark.reports import NodeReport, Report
+from anabranch.spark.slot_task import ComponentTask, SlotTask, _Attempt
 from anabranch.state.files import Files
 from anabranch.topology import Compute, Consolidate, Field, Graph, Source, count, tumbling
 from anabranch.topology.graph import Named
@@ -31,7 +32,7 @@ def plan() -> Slotted:
         .add(Compute(name="c", input="s", by=FIELDS[:1], aggregates=(Named(name="n", aggregate=count(), input_type="int"),)))
         .add(Consolidate(name="w", input="c", windows=(tumbling("1 minute"),)))
     )
-    return make_plan(graph).component.slotted
+    return make_plan(graph).nodes[0].slotted
 
 
 @pytest.fixture
@@ -39,37 +40,45 @@ def task(tmp_path: Path) -> SlotTask:
     files = Files(str(tmp_path / "chk"))
     files.make()
     return SlotTask(
-        plan=plan(),
+        components=(component(),),
         checkpoint=files,
         checkpoint_id="c",
         state=StateSettings(root=str(tmp_path / "state"), wait_s=5, limit_bytes=None),
         step=1,
         epoch=1,
         job=1,
-        route=(0,) * SHARDS,
-        committed={},
-        snapshot=frozenset(),
-        after_us=None,
-        until_us=None,
+        moment=Moment(after_us=None, until_us=None),
     )
 
 
-def lifted(*keys: int) -> pa.RecordBatch:
+def component(**changed: Any) -> ComponentTask:
+    rows = Arriving(columns={"k0": "k0", "c0": "c0"}, combined=True)
+    node = replace(NodeTask(number=0, plan=plan(), rows=rows), **changed)
+    return ComponentTask(name="w", route=(0,) * SHARDS, slots=1, nodes=(node,))
+
+
+def attempt(task: SlotTask, *keys: int) -> tuple[Report, NodeReport]:
+    report = _Attempt(task, task.components[0], 0, 0).run({0: lifted(*keys)} if keys else {})
+    return report, report.nodes["w"]
+
+
+def lifted(*keys: int) -> pa.Table:
     columns = {"k0": keys, "pane": [0] * len(keys), "part": [0] * len(keys), "c0": [1] * len(keys)}
-    return pa.RecordBatch.from_pydict({**columns, "shard": [key % SHARDS for key in keys]})
+    return pa.table({**columns, "shard": [key % SHARDS for key in keys]})
 
 
-def after(task: SlotTask, report: Report) -> SlotTask:
+def after(task: SlotTask, report: NodeReport) -> SlotTask:
     """The task of the next step."""
-    committed = {**task.committed, **{shard: each.stored.version for shard, each in report.shards.items() if each.stored}}
-    return replace(task, step=task.step + 1, job=task.job + 1, committed=committed)
+    before = task.components[0].nodes[0].committed
+    committed = {**before, **{shard: each.stored.version for shard, each in report.shards.items() if each.stored}}
+    return replace(task, step=task.step + 1, job=task.job + 1, components=(component(committed=committed),))
 
 
 def spoil(file: Path, damage: str) -> None:
     """What another process may do to a shard's file; here nothing may be mapped meanwhile."""
-    for shard in slot_task._shards.values():
+    for shard in node_task._shards.values():
         shard.close()
-    slot_task._shards.clear()
+    node_task._shards.clear()
     if damage == "deleted":
         file.unlink()
     elif damage == "truncated":
@@ -82,22 +91,23 @@ def spoil(file: Path, damage: str) -> None:
 def test_a_damaged_shard_is_missing_and_then_restored_whatever_is_in_its_place(
     task: SlotTask, tmp_path: Path, damage: str
 ) -> None:
-    first = _Attempt(task, 0, 0).run([lifted(0, 1, 2, 3, 5, 9)])
+    _, first = attempt(task, 0, 1, 2, 3, 5, 9)
     assert first.missing == ()
     [file] = tmp_path.glob("state/**/00001/data.mdb")
     second = replace(after(task, first), epoch=2)  # as after a restart: nothing is kept decoded
 
     spoil(file, damage)
-    found = _Attempt(second, 0, 0).run([lifted(1, 2)])
+    _, found = attempt(second, 1, 2)
     assert found.missing == (1,)
     stored = first.shards[1].stored
     assert stored is not None
     spoil(file, "overwritten")  # once more, before it is restored
-    restoring = replace(second, job=second.job + 1, restore={1: [stored]})
-    restored = _Attempt(restoring, 0, 0).run([lifted(1, 2)])
+    node = replace(second.components[0].nodes[0], restore={1: [stored]})
+    restoring = replace(second, job=second.job + 1, components=(replace(second.components[0], nodes=(node,)),))
+    _, restored = attempt(restoring, 1, 2)
     assert restored.missing == ()
-    assert {shard: each.rows_in for shard, each in {**found.shards, **restored.shards}.items() if each.rows_in} == {1: 1, 2: 1}
-    closing = replace(after(after(second, found), restored), step=3, until_us=60_000_000)
-    closed = _Attempt(closing, 0, 0).run([])
+    assert {shard: each.rows_in for shard, each in restored.shards.items() if each.rows_in} == {1: 1, 2: 1}
+    closing = replace(after(second, restored), step=3, moment=Moment(after_us=None, until_us=60_000_000))
+    _, closed = attempt(closing)
     assert closed.missing == ()
     assert sum(each.rows_out for each in closed.shards.values()) == 6

@@ -8,16 +8,30 @@ from pathlib import Path
 import pytest
 
 from anabranch.errors import CheckpointError
+from anabranch.plan import Plan, make_plan
 from anabranch.plan.evolution import complete_from, forgotten_before, window_key
-from anabranch.plan.panes import panes_of
-from anabranch.state.commits import Checkpoint, Commit, Contents, Stored, open_checkpoint, open_or_create
+from anabranch.plan.route import even_route
+from anabranch.state.commits import Checkpoint, Commit, Stored, open_checkpoint
 from anabranch.state.files import Files
+from anabranch.state.header import open_or_create
 from anabranch.state.version import Version
+from anabranch.topology import Compute, Consolidate, Field, Graph, Source, count
+from anabranch.topology.graph import Named
 from anabranch.topology.windows import Window, hopping, sliding, tumbling
 
 MINUTE = 60_000_000
-PRINT = {"keys": "k: bigint", "windows": "5"}
-CONTENTS = Contents(operator="o", keys=("k",), windows=(tumbling("5 minutes"),), partials=())
+FIVE = tumbling("5 minutes")
+
+
+def plan(*windows: Window, key: str = "bigint", names: tuple[str, ...] = ("o",)) -> Plan:
+    """Some operators that count rows by a key."""
+    fields = (Field("k", key), Field("at", "timestamp"))
+    counts = (Named(name="n", aggregate=count(), input_type="int"),)
+    graph = Graph(name="t").add(Source(name="s", fields=fields, event_time="at", unit_us=None, delay_us=0))
+    for name in names:
+        graph = graph.add(Compute(name=f"{name}_keys", input="s", by=fields[:1], aggregates=counts))
+        graph = graph.add(Consolidate(name=name, input=f"{name}_keys", windows=windows or (FIVE,)))
+    return make_plan(graph)
 
 
 def commit(step: int, shards: dict[int, bool], epoch: int = 1) -> Commit:
@@ -36,17 +50,16 @@ def commit(step: int, shards: dict[int, bool], epoch: int = 1) -> Commit:
         epoch=epoch,
         batch_id=step - 1,
         watermark_us=None,
-        max_event_us=5,
-        slots=1,
-        route=(0, 0),
-        route_version=1,
-        stored=stored,
+        next_us=None,
+        seen={"s": 5},
+        routes={"o": even_route(2, 1)},
+        stored={"o": stored},
     )
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Checkpoint:
-    found, _ = open_or_create(Files(str(tmp_path / "chk")), "t", PRINT, 2, CONTENTS, panes_of(CONTENTS.windows))
+    found, _ = open_or_create(Files(str(tmp_path / "chk")), plan(), 2)
     found.take_over()
     return found
 
@@ -65,9 +78,9 @@ def test_what_is_committed_is_there_after_a_restart(checkpoint: Checkpoint) -> N
     assert again is not None
     assert again.last == checkpoint.last
     assert again.chains == checkpoint.chains
-    assert (again.version(0), again.version(1)) == (Version(2, "t"), Version(1, "t"))
-    assert [write.snapshot for write in again.writes(0)] == [b"ss"]
-    assert [write.delta for write in again.writes(1)] == [b"dd"]
+    assert again.versions("o") == {0: Version(2, "t"), 1: Version(1, "t")}
+    assert [write.snapshot for write in again.writes("o", 0)] == [b"ss"]
+    assert [write.delta for write in again.writes("o", 1)] == [b"dd"]
 
 
 def test_garbage_collection_keeps_what_a_restart_needs(checkpoint: Checkpoint) -> None:
@@ -80,17 +93,19 @@ def test_garbage_collection_keeps_what_a_restart_needs(checkpoint: Checkpoint) -
     assert checkpoint.files.list("results") == []
     again = open_checkpoint(checkpoint.files)
     assert again is not None
-    assert [len(again.writes(shard)) for shard in (0, 1)] == [2, 3]
+    assert [len(again.writes("o", shard)) for shard in (0, 1)] == [2, 3]
 
 
 def test_a_checkpoint_of_another_topology_is_refused(checkpoint: Checkpoint) -> None:
     with pytest.raises(CheckpointError, match=r"keys: the checkpoint has \[k: bigint\], the topology has \[k: string\]"):
-        open_or_create(checkpoint.files, "t", {**PRINT, "keys": "k: string"}, 2, CONTENTS, panes_of(CONTENTS.windows))
+        open_or_create(checkpoint.files, plan(key="string"), 2)
+    with pytest.raises(CheckpointError, match=r"shards: the checkpoint has \[2\], the topology has \[3\]"):
+        open_or_create(checkpoint.files, plan(), 3)
 
 
 def test_a_driver_that_was_replaced_can_commit_nothing(checkpoint: Checkpoint) -> None:
     run(checkpoint, 1, {0: False})
-    newer, _ = open_or_create(checkpoint.files, "t", PRINT, 2, CONTENTS, panes_of(CONTENTS.windows))
+    newer, _ = open_or_create(checkpoint.files, plan(), 2)
     newer.take_over()
     with pytest.raises(CheckpointError, match="another driver has taken over"):
         checkpoint.commit(commit(2, {0: False}))
@@ -118,29 +133,28 @@ def test_a_location_may_be_a_path_or_a_file_uri(tmp_path: Path) -> None:
         Files("nosuch://bucket/a").exists("x")
 
 
-def with_windows(checkpoint: Checkpoint, text: str, *windows: Window) -> tuple[Checkpoint, str | None]:
-    contents = replace(CONTENTS, windows=windows)
-    return open_or_create(checkpoint.files, "t", {**PRINT, "windows": text}, 2, contents, panes_of(windows))
+def with_windows(checkpoint: Checkpoint, *windows: Window) -> tuple[Checkpoint, str | None]:
+    return open_or_create(checkpoint.files, plan(*windows), 2)
 
 
 def test_windows_that_the_panes_serve_may_come_and_go(checkpoint: Checkpoint) -> None:
-    checkpoint.commit(replace(commit(1, {0: True}), watermark_us=12 * MINUTE, max_event_us=13 * MINUTE))
+    checkpoint.commit(replace(commit(1, {0: True}), watermark_us=12 * MINUTE, seen={"s": 13 * MINUTE}))
     five, hour, quarter = tumbling("5 minutes"), tumbling("1 hour"), sliding("15 minutes", every="5 minutes")
-    changed, what = with_windows(checkpoint, "hour", five, hour)
+    changed, what = with_windows(checkpoint, five, hour)
     assert what is not None
     assert "windows" in what
-    assert changed.header.pane_us == 5 * MINUTE
-    assert changed.header.complete_from == {window_key(hour): 10 * MINUTE}
+    assert changed.header.operators["o"].pane_us == 5 * MINUTE
+    assert changed.header.operators["o"].complete_from == {window_key(hour): 10 * MINUTE}
     assert open_checkpoint(checkpoint.files).header == changed.header  # type: ignore[union-attr]
-    assert with_windows(checkpoint, "hour", five, hour) == (changed, None)
+    assert with_windows(checkpoint, five, hour) == (changed, None)
     # The hour that is open has kept all rows since it began: what comes now is complete from then on.
-    again, _ = with_windows(checkpoint, "quarter", hour, quarter)
-    assert again.header.complete_from == {window_key(hour): 10 * MINUTE, window_key(quarter): 0}
+    again, _ = with_windows(checkpoint, hour, quarter)
+    assert again.header.operators["o"].complete_from == {window_key(hour): 10 * MINUTE, window_key(quarter): 0}
 
 
 def test_windows_that_the_panes_do_not_serve_are_refused_by_name(checkpoint: Checkpoint) -> None:
     with pytest.raises(CheckpointError, match="'7 minutes' is not made of the checkpoint's panes of 5 minutes"):
-        with_windows(checkpoint, "7", tumbling("5 minutes"), tumbling("7 minutes"))
+        with_windows(checkpoint, tumbling("5 minutes"), tumbling("7 minutes"))
     assert open_checkpoint(checkpoint.files).header == checkpoint.header  # type: ignore[union-attr]
 
 
@@ -156,3 +170,22 @@ def test_what_an_open_window_with_gaps_needs_is_not_forgotten() -> None:
     assert forgotten_before((long, tumbling("5 minutes")), 62 * MINUTE) == 0
     assert forgotten_before((long, tumbling("5 minutes")), 200 * MINUTE) == 200 * MINUTE
     assert forgotten_before((long,), None) is None
+
+
+def test_operators_may_come_and_go_and_one_that_comes_back_begins_anew(checkpoint: Checkpoint) -> None:
+    run(checkpoint, 1, {0: False})
+    both, told = open_or_create(checkpoint.files, plan(names=("o", "p")), 2)
+    assert told == "operator 'p' is new: windows with rows from before are incomplete"
+    assert both.header.operators["p"].complete_from == {window_key(FIVE): 6}
+    assert both.header.operators["o"] == checkpoint.header.operators["o"]
+    other, told = open_or_create(checkpoint.files, plan(names=("p",)), 2)
+    assert told == "operator 'o' is gone, its state is forgotten"
+    assert other.versions("o") == {}
+    again, _ = open_or_create(checkpoint.files, plan(names=("p", "o")), 2)
+    assert again.versions("o") == {}, "what it had before it went must not come back"
+    assert again.header.operators["o"].after_step == 1
+
+
+def test_an_operator_under_another_name_is_refused_with_the_name_that_its_state_has(checkpoint: Checkpoint) -> None:
+    with pytest.raises(CheckpointError, match=r"operator 'o' seems to be called 'other' now; .* give it name='o'"):
+        open_or_create(checkpoint.files, plan(names=("other",)), 2)

@@ -31,7 +31,7 @@ def plan_of(*windows: Window) -> Slotted:
         .add(Compute(name="c", input="s", by=FIELDS[:1], aggregates=named))
         .add(Consolidate(name="w", input="c", windows=windows))
     )
-    return make_plan(graph).component.slotted
+    return make_plan(graph).nodes[0].slotted
 
 
 PLANS = [

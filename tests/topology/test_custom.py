@@ -155,7 +155,7 @@ def test_parameters_are_part_of_the_fingerprint() -> None:
             )
             .add(Consolidate(name="w", input="c", windows=(tumbling("1h"),)))
         )
-        return fingerprint(make_plan(graph).component, 8)["aggregates"]
+        return fingerprint(make_plan(graph).nodes[0])["aggregates"]
 
     assert text(approx_count_distinct("v", 10), "int") == "n = approx_count_distinct(v: int, lg_k=10)"
     assert text(udaf(Largest(floor=5))("v", "w"), "struct<a0:int,a1:int>") == (

@@ -1,0 +1,42 @@
+"""The planners of components by name: those of the papers, and the one that chooses among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from anabranch.errors import TopologyError, unknown
+from anabranch.plan.adaptation import Adaptation, Costs
+from anabranch.plan.cbp import plan_greedily
+from anabranch.plan.chooser import plan_components
+from anabranch.plan.components import ComponentPlan, component_plan
+from anabranch.plan.fusion import Score, fuse, fuse_baseline
+from anabranch.plan.set_cover import plan_cover, plan_exactly
+from anabranch.plan.streams import Hints, Space, Streams
+
+AUTO, UNFUSED = "auto", "unfused"
+
+
+def plan_by(name: str, streams: Streams, hints: Hints, adaptation: Adaptation, *, measured: bool) -> ComponentPlan:
+    """The plan of a planner; of "auto" by cost where rates are measured, else by attributes, which needs no run."""
+    if name == AUTO:
+        return plan_components(streams, adaptation, hints) if measured else fuse(streams, Score.PA, hints)
+    if name not in PLANNERS:
+        raise TopologyError(unknown("planner", name, [AUTO, *PLANNERS]))
+    return PLANNERS[name](streams, adaptation, hints)
+
+
+def _unfused(streams: Streams, adaptation: Adaptation, hints: Hints) -> ComponentPlan:
+    """Every operator by itself, but for those that the user fuses."""
+    costs = Costs(Space(streams, hints), adaptation)
+    return component_plan(costs, [1 << i for i in range(len(costs.space.units))], UNFUSED)
+
+
+PLANNERS: Mapping[str, Callable[[Streams, Adaptation, Hints], ComponentPlan]] = {
+    UNFUSED: _unfused,
+    "fusion by attributes": lambda streams, _, hints: fuse(streams, Score.PA, hints),
+    "fusion by rates": lambda streams, _, hints: fuse(streams, Score.COMM, hints),
+    "fusion baseline": lambda streams, _, hints: fuse_baseline(streams, hints=hints),
+    "greedy": plan_greedily,
+    "exact": plan_exactly,
+    "set cover": plan_cover,
+}

@@ -1,0 +1,151 @@
+"""The job of a step: a chain of levels with one exchange before each, so that every task runs once.
+
+Level 1 takes the combined rows of the sources. Results that an operator of a later level needs leave their slot task as rows, pass
+the maps of that operator in the JVM and go through the exchange to its slot. Reports travel along to the end of the chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from anabranch.plan.component import EVERYTHING, Component, Node, Plan, plain_column
+from anabranch.plan.route import Route
+from anabranch.plan.wire import Packed, later_rows, raw
+from anabranch.spark.lift import Lift, mapped, needs, partition_sql, shard_sql
+from anabranch.spark.node_task import Arriving, Emitted, Fused
+from anabranch.spark.rowwise import RowWise, Taken, chosen, chosen_sql
+from anabranch.spark.slot_task import REPORT_SCHEMA, SlotTask
+from anabranch.topology.types import column_type
+
+
+@dataclass(frozen=True, slots=True)
+class Inflow:
+    """How the rows of a node come to its slot tasks, and where its results go on to."""
+
+    rows: Fused | Arriving
+    emits: tuple[Emitted, ...]
+
+
+class Levels:
+    """Compiles the job of each step of a plan."""
+
+    def __init__(self, plan: Plan, shards: int, late: frozenset[str]) -> None:
+        self.plan, self._shards = plan, shards
+        self.lift = Lift(plan, shards, late)
+        self._number = {node.name: i for i, node in enumerate(plan.nodes)}
+        self._packed: Packed = later_rows(plan)
+        self._rowwise: dict[int, RowWise] = {}  # one for each level: rows cannot be bound twice to the same
+        self._taken: dict[str, Taken] = {}
+
+    @property
+    def onward(self) -> dict[str, pa.DataType]:
+        """The columns of rows between levels."""
+        return {each.name: column_type(each.type) for each in self._packed.columns}
+
+    def inflow(self, node: Node) -> Inflow:
+        """How the rows of a node come, and where its results go on to."""
+        plan = self.plan
+        users = [each for each in plan.nodes if each.feed.stream == node.name and not plan.is_fused(each)]
+        emits = tuple(Emitted(number=self._number[u.name], columns=self._packed.places[raw(u.name)]) for u in users)
+        rows: Fused | Arriving
+        if plan.is_fused(node):
+            rows = Fused(
+                operator=node.feed.stream,
+                keys=tuple(each.name for each in node.slotted.keys if each != EVERYTHING),
+                inputs=tuple(_columns_of(each.expression, node) for each in node.inputs),
+            )
+        elif node in self.lift.nodes:
+            rows = Arriving(columns=self.lift.arrives(node), combined=True)
+        else:
+            rows = Arriving(columns=self._packed.places[node.name], combined=False)
+        return Inflow(rows, emits)
+
+    def job(
+        self,
+        session: SparkSession,
+        rows: DataFrame | None,
+        tasks: Sequence[SlotTask],
+        routes: Mapping[str, Route],
+        watermark_us: int | None,
+        way: str,
+    ) -> DataFrame:
+        """The reports of a step, computed level by level; without rows, a closing step."""
+        slots = sum(routes[each.name].slots for each in self.plan.at(1))
+        frame = session.range(0, slots, 1, slots) if rows is None else self.lift(rows, watermark_us, routes, way)
+        schema = f"to int, report binary, {self._packed.types()}"
+        for level, task in enumerate(tasks, 1):
+            if level > 1:
+                frame = self._exchanged(frame, self.plan.at(level), routes)
+            frame = frame.mapInArrow(task, REPORT_SCHEMA if level == len(tasks) else schema)
+        return frame
+
+    def _exchanged(self, frame: DataFrame, components: Sequence[Component], routes: Mapping[str, Route]) -> DataFrame:
+        """Rows for the operators of a level made ready and sent to their slots; other rows pass."""
+        rowwise = self._bound(frame, components[0].level)
+        nodes = [
+            (c, node) for c in components for node in c.nodes if not self.plan.is_fused(node) and node not in self.lift.nodes
+        ]
+        taken = {self._number[node.name]: self._take(rowwise, component, node) for component, node in nodes}
+        rows = rowwise.bind(frame)
+        stays = {number: each.stays for number, each in taken.items() if each.stays is not None}
+        if stays:
+            rows = rows.filter(chosen("to", stays, F.lit(True)))
+        filled: dict[str, dict[int, Column]] = {each.name: {} for each in self._packed.columns}
+        for _, node in nodes:
+            number = self._number[node.name]
+            for name, place in self._packed.places[node.name].items():
+                filled[place][number] = taken[number].columns[name]
+        columns = [
+            chosen("to", by_number, F.col(place)).alias(place) if by_number else F.col(place)
+            for place, by_number in filled.items()
+        ]
+        shard = chosen("to", {number: each.columns["shard"] for number, each in taken.items()}, F.lit(None)).alias("shard")
+        ready = rows.select("to", "report", shard, *columns)
+        slots = sum(routes[each.name].slots for each in components)
+        numbers = {node.name: self._number[node.name] for _, node in nodes}
+        slot = chosen_sql("to", {**partition_sql(components, routes, numbers), -2: "null"})
+        passing = f"pmod(hash({', '.join(['report', *(each.name for each in self._packed.columns)])}), {slots})"
+        return ready.repartitionById(slots, F.expr(f"coalesce({slot}, {passing})"))
+
+    def _bound(self, frame: DataFrame, level: int) -> RowWise:
+        if level not in self._rowwise:
+            schema = StructType.fromDDL(f"to int, report binary, {self._packed.types()}")
+            assert isinstance(schema, StructType)
+            self._rowwise[level] = RowWise(frame.sparkSession, schema)
+        return self._rowwise[level]
+
+    def _take(self, rowwise: RowWise, component: Component, node: Node) -> Taken:
+        """What a node needs of the results that feed it, as expressions; made once."""
+        if node.name not in self._taken:
+            places = self._packed.places[raw(node.name)]
+            keys = {f"k{i}": f"k{i}" for i in range(len(node.slotted.keys))}
+            shard = shard_sql(component, node, keys, self._shards)
+
+            def ready(rows: DataFrame) -> DataFrame:
+                results = rows.select(*(F.col(place).alias(name) for name, place in places.items()))
+                return needs(mapped(results, node.feed.maps), node).selectExpr("*", f"{shard} as shard")
+
+            what = f"operator {node.name!r} behind {', '.join(each.name for each in node.feed.maps) or node.feed.stream}"
+            self._taken[node.name] = rowwise.take(ready, what)
+        return self._taken[node.name]
+
+
+def _columns_of(expression: object, node: Node) -> str | tuple[str, ...] | None:
+    """The columns of the results that an input is."""
+    if expression is None:
+        return None
+    if isinstance(expression, tuple):
+        return tuple(_plain(each, node) for each in expression)
+    return _plain(expression, node)
+
+
+def _plain(expression: object, node: Node) -> str:
+    name = plain_column(expression, node.feed.fields)
+    assert name is not None, "only operators that read columns as they are run fused"
+    return name

@@ -1,0 +1,409 @@
+"""One operator in a slot task: opens its shards, loads their state, merges the rows of the step in and closes windows.
+
+A shard that is not in the expected state is left alone and reported missing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.errors import FencedError, StateError, StateFullError
+from anabranch.plan.component import Slotted
+from anabranch.spark.lateness import all_taken, reasons
+from anabranch.spark.results import late_table, result_table
+from anabranch.state.blob import Entries, decode, encode
+from anabranch.state.commits import Stored, read_chain
+from anabranch.state.files import Files
+from anabranch.state.host import Host
+from anabranch.state.keys import KeyTable
+from anabranch.state.shard import Meta, Shard, Write
+from anabranch.state.slot import SlotState
+from anabranch.state.version import Fence, Version
+from anabranch.topology.lift_rows import lift_rows
+from anabranch.topology.types import Array, column_type, to_array
+
+_CACHED_SLOTS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSettings:
+    """Where and how shards live on a host."""
+
+    root: str | None
+    wait_s: float
+    limit_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fused:
+    """Rows come as results of another operator of the same slot: the columns that are its keys, and the inputs of its partials."""
+
+    operator: str
+    keys: tuple[str, ...]
+    inputs: tuple[str | tuple[str, ...] | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arriving:
+    """Rows come through the exchange: where their columns are; combined already, or one by one with their event time."""
+
+    columns: Mapping[str, str]
+    combined: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emitted:
+    """Results that go to an operator of a later level: its number, and the shared column for each of the results' columns."""
+
+    number: int
+    columns: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTask:
+    """What a slot task needs to know of one of its operators in a step."""
+
+    number: int
+    plan: Slotted
+    rows: Fused | Arriving
+    emits: tuple[Emitted, ...] = ()
+    written: bool = True  # some sink wants the results
+    committed: Mapping[int, Version] = field(default_factory=dict)
+    snapshot: frozenset[int] = frozenset()
+    restore: Mapping[int, list[Stored]] = field(default_factory=dict)  # shards to take from the durable log
+    early: bool = False  # also write windows that are still open, as they are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """Where the step is: by which watermark rows are late, and by which windows close."""
+
+    after_us: int | None
+    until_us: int | None
+    finish: bool = False
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the rows and the watermark of a step made of one operator in a slot."""
+
+    rows_in: dict[int, int] = field(default_factory=dict)
+    rows_out: dict[int, int] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+    late: pa.Table | None = None
+    results: pa.Table | None = None
+    shards: Array | None = None  # of the results that are complete: their shards
+    until_us: int | None = None
+    keys_in: dict[int, float] = field(default_factory=dict)
+    arrived: int = 0
+    distinct: int = 0
+    writes: dict[int, Write] = field(default_factory=dict)
+
+
+class NodeWork:
+    """One attempt at one operator of a slot."""
+
+    def __init__(self, task: NodeTask, where: tuple[str, int], files: Files, host: Host, state: StateSettings) -> None:
+        checkpoint, epoch = where
+        self.task, self.plan = task, task.plan
+        self._files, self._host, self._settings = files, host, state
+        self._path = host.component(checkpoint, task.plan.operator)
+        self._cached_as = f"{checkpoint}/{task.plan.operator}/{epoch}"  # a later run may have another plan
+        self.opened: dict[int, Shard] = {}
+        self.metas: dict[int, Meta] = {}
+        self._deltas: dict[int, Entries] = {}
+        self.state: SlotState
+
+    def open(self, shards: Sequence[int], stack: ExitStack, fence: Fence, step: int, *, distrust: bool) -> None:
+        """Holds the shards, and finds out which of them are in the committed state, or are now: undone, or restored."""
+        self.opened = {shard: stack.enter_context(self._shard(shard).held(self._settings.wait_s)) for shard in shards}
+        for shard, store in self.opened.items():
+            try:
+                if distrust:
+                    store.wipe()
+                if shard in self.task.restore:
+                    self.metas[shard] = self._restored(store, self.task.restore[shard], fence)
+                    continue
+                meta = store.meta()
+                store.check(meta, fence)
+                if (at := meta.rewound(self.task.committed.get(shard), step)) is not None:
+                    self.metas[shard] = at
+            except FencedError:
+                raise
+            except StateFullError:
+                raise
+            except StateError:
+                store.wipe()
+
+    def _restored(self, store: Shard, chain: list[Stored], fence: Fence) -> Meta:
+        """A shard from the durable log, in a new file: what is there may be damaged where one does not see it before one writes."""
+        try:
+            store.check(store.meta(), fence)
+        except FencedError:
+            raise
+        except StateError:
+            pass
+        store.wipe()
+        return store.restore(read_chain(self._files, chain), fence)
+
+    def load(self, shards: Collection[int], after_us: int | None) -> None:
+        """The decoded state of these shards: kept from an earlier step and caught up, or read anew.
+
+        A shard whose blobs are damaged is wiped and taken out of `metas`.
+        """
+        metas = {shard: meta for shard, meta in self.metas.items() if shard in shards}
+        kept = _cache.take(self._cached_as, frozenset(metas))
+        if kept is not None and kept.reaches(after_us):
+            later = {shard: meta.since(kept.versions.get(shard)) for shard, meta in metas.items()}
+            if all(links is not None for links in later.values()):
+                steps: dict[int, list[tuple[int, bytes]]] = {}
+                with suppress(StateError):
+                    for shard, links in later.items():
+                        for link in links or ():
+                            blob = self.opened[shard].read(link.version, snapshot=False)
+                            steps.setdefault(link.version.step, []).append((shard, blob))
+                    for step in sorted(steps):
+                        kept.absorb([(shard, self._decode(blob)) for shard, blob in steps[step]])
+                    kept.versions = {shard: meta.version for shard, meta in metas.items()}
+                    self.state = kept
+                    return
+        self.state = self._read(metas, after_us)
+
+    def _read(self, metas: dict[int, Meta], after_us: int | None) -> SlotState:
+        state = SlotState(self.plan, KeyTable(key_schema(self.plan)))
+        layers: list[list[tuple[int, Entries]]] = []
+        for shard, meta in list(metas.items()):
+            base, links = meta.base()
+            try:
+                parts = [] if base is None else [self.opened[shard].read(base.version, snapshot=True)]
+                parts += [self.opened[shard].read(link.version, snapshot=False) for link in links]
+                decoded = [self._decode(blob) for blob in parts]
+            except StateError:
+                self.opened[shard].wipe()
+                del metas[shard], self.metas[shard]
+                continue
+            layers += [[] for _ in range(len(decoded) - len(layers))]
+            for layer, entries in zip(layers, decoded, strict=False):
+                layer.append((shard, entries))
+        for layer in layers:
+            state.absorb(layer)
+        state.forget(self.plan.forgotten_us)
+        state.drop(after_us)
+        state.versions = {shard: meta.version for shard, meta in metas.items()}
+        return state
+
+    def _decode(self, blob: bytes) -> Entries:
+        return decode(blob, self.plan.columns)
+
+    def merge(self, incoming: pa.Table | None, upstream: Outcome | None, moment: Moment) -> Outcome:
+        """Merges the rows of a step in, those of the exchange or those of the operator before."""
+        outcome = Outcome()
+        if isinstance(self.task.rows, Arriving) and incoming is not None:
+            if self.task.rows.combined:
+                self._merge_combined(incoming, moment, outcome)
+            else:
+                self._merge_rows(self._arrived_rows(incoming, self.task.rows), moment, outcome)
+        elif isinstance(self.task.rows, Fused) and upstream is not None and upstream.results is not None:
+            assert upstream.shards is not None
+            self._merge_rows(_results_as_rows(upstream, self.task.rows), moment, outcome)
+        return outcome
+
+    def _merge_combined(self, incoming: pa.Table, moment: Moment, outcome: Outcome) -> None:
+        plan, state, named = self.plan, self.state, self.task.rows
+        assert isinstance(named, Arriving)
+        shards = to_array(incoming.column("shard"), np.dtype(np.int64), 0)
+        mine = np.isin(shards, np.fromiter(state.versions, dtype=np.int64))
+        if not mine.all():
+            incoming, shards = incoming.filter(pa.array(mine)), shards[mine]
+        pane = to_array(incoming.column("pane"), np.dtype(np.int64), 0)
+        counts = to_array(incoming.column(named.columns["c0"]), np.dtype(np.int64), 0)
+        outcome.rows_in = _by_shard(shards, counts)
+        why = None if all_taken(pane, plan.panes, moment.after_us) else reasons(pane, plan.panes, moment.after_us)
+        if why is not None and not (on_time := why == None).all():  # noqa: E711 - element by element
+            outcome.left_out = {str(each): int(counts[why == each].sum()) for each in set(why[~on_time])}
+            if "row" in named.columns:
+                out = incoming.filter(pa.array(~on_time))
+                outcome.late = late_table(out.column(named.columns["row"]), counts[~on_time], why[~on_time])
+            incoming, shards, pane = incoming.filter(pa.array(on_time)), shards[on_time], pane[on_time]
+        keys = [incoming.column(named.columns[f"k{i}"]) for i in range(len(plan.keys))]
+        rows = state.number(_keys(keys, plan), shards)
+        columns: Sequence[Array] = [
+            column
+            for kept in plan.kept
+            for column in kept.partial.arrive([incoming.column(named.columns[name]) for name in kept.lifted])
+        ]
+        outcome.arrived = len(rows)
+        if "part" in incoming.column_names:
+            part = to_array(incoming.column("part"), np.dtype(np.int64), 0)
+            rows, pane, columns = state.combine(rows, pane, part, columns)
+        self._take(rows, pane, columns, outcome)
+
+    def _arrived_rows(self, incoming: pa.Table, named: Arriving) -> _Rows:
+        """Rows of an earlier level, one by one, of the shards that are there."""
+        shards = to_array(incoming.column("shard"), np.dtype(np.int64), 0)
+        mine = np.isin(shards, np.fromiter(self.state.versions, dtype=np.int64))
+        if not mine.all():
+            incoming, shards = incoming.filter(pa.array(mine)), shards[mine]
+        keys = [incoming.column(named.columns[f"k{i}"]) for i in range(len(self.plan.keys))]
+        count = 1 + max((kept.input for kept in self.plan.kept), default=0)
+        inputs = [None, *(incoming.column(named.columns[f"x{i}"]).combine_chunks() for i in range(1, count))]
+        return _Rows(shards, keys, inputs, to_array(incoming.column(named.columns["t"]), np.dtype(np.int64), 0))
+
+    def _merge_rows(self, given: _Rows, moment: Moment, outcome: Outcome) -> None:
+        """Rows of another operator are never late: what closed there in this step is open here."""
+        plan, state = self.plan, self.state
+        outcome.rows_in = _by_shard(given.shards, np.ones(len(given.shards)))
+        panes = plan.panes
+        pane = given.t - (given.t - panes.offset_us) % panes.width_us
+        if not all_taken(pane, panes, moment.after_us):
+            why = reasons(pane, panes, moment.after_us)
+            on_time = why == None  # noqa: E711 - element by element
+            outcome.left_out = {str(each): int((why == each).sum()) for each in set(why[~on_time])}
+            given, pane = given.only(np.flatnonzero(on_time)), pane[on_time]
+        numbers = state.number(_keys(given.keys, plan), given.shards)
+        first, last = int(pane.min(initial=0)), int(pane.max(initial=0))
+        group = numbers.astype(np.int64) * ((last - first) // panes.width_us + 1) + (pane - first) // panes.width_us
+        held, at = np.unique(group, return_inverse=True)
+        one = np.empty(len(held), dtype=np.int64)
+        one[at] = np.arange(len(at))
+        constant = pa.array(np.ones(len(at), dtype=np.int32))
+        inputs = [constant if each is None else each for each in given.inputs]
+        columns = lift_rows(plan.kept, inputs, given.t, at, len(held))
+        outcome.arrived = len(at)
+        self._take(numbers[one], pane[one], columns, outcome)
+
+    def _take(self, rows: Array, pane: Array, columns: Sequence[Array], outcome: Outcome) -> None:
+        outcome.distinct = len(rows)
+        self.state.add(rows, pane, columns)
+        self._deltas = self.state.entries(rows, pane, columns)
+
+    def close(self, outcome: Outcome, moment: Moment) -> None:
+        """Closes what the watermark closes."""
+        plan, state, task = self.plan, self.state, self.task
+        until_us = plan.panes.final_end(state.panes) if moment.finish else moment.until_us
+        until_us = moment.after_us if until_us is None else until_us
+        closed = state.close(moment.after_us, until_us)
+        outcome.until_us, outcome.keys_in = until_us, state.keys_by_length(closed)
+        complete = sum(len(each.rows) for each in closed)
+        if task.early:
+            closed = [*closed, *state.open_windows(until_us)]
+        outcome.results, shards = result_table(plan, state, closed)
+        outcome.rows_out = _by_shard(shards, np.ones(len(shards)))
+        outcome.shards = shards[:complete]
+
+    def written(self, outcome: Outcome, version: Version) -> None:
+        """Forgets what is over, and encodes what the step changed."""
+        plan, state = self.plan, self.state
+        state.drop(outcome.until_us)
+        due = [shard for shard in self.task.snapshot if shard in state.versions]
+        snapshots = state.snapshot(due) if due else {}
+        outcome.writes = {
+            shard: Write(
+                version,
+                encode(self._deltas.get(shard) or state.nothing(), plan.columns),
+                encode(snapshots[shard], plan.columns) if shard in snapshots else None,
+            )
+            for shard in sorted({*self._deltas, *snapshots})
+        }
+
+    def store(self, shard: int, write: Write, fence: Fence) -> None:
+        """Writes a shard that changed, in one transaction."""
+        self.opened[shard].write(self.metas[shard], write, fence)
+        self.state.versions[shard] = write.version
+
+    def keep(self) -> None:
+        """Keeps the decoded state for the next step."""
+        _cache.put(self._cached_as, self.state)
+
+    def _shard(self, shard: int) -> Shard:
+        path = self._path / f"{shard:05d}"
+        limit = self._settings.limit_bytes
+        found = _shards.get(path)
+        if found is None or found.limit_bytes != limit:
+            if found is not None:
+                found.close()
+            found = _shards[path] = Shard(path, limit_bytes=limit)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows one by one: shard, keys, inputs (None: a constant), event time."""
+
+    shards: Array
+    keys: Sequence[pa.ChunkedArray | pa.Array]
+    inputs: Sequence[pa.Array | None]
+    t: Array
+
+    def only(self, at: Array) -> _Rows:
+        index = pa.array(at)
+        keys = [each.take(index) for each in self.keys]
+        return _Rows(self.shards[at], keys, [None if x is None else x.take(index) for x in self.inputs], self.t[at])
+
+
+def _results_as_rows(upstream: Outcome, fused: Fused) -> _Rows:
+    """Complete results of an operator as rows of the next: they happened just before the end of their window."""
+    assert upstream.results is not None
+    assert upstream.shards is not None
+    table = upstream.results.slice(0, len(upstream.shards))
+
+    def column(name: str) -> pa.Array:
+        found = table.column(name).combine_chunks()
+        return found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
+
+    def given(names: str | tuple[str, ...] | None) -> pa.Array | None:
+        if names is None or isinstance(names, str):
+            return None if names is None else column(names)
+        return pa.StructArray.from_arrays([column(name) for name in names], [f"a{i}" for i in range(len(names))])
+
+    ends = table.column("window").combine_chunks().field("end").cast(pa.int64()).to_numpy()
+    keys = [column(name) for name in fused.keys] or [pa.array(np.zeros(table.num_rows, dtype=np.int32))]
+    return _Rows(upstream.shards, keys, [given(each) for each in fused.inputs], ends - 1)
+
+
+def _by_shard(shards: Array, counts: Array) -> dict[int, int]:
+    if not len(shards):
+        return {}
+    sums = np.bincount(shards, weights=counts)
+    return {int(shard): int(sums[shard]) for shard in np.flatnonzero(sums)}
+
+
+def _keys(columns: Sequence[pa.ChunkedArray | pa.Array], plan: Slotted) -> pa.Table:
+    schema = key_schema(plan)
+    return pa.Table.from_arrays(list(columns), names=schema.names).cast(schema)
+
+
+def key_schema(plan: Slotted) -> pa.Schema:
+    """The key columns of a slot as Arrow has them."""
+    return pa.schema([(f"k{i}", column_type(field.type)) for i, field in enumerate(plan.keys)])
+
+
+class _Cache:
+    """Decoded slots of this process, least recently used out first. One that is being changed is not in it."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._slots: OrderedDict[tuple[str, frozenset[int]], SlotState] = OrderedDict()
+
+    def take(self, operator: str, shards: frozenset[int]) -> SlotState | None:
+        return self._slots.pop((operator, shards), None)
+
+    def put(self, operator: str, state: SlotState) -> None:
+        """Keeps a slot; others that share shards with it are of an older route and go."""
+        shards = frozenset(state.versions)
+        for key in [key for key in self._slots if key[0] == operator and not shards.isdisjoint(key[1])]:
+            del self._slots[key]
+        self._slots[operator, shards] = state
+        while len(self._slots) > self._size:
+            self._slots.popitem(last=False)
+
+
+_cache = _Cache(_CACHED_SLOTS)
+_shards: dict[Path, Shard] = {}

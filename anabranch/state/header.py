@@ -1,0 +1,168 @@
+"""What a checkpoint is of, and what of a topology may change while it lives.
+
+Each operator's state belongs to its name and depends on its fingerprint. Operators may come and go, windows too as long as the panes
+that are there serve them; anything else is refused by name.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+import msgspec
+
+from anabranch.errors import CheckpointError
+from anabranch.plan.component import Node, Plan
+from anabranch.plan.evolution import complete_from, forgotten_before, misfits, on_panes, window_key
+from anabranch.plan.fingerprint import differences, fingerprint
+from anabranch.state.commits import FORMAT, Checkpoint, Contents, Header, Kept, KeptPartial, open_checkpoint
+from anabranch.state.files import Files
+
+
+def open_or_create(files: Files, plan: Plan, shards: int) -> tuple[Checkpoint, str | None]:
+    """The checkpoint for a topology, and what has changed since; one that does not fit is refused, with what differs."""
+    found = open_checkpoint(files)
+    if found is None:
+        header = Header(
+            format=FORMAT,
+            id=uuid.uuid4().hex,
+            topology=plan.topology,
+            shards=shards,
+            operators={node.name: kept_of(plan, node) for node in plan.nodes},
+        )
+        files.make()
+        files.create("anabranch.json", msgspec.json.encode(header))
+        found = open_checkpoint(files)
+        assert found is not None
+    header, told = _changed(found, plan, shards)
+    if header == found.header:
+        return found, None
+    files.replace("anabranch.json", msgspec.json.encode(header))
+    again = open_checkpoint(files)
+    assert again is not None
+    return again, "; ".join(told) or None
+
+
+def over_checkpoint(plan: Plan, found: Checkpoint) -> Plan:
+    """The plan as it goes on with a checkpoint: over its panes, by its statistics."""
+    return plan.with_nodes([_over(node, found) for node in plan.nodes])
+
+
+def _over(node: Node, found: Checkpoint) -> Node:
+    kept = found.header.operators.get(node.name)
+    if kept is None:
+        return node
+    panes = replace(node.slotted.panes, width_us=kept.pane_us, offset_us=kept.pane_offset_us)
+    keys = found.last.keys_in.get(node.name, {}) if found.last else {}
+    if panes != node.slotted.panes or kept.complete_from or keys:
+        node = on_panes(node, panes, kept.complete_from, keys)
+    return replace(node, slotted=replace(node.slotted, forgotten_us=kept.forgotten_us))
+
+
+def kept_of(plan: Plan, node: Node) -> Kept:
+    """What a checkpoint notes of an operator when its state begins."""
+    return Kept(
+        fingerprint=fingerprint(node),
+        contents=contents_of(node),
+        pane_us=node.slotted.panes.width_us,
+        pane_offset_us=node.slotted.panes.offset_us,
+        attributes=tuple(each.name for each in plan.component_of(node.name).attributes),
+    )
+
+
+def contents_of(node: Node) -> Contents:
+    """What the slot tasks keep for an operator."""
+    return Contents(
+        keys=tuple(field.name for field in node.compute.by),
+        windows=node.consolidate.windows,
+        partials=tuple(
+            KeptPartial(
+                kind=type(kept.partial).__name__,
+                type=kept.partial.type,
+                input=str(node.inputs[kept.input]),
+                parameters=kept.partial.parameters,
+            )
+            for kept in node.slotted.kept
+        ),
+    )
+
+
+def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[str]]:
+    """The header for a topology that has changed, and what has; what cannot change is refused."""
+    old, refused, told = found.header.operators, [], []
+    if found.header.shards != shards:
+        refused.append(f"shards: the checkpoint has [{found.header.shards}], the topology has [{shards}]")
+    new: dict[str, Kept] = {}
+    for node in plan.nodes:
+        if node.name in old:
+            new[node.name], why, wrong = _again(found, plan, node)
+            told += [f"operator {node.name!r}: {each}" for each in why]
+            refused += [f"operator {node.name!r}: {each}" for each in wrong]
+        else:
+            new[node.name] = _added(found, plan, node)
+            told.append(f"operator {node.name!r} is new: windows with rows from before are incomplete")
+    gone = [name for name in old if name not in new]
+    for name in gone:
+        told.append(f"operator {name!r} is gone, its state is forgotten")
+        alike = [n for n in new if n not in old and new[n].fingerprint == old[name].fingerprint]
+        if alike:
+            refused.append(
+                f"operator {name!r} seems to be called {alike[0]!r} now; state belongs to the name: give it name={name!r}"
+            )
+    if old and not any(name in old for name in new) and not refused:
+        refused.append(f"operators: the checkpoint has [{', '.join(old)}], the topology has [{', '.join(new)}]")
+        if len(old) == len(new) == 1:
+            refused += differences(next(iter(old.values())).fingerprint, next(iter(new.values())).fingerprint)
+    if refused:
+        raise CheckpointError(
+            f"checkpoint {found.files.location} is of another topology ({found.header.topology}): {'; '.join(refused)}. "
+            "Use another checkpoint directory, or the topology that it was made with"
+        )
+    return replace(found.header, operators=new), told
+
+
+def _again(found: Checkpoint, plan: Plan, node: Node) -> tuple[Kept, list[str], list[str]]:
+    """What the checkpoint notes of an operator that it knows, what has changed, and what must not."""
+    kept = found.header.operators[node.name]
+    fresh = kept_of(plan, node)
+    unlike = differences(kept.fingerprint, fresh.fingerprint)
+    if kept.attributes != fresh.attributes:
+        old, new = ", ".join(kept.attributes), ", ".join(fresh.attributes)
+        return kept, [], [f"partitioned by: the checkpoint has [{old}], the plan has [{new}]"]
+    if not unlike:
+        return kept, [], []
+    same = {part for part, text in fresh.fingerprint.items() if kept.fingerprint.get(part) == text}
+    if same | {"windows"} != {*kept.fingerprint}:
+        return kept, [], unlike
+    wrong = misfits(node.consolidate.windows, kept.pane_us, kept.pane_offset_us)
+    if wrong:
+        return kept, [], [f"{'; '.join(wrong)} ({'; '.join(unlike)})"]
+    return _with_windows(found, kept, fresh), unlike, []
+
+
+def _with_windows(found: Checkpoint, kept: Kept, fresh: Kept) -> Kept:
+    """An operator with other windows over its panes; the new ones are complete from some time on."""
+    last, old = found.last, kept.contents.windows
+    since = None if last is None else complete_from(old, last.watermark_us, last.max_event_us)
+    known = {window_key(window) for window in old}
+    wanted = {window_key(window) for window in fresh.contents.windows}
+    return replace(
+        kept,
+        fingerprint=fresh.fingerprint,
+        contents=fresh.contents,
+        complete_from={
+            **{key: us for key, us in kept.complete_from.items() if key in wanted},
+            **{key: since for key in wanted if since is not None and key not in known},
+        },
+        forgotten_us=None if last is None else forgotten_before(old, last.watermark_us),
+    )
+
+
+def _added(found: Checkpoint, plan: Plan, node: Node) -> Kept:
+    """An operator that comes later: it has seen nothing of what came before."""
+    kept, last = kept_of(plan, node), found.last
+    if last is None:
+        return kept
+    newest = last.max_event_us
+    since = {} if newest is None else {window_key(window): newest + 1 for window in node.consolidate.windows}
+    return replace(kept, complete_from=since, after_step=last.step)

@@ -1,0 +1,233 @@
+"""Topologies of several operators: whole outputs against the DuckDB reference, whatever shares a component; exchanges as explained."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import anabranch as ab
+from anabranch.plan.planners import PLANNERS
+from anabranch.testing import differences, read_results, write_batches
+from anabranch.testing.chains import ROWS, Stage, expected_of
+from anabranch.testing.events import MINUTE_US, SECOND_US
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+EXAMPLES = int(os.environ.get("ANABRANCH_EXAMPLES", "12"))
+SCHEMA = pa.schema([("a", pa.string()), ("b", pa.int64()), ("c", pa.int32()), ("v", pa.int64()), ("x", pa.float64())])
+DELAY_US = 20 * SECOND_US
+LENGTHS = {"1m": MINUTE_US, "2m": 2 * MINUTE_US, "3m": 3 * MINUTE_US, "5m": 5 * MINUTE_US}
+OF_ROWS = [("n", "count", "*"), ("s", "sum", "v"), ("m", "max", "x"), ("f", "first", "v"), ("e", "sum", "v + 1")]
+OF_RESULTS = [("n", "sum", "n"), ("s", "sum", "s"), ("m", "max", "m"), ("f", "last", "f"), ("e", "sum", "e + 0")]
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[pa.Table]:
+    """A few batches of rows around times that go on, some of them late, some without a time or a key."""
+    steps = []
+    for i in range(draw(st.integers(2, 4))):
+        row = st.fixed_dictionaries(
+            {
+                "a": st.sampled_from(["p", "q", "é", None]),
+                "b": st.integers(0, 2) | st.none(),
+                "c": st.integers(0, 1),
+                "v": st.integers(-9, 9) | st.none(),
+                "x": st.sampled_from([-1.5, 0.0, 2.0, float("nan"), None]),
+                "at": st.integers((2 * i - 3) * 60, (2 * i + 2) * 60) | st.none(),
+            }
+        )
+        rows = draw(st.lists(row, max_size=14))
+        columns = {name: pa.array([each[name] for each in rows], SCHEMA.field(name).type) for name in SCHEMA.names}
+        micros = pa.array([None if each["at"] is None else each["at"] * SECOND_US for each in rows], pa.int64())
+        steps.append(pa.table({**columns, "at": micros.cast(pa.timestamp("us", tz="UTC"))}))
+    return steps
+
+
+@st.composite
+def stages(draw: st.DrawFn) -> list[Stage]:
+    """A DAG: each operator reads the source or an earlier one, by some of its keys, with windows and maybe a filter of its own."""
+    found: list[Stage] = []
+    for i in range(draw(st.integers(2, 4))):
+        before = draw(st.sampled_from([None, *found]))
+        keys = ["a", "b", "c"] if before is None else list(before.keys)
+        windows = draw(st.lists(st.sampled_from(sorted(LENGTHS)), min_size=1, max_size=2, unique=True))
+        shapes = [(length, LENGTHS[length], draw(st.sampled_from([LENGTHS[length], MINUTE_US])), 0) for length in windows]
+        offered = OF_ROWS if before is None else [each for each in OF_RESULTS if each[0] in {n for n, *_ in before.aggregates}]
+        chosen = [each for each in offered if draw(st.booleans())] or offered[:1]
+        found.append(
+            Stage(
+                name=f"w{i}",
+                reads=ROWS if before is None else before.name,
+                where=draw(
+                    st.sampled_from([None, None, "v > 0" if before is None else f"{before.aggregates[0][0]} IS NOT NULL"])
+                ),
+                keys=[key for key in keys if draw(st.booleans())],
+                windows=[(f"{n}/{every}", length, every, 0) for n, length, every, _ in shapes],
+                aggregates=chosen,
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """A topology of several operators in a directory of its own."""
+
+    spark: SparkSession
+    root: Path
+    stages: Sequence[Stage]
+    planner: str = "auto"
+
+    def topology(self) -> ab.Topology:
+        source = str(self.root / "in")
+        schema = self.spark.read.parquet(source).schema
+        frame = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(source)
+        app = ab.Topology("components")
+        streams: dict[str, Any] = {ROWS: app.source(frame, event_time="at", delay=timedelta(microseconds=DELAY_US))}
+        for stage in self.stages:
+            stream = streams[stage.reads]
+            if stage.where is not None:
+                stream = stream.map(lambda df, where=stage.where: df.filter(where))
+            windows = [
+                ab.hopping(timedelta(microseconds=length), every=timedelta(microseconds=every), name=name)
+                for name, length, every, _ in stage.windows
+            ]
+            made = {
+                name: ab.count() if given == "*" else getattr(ab, kind)(given) for name, kind, given, *_ in stage.aggregates
+            }
+            streams[stage.name] = stream.aggregate(by=list(stage.keys), windows=windows, name=stage.name, **made)
+            streams[stage.name].to(ab.parquet(self.root / "results" / stage.name))
+        return app
+
+    def run(self, steps: Sequence[pa.Table], *, first: int = 0, finish: bool = False, **options: Any) -> ab.Run:
+        write_batches(steps, self.root / "in", first=first)
+        run = self.topology().start(
+            checkpoint=self.root / "checkpoint",
+            trigger="availableNow",
+            idle=None,
+            state_root=self.root / "state",
+            planner=self.planner,
+            **{"slots": 2, "shards": 8, **options},
+        )
+        assert run.wait(timeout=300)
+        if finish:
+            run.finish()
+        return run
+
+    def differences(self, steps: Sequence[pa.Table | None], *, finish: bool = False) -> list[str]:
+        """How the results of all operators differ from the reference, which is on the right."""
+        expected = expected_of(steps, self.stages, "at", DELAY_US, "finish" if finish else "closing")
+        found = []
+        for stage in self.stages:
+            identity = [*stage.keys, "window_start", "window_end", "window_name"]
+            told = differences(read_results(self.root / "results" / stage.name), expected[stage.name], identity)
+            found += [f"{stage.name}: {each}" for each in told]
+        return found
+
+
+@settings(max_examples=EXAMPLES)
+@given(
+    steps=batches(),
+    operators=stages(),
+    planner=st.sampled_from(["auto", *PLANNERS]),
+    slots=st.integers(1, 3),
+    finish=st.booleans(),
+    lift=st.sampled_from(["lift first", "route first"]),
+)
+def test_random_topologies_of_several_operators(  # noqa: PLR0917 - drawn one by one
+    spark: SparkSession, steps: list[pa.Table], operators: list[Stage], planner: str, slots: int, finish: bool, lift: str
+) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        engine = Engine(spark=spark, root=Path(root), stages=operators, planner=planner)
+        engine.run(steps, slots=slots, finish=finish, lift=lift)
+        assert engine.differences(steps, finish=finish) == []
+
+
+def rows(count: int, first_s: int, seed: int = 1) -> pa.Table:
+    """Rows of a few keys, spread over three minutes."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    at = (first_s + rng.uniform(0, 180, count)) * SECOND_US
+    return pa.table(
+        {
+            "a": pa.array([f"a{n}" for n in rng.integers(0, 4, count)]),
+            "b": rng.integers(0, 5, count),
+            "c": pa.array(rng.integers(0, 3, count), pa.int32()),
+            "v": rng.integers(-50, 50, count),
+            "x": rng.normal(size=count),
+            "at": pa.array(at.astype(np.int64)).cast(pa.timestamp("us", tz="UTC")),
+        }
+    )
+
+
+def chain(*changes: dict[str, Any]) -> list[Stage]:
+    """(a, b, c) a minute, then (a, b) each two, then (a) each five; and by c, beside it."""
+    found = [
+        Stage(name="w0", keys=["a", "b", "c"], windows=[("1m", MINUTE_US, MINUTE_US, 0)], aggregates=OF_ROWS[:3]),
+        Stage(name="w1", reads="w0", keys=["a", "b"], windows=[("2m", 2 * MINUTE_US, MINUTE_US, 0)], aggregates=OF_RESULTS[:3]),
+        Stage(name="w2", reads="w1", keys=["a"], windows=[("5m", 5 * MINUTE_US, 5 * MINUTE_US, 0)], aggregates=OF_RESULTS[:3]),
+        Stage(name="w3", where="v > 0", keys=["c"], windows=[("3m", 3 * MINUTE_US, MINUTE_US, 0)], aggregates=OF_ROWS[:3]),
+    ]
+    return [replace(each, **dict(changes[i])) if i < len(changes) else each for i, each in enumerate(found)]
+
+
+@pytest.mark.parametrize(("planner", "levels"), [("auto", 1), ("unfused", 3)])
+@pytest.mark.parametrize("lift", ["lift first", "route first"])
+def test_the_exchanges_of_a_step_are_those_of_explain_and_each_source_is_read_once(
+    spark: SparkSession, tmp_path: Path, planner: str, levels: int, lift: str
+) -> None:
+    engine = Engine(spark=spark, root=tmp_path, stages=chain(), planner=planner)
+    steps = [rows(500, 180 * i, seed=i) for i in range(3)]
+    write_batches(steps, tmp_path / "in")
+    app = engine.topology()
+    assert len(json.loads(app.explain("json", planner=planner))["exchanges"]) == levels
+    plans: list[str] = []
+    run = app.start(checkpoint=tmp_path / "checkpoint", trigger="availableNow", idle=None, planner=planner, lift=lift, slots=2)
+    build = run._stepper.levels.job
+
+    def watched(*arguments: Any) -> DataFrame:
+        frame = build(*arguments)
+        plans.append(frame._jdf.queryExecution().executedPlan().toString())
+        return frame
+
+    run._stepper.levels.job = watched  # type: ignore[method-assign]
+    assert run.wait(120)
+    with_rows = [plan for plan in plans if "ExistingRDD" in plan]
+    assert with_rows
+    for plan in with_rows:
+        assert plan.count("Exchange ") == levels, plan
+        assert plan.count("MapInArrow") == levels
+        assert plan.count("Scan ExistingRDD") == 1
+    batch = [each for each in run.progress if each.batch_id is not None]
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(str(run.query.runId))
+    assert len(jobs) == len(batch) == 3
+    read = [json.loads(each.json)["sources"][0]["numInputRows"] for each in run.query.recentProgress]
+    assert sum(read) == 1500, "each row of the source is read once"
+    assert engine.differences(steps) == []
+
+
+def test_operators_come_and_go_at_a_restart_with_other_slots(spark: SparkSession, tmp_path: Path) -> None:
+    steps = [rows(400, 180 * i, seed=i) for i in range(4)]
+    before = chain()[:2]
+    Engine(spark=spark, root=tmp_path, stages=before).run(steps[:2])
+    engine = Engine(spark=spark, root=tmp_path, stages=[*before, chain()[3]])
+    run = engine.run(steps[2:], first=2, slots=3, finish=True)
+    assert any("operator 'w3' is new" in event.text for event in run.events)
+    kept = replace(engine, stages=before)
+    assert kept.differences([*steps[:2], None, *steps[2:]], finish=True) == []
+    names = set(read_results(tmp_path / "results" / "w3")["window_name"].to_pylist())
+    assert names == {"3m", "3m (incomplete)"}
