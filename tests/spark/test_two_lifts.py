@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import anabranch as ab
-from anabranch.plan.component import Component, make_plan
-from anabranch.spark.lift import Lift, prepare
+from anabranch.plan.component import Plan, make_plan
+from anabranch.spark.lift import Lift
 from anabranch.testing.compare import differences
 from anabranch.testing.events import ODD_FLOATS, WORDS
 from anabranch.topology.lift_rows import lift_rows
@@ -152,31 +152,34 @@ def aggregates_of(name: str) -> dict[str, ab.Aggregate]:
     return made
 
 
-def component_of(rows: DataFrame, aggregates: dict[str, ab.Aggregate]) -> Component:
+def plan_of(rows: DataFrame, aggregates: dict[str, ab.Aggregate]) -> Plan:
     app = ab.Topology("two lifts")
     app.source(rows, event_time="at").aggregate(by=["k", "half"], windows=ab.tumbling("1 hour"), **aggregates)
-    return make_plan(app.graph).component
+    return make_plan(app.graph)
 
 
 class Lifts:
     """The same rows lifted in Spark SQL and over Arrow; a group is a key and a half, or a key."""
 
     def __init__(self, rows: DataFrame, aggregates: dict[str, ab.Aggregate]) -> None:
-        component = component_of(rows, aggregates)
-        self.plan = component.slotted
-        prepared = prepare(rows, component, late=False)
-        found = Lift(component)._combined(prepared, [], late=False).toArrow()
-        at = _numbers(found, "k0") * 2 + _numbers(found, "k1")
+        plan = plan_of(rows, aggregates)
+        [node] = plan.nodes
+        self.plan = node.slotted
+        lift = Lift(plan, 1, frozenset())
+        prepared = lift.prepare({plan.sources[0].name: rows})
+        named, places = lift.arrives(node), lift._places(node)
+        found = lift._combined(prepared, []).toArrow()
+        at = _numbers(found, named["k0"]) * 2 + _numbers(found, named["k1"])
         assert len(set(at.tolist())) == len(at)
         self.in_sql = tuple(column.empty(2 * KEYS) for column in self.plan.columns)
         for kept in self.plan.kept:
-            arrived = kept.partial.arrive([found.column(name) for name in kept.lifted])
+            arrived = kept.partial.arrive([found.column(named[name]) for name in kept.lifted])
             for target, values in zip(self.in_sql[kept.columns], arrived, strict=True):
                 target[at] = values
         given = prepared.toArrow().combine_chunks()
         inputs = [pa.array(np.ones(len(given), dtype=np.int32))]
-        inputs += [given.column(f"x{i}").chunk(0) for i in range(1, len(component.inputs))]
-        key, half, t = (_numbers(given, name) for name in ("k0", "k1", "t"))
+        inputs += [given.column(places[f"x{i}"]).chunk(0) for i in range(1, len(node.inputs))]
+        key, half, t = (_numbers(given, name) for name in (places["k0"], places["k1"], "t"))
         self.over_arrow = lift_rows(self.plan.kept, inputs, t, key * 2 + half, 2 * KEYS)
         self.of_keys = lift_rows(self.plan.kept, inputs, t, key, KEYS)
 
