@@ -33,7 +33,7 @@ from anabranch.topology import graph as g
 from anabranch.topology.aggregates import Aggregate, text_of
 from anabranch.topology.durations import Duration, duration_us, unit_us
 from anabranch.topology.types import FLOATING, WHOLE, decimal_of
-from anabranch.topology.windows import Window
+from anabranch.topology.windows import Session, Window
 
 
 class Stream:
@@ -63,13 +63,13 @@ class Stream:
         self,
         *,
         by: str | Iterable[str],
-        windows: Window | Iterable[Window | tuple[Window, ...]],
+        windows: Window | Session | Iterable[Window | Session | tuple[Window, ...]],
         early: int | Duration | None = None,
         name: str | None = None,
         **aggregates: Aggregate,
     ) -> Windowed:
         """`compute` and `consolidate` in one call."""
-        listed = [windows] if isinstance(windows, Window) else list(windows)
+        listed = [windows] if isinstance(windows, Window | Session) else list(windows)
         g.check_windows(listed)
         return self.compute(by, name=None, **aggregates).consolidate(*listed, early=early, name=name)
 
@@ -107,7 +107,7 @@ class Computed:
         self._app, self.name = app, name
 
     def consolidate(
-        self, *windows: Window | tuple[Window, ...], early: int | Duration | None = None, name: str | None = None
+        self, *windows: Window | Session | tuple[Window, ...], early: int | Duration | None = None, name: str | None = None
     ) -> Windowed:
         """The windows that are formed from the partials; any number, sharing what they can.
 
@@ -117,10 +117,15 @@ class Computed:
         compute = self._app.graph.operator(self.name)
         assert isinstance(compute, g.Compute)
         names = [*(field.name for field in compute.by), *(each.name for each in compute.aggregates)]
+        checked = g.check_windows(windows)
+        sessions = tuple(each for each in checked if isinstance(each, Session))
+        if sessions:
+            raise NotYetError(f"{', '.join(repr(each.name) for each in sessions)}: session windows cannot run yet")
         node = g.Consolidate(
             name=self._app.name_for(name, f"{self.name}_windows"),
             input=self.name,
-            windows=g.check_windows(windows),
+            windows=tuple(each for each in checked if isinstance(each, Window)),
+            sessions=sessions,
             early=g.check_early(early, names),
         )
         self._app.add(node)
