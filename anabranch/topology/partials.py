@@ -150,6 +150,22 @@ class Greatest(Partial):
         into[0][at] = pick(into[0][at], values[0])
 
 
+class FirstTime(Least):
+    """The first event time, in microseconds."""
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return ("min({t})",)
+
+
+class LastTime(Greatest):
+    """The last event time, in microseconds."""
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return ("max({t})",)
+
+
 class Moments(Partial):
     """Count, mean and sum of squared distances from the mean (Chan, Golub, LeVeque 1983)."""
 
