@@ -7,6 +7,7 @@ from anabranch.spark.run import Run
 from anabranch.spark.sinks import console, csv, json, memory, parquet, writer
 from anabranch.topology import (
     Aggregate,
+    Session,
     Window,
     approx_count_distinct,
     avg,
@@ -26,6 +27,7 @@ from anabranch.topology import (
     min,
     min_by,
     quantile,
+    session,
     sliding,
     some,
     stddev,
@@ -49,6 +51,7 @@ __all__ = [
     "NotYetError",
     "Progress",
     "Run",
+    "Session",
     "StateError",
     "StepError",
     "Stream",
@@ -79,6 +82,7 @@ __all__ = [
     "min_by",
     "parquet",
     "quantile",
+    "session",
     "sliding",
     "some",
     "stddev",

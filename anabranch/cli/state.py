@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 import pyarrow as pa
@@ -20,13 +19,13 @@ from anabranch.cli.told import complain
 from anabranch.errors import AnabranchError, CheckpointError
 from anabranch.plan.component import Kept, Slotted
 from anabranch.plan.consolidation import plan_consolidation
-from anabranch.plan.panes import panes_of
+from anabranch.plan.panes import Panes
+from anabranch.plan.sessions import NO_WINDOWS, over_session
 from anabranch.state.blob import Entries, decode
 from anabranch.state.commits import Checkpoint, Contents, open_checkpoint
 from anabranch.state.commits import Kept as Noted
 from anabranch.state.files import Files
-from anabranch.state.keys import KeyTable
-from anabranch.state.slot import SlotState
+from anabranch.state.opened import state_of
 from anabranch.topology.custom import Custom
 from anabranch.topology.durations import format_duration
 from anabranch.topology.graph import Field
@@ -138,7 +137,7 @@ def _state(found: Checkpoint, operator: str, shard: int, most: int) -> dict[str,
     pane = format_duration(plan.panes.width_us)
     if not logged:
         return {"pane": pane, "total": 0, "rows": []}
-    state = SlotState(plan, KeyTable(logged[0].keys.schema))
+    state = state_of(plan, logged[0].keys.schema)
     for entries in logged:
         state.absorb([(shard, entries)])
     state.forget(noted.forgotten_us)
@@ -161,17 +160,18 @@ def _plan(operator: str, noted: Noted) -> Slotted:
         first = kept[-1].columns.stop if kept else 0
         partial = kinds[each.kind](each.type, **each.parameters)
         kept.append(Kept(partial=partial, input=0, columns=slice(first, first + len(partial.columns))))
-    panes = replace(panes_of(contents.windows), width_us=noted.pane_us, offset_us=noted.pane_offset_us)
-    return Slotted(
+    panes = Panes(width_us=noted.pane_us, offset_us=noted.pane_offset_us, windows=contents.windows)
+    plan = Slotted(
         operator=operator,
         keys=tuple(Field(name, "") for name in contents.keys),
         panes=panes,
-        consolidation=plan_consolidation(panes),
+        consolidation=plan_consolidation(panes) if panes.windows else NO_WINDOWS,
         kept=tuple(kept),
         results=(),
         columns=tuple(column for each in kept for column in each.partial.columns),
         time_type="timestamp",
     )
+    return plan if contents.session is None else over_session(plan, contents.session)
 
 
 def _kinds(kind: type[Partial]) -> Iterator[type[Partial]]:

@@ -8,77 +8,41 @@ A component is one level further than the furthest one that feeds it; there is o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from anabranch.errors import TopologyError
 from anabranch.plan.adaptation import Adaptation
 from anabranch.plan.components import ComponentPlan
-from anabranch.plan.consolidation import Consolidation, plan_consolidation
+from anabranch.plan.consolidation import plan_consolidation
 from anabranch.plan.panes import Panes, panes_of
 from anabranch.plan.planners import AUTO, plan_by
+from anabranch.plan.sessions import NO_WINDOWS, SessionPlan, session_plan
+from anabranch.plan.sharing import Sharing, share_or_not
+from anabranch.plan.slotted import EVERYTHING, Input, Kept, Result, Slotted
 from anabranch.plan.streams import Hints, Operator, Stream, Streams
-from anabranch.topology.aggregates import text_of
 from anabranch.topology.graph import Clock, Compute, Consolidate, Field, Graph, Map, Named, Source
-from anabranch.topology.partials import Count, Partial, PartialColumn
+from anabranch.topology.partials import Count
 from anabranch.topology.types import column_type
+from anabranch.topology.windows import Session, Window
 
-# The key of a global aggregate, which has no key columns: the same for every row, and not part of the results.
-EVERYTHING = Field("", "int")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
-    """An expression over the rows, restricted by a condition, that partials are lifted from."""
-
-    expression: object | None  # several in a tuple are lifted together, as a struct of a0, a1, ...
-    where: object | None
-    type: str = "int"
-
-    def __str__(self) -> str:
-        return text_of(self.expression) + (f" where {self.where}" if self.where is not None else "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """A partial that is kept per key and pane, and the input that it is lifted from."""
-
-    partial: Partial
-    input: int
-    columns: slice  # of all partial columns of the operator
-
-    @property
-    def lifted(self) -> list[str]:
-        """The names of the lift's columns."""
-        return [f"c{self.columns.start + i}" for i in range(len(self.partial.lift))]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """A result column: its aggregate, and which of the kept partials it is finished from."""
-
-    named: Named
-    kept: tuple[int, ...]
-
-    @property
-    def type(self) -> str:
-        return self.named.aggregate.result_type(self.named.input_type)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slotted:
-    """What a slot task needs to know of an operator: keys, panes, partials, results. Plain values, safe to ship."""
-
-    operator: str
-    keys: tuple[Field, ...]
-    panes: Panes
-    consolidation: Consolidation
-    kept: tuple[Kept, ...]
-    results: tuple[Result, ...]
-    columns: tuple[PartialColumn, ...]  # of all kept partials, one after another
-    time_type: str
-    complete_from: Mapping[int, int] = field(default_factory=dict)  # windows that came later: what starts before is incomplete
-    forgotten_us: int | None = None  # panes before were forgotten when windows were added, even where the log still has rows
-    early: bool = False  # results have a column that marks those of windows that are still open
+__all__ = [
+    "EVERYTHING",
+    "Component",
+    "Feed",
+    "Input",
+    "Kept",
+    "Node",
+    "Plan",
+    "Result",
+    "Slotted",
+    "is_plain",
+    "make_plan",
+    "nodes_of",
+    "plain_column",
+    "plan_of",
+    "streams_of",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,17 +57,31 @@ class Feed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A stateful operator as it runs. Its name is the name of its state and of its results."""
+    """A stateful operator as it runs, or a part of one: some of its windows, or a session. Its name is that of its state."""
 
     compute: Compute
     consolidate: Consolidate
     feed: Feed
     inputs: tuple[Input, ...]
     slotted: Slotted
+    sharing: Sharing
 
     @property
     def name(self) -> str:
+        return self.slotted.operator
+
+    @property
+    def operator(self) -> str:
+        """The operator whose results these are."""
         return self.consolidate.name
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        return self.slotted.panes.windows
+
+    @property
+    def session(self) -> Session | None:
+        return self.slotted.session if isinstance(self.slotted, SessionPlan) else None
 
     @property
     def attributes(self) -> frozenset[str]:
@@ -150,7 +128,11 @@ class Plan:
 
     def is_fused(self, node: Node) -> bool:
         """Whether a node gets its rows from another one in the same slot task."""
-        return any(other.name == node.feed.stream for other in self.component_of(node.name).nodes)
+        return any(other.operator == node.feed.stream for other in self.component_of(node.name).nodes)
+
+    def parts_of(self, operator: str) -> tuple[Node, ...]:
+        """The nodes that an operator runs as."""
+        return tuple(node for node in self.nodes if node.operator == operator)
 
     def with_nodes(self, nodes: Sequence[Node]) -> Plan:
         """The same plan with other nodes of the same names."""
@@ -162,14 +144,17 @@ class Plan:
 def make_plan(
     graph: Graph,
     planner: str = AUTO,
+    *,
     rates: Mapping[str, float] | None = None,
     adaptation: Adaptation = Adaptation(),  # noqa: B008, it is frozen
+    shared: Mapping[str, bool] | None = None,
 ) -> Plan:
     """The plan of a topology by one of the planners; refuses by name what cannot run.
 
     `rates` are the rows that each operator takes in a second; "auto" plans by them, and by attributes where there are none.
+    `shared` says of operators whose state is there already whether their windows share panes.
     """
-    nodes = nodes_of(graph)
+    nodes = nodes_of(graph, shared or {})
     streams, hints = streams_of(nodes, rates)
     hints = Hints(fuse=graph.fuse, apart=(*hints.apart, *graph.apart))
     return plan_of(graph, nodes, plan_by(planner, streams, hints, adaptation, measured=rates is not None))
@@ -177,8 +162,10 @@ def make_plan(
 
 def plan_of(graph: Graph, nodes: Sequence[Node], fusion: ComponentPlan) -> Plan:
     """The plan whose components a planner has chosen."""
-    by_name = {node.name: node for node in nodes}
-    order = list(by_name)
+    parts: dict[str, list[Node]] = {}
+    for node in nodes:
+        parts.setdefault(node.operator, []).append(node)
+    order = list(parts)
     of = {name: sorted(each.operators, key=order.index) for each in fusion.components for name in each.operators}
     levels: dict[str, int] = {}
 
@@ -186,15 +173,15 @@ def plan_of(graph: Graph, nodes: Sequence[Node], fusion: ComponentPlan) -> Plan:
         """One more than the highest level of the components that feed the operator's own."""
         first = of[name][0]
         if first not in levels:
-            streams = {by_name[each].feed.stream for each in of[name]}
-            levels[first] = 1 + max((level(s) for s in streams if s in by_name and s not in of[name]), default=0)
+            streams = {parts[each][0].feed.stream for each in of[name]}
+            levels[first] = 1 + max((level(s) for s in streams if s in parts and s not in of[name]), default=0)
         return levels[first]
 
     components = [
         Component(
             name=" + ".join(group),
-            attributes=_common([by_name[name] for name in group]),
-            nodes=tuple(by_name[name] for name in group),
+            attributes=_common([parts[name][0] for name in group]),
+            nodes=tuple(node for name in group for node in parts[name]),
             level=level(group[0]),
         )
         for group in {names[0]: names for name in order for names in (of[name],)}.values()
@@ -205,7 +192,7 @@ def plan_of(graph: Graph, nodes: Sequence[Node], fusion: ComponentPlan) -> Plan:
     return Plan(topology=graph.name, sources=sources, nodes=tuple(nodes), components=ordered, fusion=fusion)
 
 
-def nodes_of(graph: Graph) -> tuple[Node, ...]:
+def nodes_of(graph: Graph, shared: Mapping[str, bool] = MappingProxyType({})) -> tuple[Node, ...]:
     """The stateful operators of a topology, each after those that feed it."""
     consolidates = [each for each in graph.operators if isinstance(each, Consolidate)]
     if not consolidates:
@@ -213,16 +200,17 @@ def nodes_of(graph: Graph) -> tuple[Node, ...]:
     for each in graph.operators:
         if isinstance(each, Compute) and not graph.users_of(each.name):
             raise TopologyError(f"compute {each.name!r} is not consolidated: add .consolidate(ab.tumbling(...))")
-    return tuple(_node(graph, each) for each in consolidates)
+    return tuple(node for each in consolidates for node in _parts(graph, each, shared=shared.get(each.name)))
 
 
 def streams_of(nodes: Sequence[Node], rates: Mapping[str, float] | None = None) -> tuple[Streams, Hints]:
     """The nodes and the streams between them as planners know them, and those that Spark SQL must stand between."""
-    names = {node.name for node in nodes}
-    between = [(node.feed.stream, node) for node in nodes if node.feed.stream in names]
-    operators = tuple(Operator(name=node.name, attributes=node.attributes) for node in nodes)
-    streams = tuple(Stream(source, node.name, (rates or {}).get(node.name, 1.0)) for source, node in between)
-    apart = tuple(frozenset({source, node.name}) for source, node in between if not is_plain(node))
+    first = {node.operator: node for node in reversed(nodes)}
+    ordered = [first[name] for name in dict.fromkeys(node.operator for node in nodes)]
+    between = [(node.feed.stream, node) for node in ordered if node.feed.stream in first]
+    operators = tuple(Operator(name=node.operator, attributes=node.attributes) for node in ordered)
+    streams = tuple(Stream(source, node.operator, (rates or {}).get(node.operator, 1.0)) for source, node in between)
+    apart = tuple(frozenset({source, node.operator}) for source, node in between if not is_plain(node))
     return Streams(operators, streams), Hints(apart=apart)
 
 
@@ -246,25 +234,35 @@ def _common(nodes: Sequence[Node]) -> tuple[Field, ...]:
     return tuple(each for each in nodes[0].slotted.keys if all(each in node.slotted.keys for node in nodes))
 
 
-def _node(graph: Graph, consolidate: Consolidate) -> Node:
+def _parts(graph: Graph, consolidate: Consolidate, *, shared: bool | None) -> list[Node]:
+    """The nodes of an operator: one for windows that share panes, one for each that does not, one for each session."""
     compute = graph.compute_of(consolidate.name)
     stream, maps = graph.stream_of(compute.input)
     clock = graph.clock_of(compute.input)
+    feed = Feed(stream=stream.name, maps=maps, clock=clock, fields=graph.fields_of(compute.input))
     inputs, kept, results = _keep(compute.aggregates)
-    panes = panes_of(consolidate.windows)
-    slotted = Slotted(
+    base = Slotted(
         operator=consolidate.name,
         keys=compute.by or (EVERYTHING,),
-        panes=panes,
-        consolidation=plan_consolidation(panes),
+        panes=Panes(width_us=1, offset_us=0, windows=()),
+        consolidation=NO_WINDOWS,
         kept=kept,
         results=results,
         columns=tuple(column for each in kept for column in each.partial.columns),
         time_type=clock.moment,
         early=consolidate.early is not None,
     )
-    feed = Feed(stream=stream.name, maps=maps, clock=clock, fields=graph.fields_of(compute.input))
-    return Node(compute=compute, consolidate=consolidate, feed=feed, inputs=inputs, slotted=slotted)
+    sharing = share_or_not(consolidate.windows, wanted=consolidate.share if shared is None else shared)
+    plans: list[Slotted] = []
+    for group in sharing.groups:
+        panes = panes_of(group)
+        name = consolidate.name if sharing.shared else f"{consolidate.name}: {group[0].name}"
+        plans.append(replace(base, operator=name, panes=panes, consolidation=plan_consolidation(panes)))
+    plans += [session_plan(replace(base, operator=f"{consolidate.name}: {each.name}"), each) for each in consolidate.sessions]
+    return [
+        Node(compute=compute, consolidate=consolidate, feed=feed, inputs=inputs, slotted=plan, sharing=sharing)
+        for plan in plans
+    ]
 
 
 def _keep(aggregates: Sequence[Named]) -> tuple[tuple[Input, ...], tuple[Kept, ...], tuple[Result, ...]]:

@@ -8,6 +8,7 @@ must be merged, or the number of parts as long as nothing has been measured.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ import numpy as np
 from anabranch.plan.panes import Panes
 
 PANE = -1  # in the place of a family: panes themselves
-_HOUR_US = 3_600_000_000
+HOUR_US = 3_600_000_000
 _MANY_WAYS = 24  # a family does not use another where that would take more different ways than this
 _MANY_USED = 24  # nor more others than this
 _LONG = 1 << 12  # longer intervals take the longest parts that fit; the cheapest are not searched for
@@ -71,9 +72,18 @@ class Consolidation:
 
 def plan_consolidation(panes: Panes, keys: Keys | None = None) -> Consolidation:
     """The cheapest of the plans with and without helpers. `keys` tells how many keys have rows in so many panes side by side."""
+    return _unmeasured(panes) if keys is None else _planned(panes, keys)
+
+
+@functools.lru_cache(maxsize=256)
+def _unmeasured(panes: Panes) -> Consolidation:
+    return _planned(panes, None)
+
+
+def _planned(panes: Panes, keys: Keys | None) -> Consolidation:
     weight = keys or (lambda _: 1.0)
     wanted = _wanted(panes)
-    hourly = _HOUR_US / panes.width_us
+    hourly = HOUR_US / panes.width_us
     best: Consolidation | None = None
     for helpers in _helper_sets(wanted):
         families = _formed([*wanted, *helpers], weight)

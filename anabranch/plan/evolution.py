@@ -13,14 +13,14 @@ from anabranch.plan.component import Node
 from anabranch.plan.consolidation import keys_from, plan_consolidation
 from anabranch.plan.panes import Panes, first_end
 from anabranch.topology.durations import format_duration
-from anabranch.topology.windows import Window
+from anabranch.topology.windows import Session, Window
 
 INCOMPLETE = " (incomplete)"
 
 
-def window_key(window: Window) -> str:
+def window_key(window: Window | Session) -> str:
     """What tells windows of an operator apart; those of a cumulative one share their name."""
-    return f"{window.name} | {window.length_us}"
+    return f"{window.name} | {window.gap_us if isinstance(window, Session) else window.length_us}"
 
 
 def misfits(windows: Iterable[Window], width_us: int, offset_us: int) -> list[str]:
@@ -51,7 +51,7 @@ def forgotten_before(old: Sequence[Window], watermark_us: int | None) -> int | N
 
 def on_panes(node: Node, panes: Panes, since: Mapping[str, int], keys: Mapping[int, float]) -> Node:
     """The node over the panes of a checkpoint, with windows that it has only since some time, planned by what it measured."""
-    windows = node.consolidate.windows
+    windows = node.windows
     incomplete = {i: since[window_key(window)] for i, window in enumerate(windows) if window_key(window) in since}
     slotted = replace(
         node.slotted,
@@ -60,3 +60,9 @@ def on_panes(node: Node, panes: Panes, since: Mapping[str, int], keys: Mapping[i
         complete_from=incomplete,
     )
     return replace(node, slotted=slotted)
+
+
+def session_since(node: Node, since: Mapping[str, int]) -> Node:
+    """A session that there is only since some time: what began before is incomplete."""
+    assert node.session is not None
+    return replace(node, slotted=replace(node.slotted, complete_from=dict(enumerate(since.values()))))

@@ -60,8 +60,9 @@ def _component(plan: Plan, component: Component) -> dict[str, Any]:
 
 def _node(plan: Plan, node: Node) -> dict[str, Any]:
     panes = node.slotted.panes
-    copies = sum(-(-w.length_us // w.every_us) for w in panes.windows)
+    copies = sum(-(-w.length_us // w.every_us) for w in node.consolidate.windows) + len(node.consolidate.sessions)
     chain = [node.feed.stream, *(each.name for each in node.feed.maps), node.compute.name, node.name]
+    rows = len(node.sharing.groups) + len(node.consolidate.sessions)
     return {
         "name": node.name,
         "chain": chain,
@@ -69,9 +70,12 @@ def _node(plan: Plan, node: Node) -> dict[str, Any]:
         "rows": "from its slot, no exchange" if plan.is_fused(node) else "through the exchange",
         "pane": format_duration(panes.width_us),
         **_consolidation(panes, node.slotted.consolidation),
+        "session": None if node.session is None else node.session.name,
+        "shared": node.sharing.shared,
+        "shared_because": node.sharing.reason,
         "early": _early(node),
         "partials": [f"{type(k.partial).__name__.lower()}({node.inputs[k.input]})" for k in node.slotted.kept],
-        "sharing": f"each row is aggregated once; window by window it would be {copies} times",
+        "sharing": f"each row is aggregated {'once' if rows == 1 else f'{rows} times'}; window by window it would be {copies} times",
     }
 
 
@@ -167,6 +171,8 @@ def _text(facts: dict[str, Any]) -> str:
                 f"    pane:      {node['pane']}; {node['sharing']}",
                 *(f"    window:    {name} = {formula}" for name, formula in node["windows"].items()),
                 *(f"    helper:    {name} = {formula}" for name, formula in node["helpers"].items()),
+                *([f"    window:    {node['session']}, merged from panes as long as they touch"] if node["session"] else []),
+                *([f"    sharing:   {node['shared_because']}"] if len(node["windows"]) > 1 or not node["shared"] else []),
                 *([f"    early:     open windows {node['early']}, marked"] if node["early"] != "never" else []),
                 f"    merges:    {node['merges']:,g} partials a key and hour; naively {node['naive_merges']:,g}",
                 f"    partials:  {', '.join(node['partials'])}",

@@ -19,8 +19,10 @@ def fingerprint(node: Node) -> dict[str, str]:
     ]
     windows = [
         f"{w.name} ({format_duration(w.length_us)} every {format_duration(w.every_us)} from {format_duration(w.offset_us)})"
-        for w in node.consolidate.windows
+        for w in node.windows
     ]
+    if node.session is not None:
+        windows.append(f"{node.session.name} (a gap of {format_duration(node.session.gap_us)})")
     clock = node.feed.clock
     return {
         "stream": node.feed.stream,

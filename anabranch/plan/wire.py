@@ -70,7 +70,7 @@ def later_rows(plan: Plan) -> Packed:
     for node in (
         n for c in plan.components if c.level > 1 for n in c.nodes if not plan.is_fused(n) and not fed_by_source(plan, n)
     ):
-        upstream = plan.node(node.feed.stream)
+        upstream = plan.parts_of(node.feed.stream)[0]
         kinds[raw(node.name)] = results_of(upstream)
         kinds[node.name] = [Field(EVENT_TIME, "bigint"), *arriving(node)]
     return pack(kinds)

@@ -28,13 +28,13 @@ from anabranch.spark.step import Outlet, Stepper
 from anabranch.spark.tuning import lent, tune
 from anabranch.state.commits import open_checkpoint
 from anabranch.state.files import Files
-from anabranch.state.header import over_checkpoint
+from anabranch.state.header import over_checkpoint, sharing_of
 from anabranch.state.host import claim, open_host
 from anabranch.topology import graph as g
 from anabranch.topology.aggregates import Aggregate, text_of
 from anabranch.topology.durations import Duration, duration_us, unit_us
 from anabranch.topology.types import FLOATING, WHOLE, decimal_of
-from anabranch.topology.windows import Window
+from anabranch.topology.windows import Session, Window
 
 
 class Stream:
@@ -67,15 +67,16 @@ class Stream:
         self,
         *,
         by: str | Iterable[str],
-        windows: Window | Iterable[Window | tuple[Window, ...]],
+        windows: Window | Session | Iterable[Window | Session | tuple[Window, ...]],
         early: int | Duration | None = None,
+        share: bool | None = None,
         name: str | None = None,
         **aggregates: Aggregate,
     ) -> Windowed:
         """`compute` and `consolidate` in one call."""
-        listed = [windows] if isinstance(windows, Window) else list(windows)
+        listed = [windows] if isinstance(windows, Window | Session) else list(windows)
         g.check_windows(listed)
-        return self.compute(by, name=None, **aggregates).consolidate(*listed, early=early, name=name)
+        return self.compute(by, name=None, **aggregates).consolidate(*listed, early=early, share=share, name=name)
 
     def to(self, target: object, *, name: str | None = None) -> Stream:
         """Sends rows to a sink: ab.parquet(...), ab.memory(), a function of (DataFrame, step) ..."""
@@ -116,20 +117,28 @@ class Computed:
         self._app, self.name = app, name
 
     def consolidate(
-        self, *windows: Window | tuple[Window, ...], early: int | Duration | None = None, name: str | None = None
+        self,
+        *windows: Window | Session | tuple[Window, ...],
+        early: int | Duration | None = None,
+        share: bool | None = None,
+        name: str | None = None,
     ) -> Windowed:
         """The windows that are formed from the partials; any number, sharing what they can.
 
         early: every so many steps (or "10 seconds"), windows that are still open are written as they are; then all results have
         a column `early`, true for these and false when a window is complete.
+        share: whether all windows are formed from panes that they share, or each from its own; by cost where it is not said.
         """
         compute = self._app.graph.compute_of(self.name)
         names = [*(field.name for field in compute.by), *(each.name for each in compute.aggregates)]
+        checked = g.check_windows(windows)
         node = g.Consolidate(
             name=self._app.name_for(name, f"{self.name}_windows"),
             input=self.name,
-            windows=g.check_windows(windows),
+            windows=tuple(each for each in checked if isinstance(each, Window)),
+            sessions=tuple(each for each in checked if isinstance(each, Session)),
             early=g.check_early(early, names),
+            share=share,
         )
         self._app.add(node)
         return Windowed(self._app, node.name, self._app.empty(node.name))
@@ -214,8 +223,8 @@ class Topology:
         self, format: str = "text", *, checkpoint: str | os.PathLike[str] | None = None, planner: str = PLAN_AUTO
     ) -> str:
         """The component plan with its reasons, as "text", "json" or "mermaid"; going by what a checkpoint has measured, if given."""
-        plan = make_plan(self.graph, planner)
         found = None if checkpoint is None else open_checkpoint(Files(located(checkpoint)))
+        plan = make_plan(self.graph, planner, shared=sharing_of(found))
         if found is not None:
             plan = over_checkpoint(plan, found)
         return explain(self.graph, plan, format)
@@ -244,7 +253,8 @@ class Topology:
         process holds. lift: "lift first" combines rows before they are sent to their slots, "route first" after; "auto" goes by
         what is measured. planner: what cuts the topology into components: "auto", "unfused" or another one.
         """
-        plan = make_plan(self.graph, planner)
+        shared = sharing_of(open_checkpoint(Files(located(checkpoint))))
+        plan = make_plan(self.graph, planner, shared=shared)
         for source in plan.sources:
             if not self._frames[source.name].isStreaming:
                 raise TopologyError(f"source {source.name!r} is not a streaming DataFrame; run_batch() takes static ones")
@@ -295,12 +305,12 @@ class Topology:
         user = frames[plan.sources[0].name].sparkSession
         session = user.newSession()
         place = tempfile.mkdtemp(prefix="anabranch-batch-")
-        taken = {(node.name, late): MemoryTarget() for node in plan.nodes for late in (False, True)}
+        taken = {(node.operator, late): MemoryTarget() for node in plan.nodes for late in (False, True)}
         sources = {source.name for source in plan.sources}
         outlets = [
             Outlet(name=f"{name}{'.late' if late else ''}", operator=name, late=late, target=target)
             for (name, late), target in taken.items()
-            if not late or plan.node(name).feed.stream in sources
+            if not late or plan.parts_of(name)[0].feed.stream in sources
         ]
         try:
             opened = open_run(Files(f"{place}/checkpoint"), plan, slots, shards, session)

@@ -51,7 +51,7 @@ class Levels:
     def inflow(self, node: Node) -> Inflow:
         """How the rows of a node come, and where its results go on to."""
         plan = self.plan
-        users = [each for each in plan.nodes if each.feed.stream == node.name and not plan.is_fused(each)]
+        users = [each for each in plan.nodes if each.feed.stream == node.operator and not plan.is_fused(each)]
         emits = tuple(Emitted(number=self._number[u.name], columns=self._packed.places[raw(u.name)]) for u in users)
         rows: Fused | Arriving
         if plan.is_fused(node):

@@ -19,7 +19,7 @@ from anabranch.plan.panes import Panes
 from anabranch.plan.route import Route
 from anabranch.plan.wire import LATE_ROW, Packed, arriving, is_key, pack
 from anabranch.spark.inspect import in_place, jseq, needed_columns
-from anabranch.spark.lateness import FARTHEST_US, LEFT_OUT
+from anabranch.spark.lateness import FARTHEST_US, LEFT_OUT, TOO_LATE
 from anabranch.spark.rowwise import RowWise, chosen, chosen_sql
 from anabranch.topology.graph import Clock, Map
 from anabranch.topology.types import WHOLE, micros_sql
@@ -151,7 +151,7 @@ class Lift:
                     rows = self._packed_rows(frame.observe(metrics[source.name], seen), nodes)
             prepared = rows if prepared is None else prepared.unionAll(rows)
         assert prepared is not None, "a plan has a source"
-        pane = chosen_sql("to", {self.number[node.name]: _pane_sql(node.slotted.panes) for node in self.nodes})
+        pane = chosen_sql("to", {self.number[node.name]: _pane_sql(node) for node in self.nodes})
         return prepared.selectExpr("*", f"{pane} as pane", "spark_partition_id() as part")
 
     def _packed_rows(self, frame: DataFrame, nodes: Sequence[Node]) -> DataFrame:
@@ -193,14 +193,10 @@ class Lift:
         self, rows: DataFrame, watermark_us: int | None, routes: Mapping[str, Route], way: str = LIFT_FIRST
     ) -> DataFrame:
         """The combined rows in the partitions of their slots."""
-        if self._late:
-            texts: dict[str, dict[int, str]] = {}
-            for node in self._late:
-                place = self._places(node)[LATE_ROW]
-                late = _late_row_sql(node.slotted.panes, watermark_us, place)
-                texts.setdefault(place, {})[self.number[node.name]] = late
-            columns = [name for name in rows.columns if name not in texts]
-            rows = rows.selectExpr(*columns, *(f"{chosen_sql('to', text)} as {place}" for place, text in texts.items()))
+        judged = self._judged(watermark_us)
+        if judged:
+            columns = [name for name in rows.columns if name not in judged]
+            rows = rows.selectExpr(*columns, *(f"{text} as {name}" for name, text in judged.items()))
         components = self._plan.at(1)
         sharded = self._once("shard", lambda: jseq(rows, ["*", f"{self._shard_sql()} as shard"]))
         partition = chosen_sql("to", partition_sql(components, routes, self.number))
@@ -211,6 +207,21 @@ class Lift:
             return DataFrame(lifted._jdf.select(sharded), rows.sparkSession).repartitionById(slots, slot)
         routed = DataFrame(rows._jdf.select(sharded), rows.sparkSession).withColumn("slot", slot)
         return self._combined(routed.repartitionById(slots, "slot"), ["slot", "shard"])
+
+    def _judged(self, watermark_us: int | None) -> dict[str, str]:
+        """What depends on the watermark: rows that are wanted when they are late, and the panes of rows too late for a session."""
+        texts: dict[str, dict[int, str]] = {}
+        for node in self._late:
+            place = self._places(node)[LATE_ROW]
+            texts.setdefault(place, {})[self.number[node.name]] = f"if({_late_sql(node, watermark_us)}, {place}, null)"
+        if watermark_us is not None and any(node.session is not None for node in self.nodes):
+            texts["pane"] = {
+                self.number[node.name]: "pane"
+                if node.session is None
+                else f"if(t is not null and {_late_sql(node, watermark_us)}, {TOO_LATE}L, pane)"
+                for node in self.nodes
+            }
+        return {name: chosen_sql("to", text) for name, text in texts.items()}
 
     def _shard_sql(self) -> str:
         of = {node.name: component for component in self._plan.components for node in component.nodes}
@@ -265,19 +276,20 @@ def _behind(rows: DataFrame, node: Node, common: int, *, late: bool) -> DataFram
     return needs(mapped(rows, node.feed.maps[common:]), node, late=late)
 
 
-def _pane_sql(panes: Panes) -> str:
+def _pane_sql(node: Node) -> str:
+    panes = node.slotted.panes
     pane = f"t - pmod(t - {panes.offset_us}L, {panes.width_us}L)"
-    if not any(window.gapless for window in panes.windows):
+    if panes.windows and not any(window.gapless for window in panes.windows):
         pane = f"if({_greatest(panes)} is null, {LEFT_OUT + 1}L, {pane})"
     return f"if(t is null, {LEFT_OUT}L, {pane})"
 
 
-def _late_row_sql(panes: Panes, watermark_us: int | None, row: str) -> str:
-    """The whole row where no open window takes it."""
-    end = _greatest(panes)
+def _late_sql(node: Node, watermark_us: int | None) -> str:
+    """Whether no open window takes a row."""
+    end = f"t + {node.session.gap_us}L" if node.session is not None else _greatest(node.slotted.panes)
     # Taken from an array by a place that Spark cannot know, a number is data and not code: the query is not compiled anew for it.
     late = "" if watermark_us is None else f" or {end} <= get(array({watermark_us}L), if(t is null, 1, 0))"
-    return f"if(t is null or {end} is null{late}, {row}, null)"
+    return f"(t is null or {end} is null{late})"
 
 
 def _greatest(panes: Panes) -> str:

@@ -22,9 +22,9 @@ from anabranch.state.blob import Entries, decode, encode
 from anabranch.state.commits import Stored, read_chain
 from anabranch.state.files import Files
 from anabranch.state.host import Host
-from anabranch.state.keys import KeyTable
+from anabranch.state.keyed import KeyedState
+from anabranch.state.opened import state_of
 from anabranch.state.shard import Meta, Shard, Write
-from anabranch.state.slot import SlotState
 from anabranch.state.version import Fence, Version
 from anabranch.topology.lift_rows import lift_rows
 from anabranch.topology.types import Array, column_type, to_array
@@ -71,6 +71,7 @@ class NodeTask:
     """What a slot task needs to know of one of its operators in a step."""
 
     number: int
+    operator: str
     plan: Slotted
     rows: Fused | Arriving
     emits: tuple[Emitted, ...] = ()
@@ -119,7 +120,7 @@ class NodeWork:
         self.opened: dict[int, Shard] = {}
         self.metas: dict[int, Meta] = {}
         self._deltas: dict[int, Entries] = {}
-        self.state: SlotState
+        self.state: KeyedState
 
     def open(self, shards: Sequence[int], stack: ExitStack, fence: Fence, step: int, *, distrust: bool) -> None:
         """Holds the shards, and finds out which of them are in the committed state, or are now: undone, or restored."""
@@ -172,12 +173,13 @@ class NodeWork:
                     for step in sorted(steps):
                         kept.absorb([(shard, self._decode(blob)) for shard, blob in steps[step]])
                     kept.versions = {shard: meta.version for shard, meta in metas.items()}
+                    kept.drop(after_us)
                     self.state = kept
                     return
         self.state = self._read(metas, after_us)
 
-    def _read(self, metas: dict[int, Meta], after_us: int | None) -> SlotState:
-        state = SlotState(self.plan, KeyTable(key_schema(self.plan)))
+    def _read(self, metas: dict[int, Meta], after_us: int | None) -> KeyedState:
+        state = state_of(self.plan, key_schema(self.plan))
         layers: list[list[tuple[int, Entries]]] = []
         for shard, meta in list(metas.items()):
             base, links = meta.base()
@@ -202,7 +204,7 @@ class NodeWork:
     def _decode(self, blob: bytes) -> Entries:
         return decode(blob, self.plan.columns)
 
-    def merge(self, incoming: pa.Table | None, upstream: Outcome | None, moment: Moment) -> Outcome:
+    def merge(self, incoming: pa.Table | None, upstream: Sequence[Outcome], moment: Moment) -> Outcome:
         """Merges the rows of a step in, those of the exchange or those of the operator before."""
         outcome = Outcome()
         if isinstance(self.task.rows, Arriving) and incoming is not None:
@@ -210,8 +212,7 @@ class NodeWork:
                 self._merge_combined(incoming, moment, outcome)
             else:
                 self._merge_rows(self._arrived_rows(incoming, self.task.rows), moment, outcome)
-        elif isinstance(self.task.rows, Fused) and upstream is not None and upstream.results is not None:
-            assert upstream.shards is not None
+        elif isinstance(self.task.rows, Fused) and any(each.results is not None for each in upstream):
             self._merge_rows(_results_as_rows(upstream, self.task.rows), moment, outcome)
         return outcome
 
@@ -287,9 +288,9 @@ class NodeWork:
     def close(self, outcome: Outcome, moment: Moment) -> None:
         """Closes what the watermark closes."""
         plan, state, task = self.plan, self.state, self.task
-        until_us = plan.panes.final_end(state.panes) if moment.finish else moment.until_us
+        until_us = state.final_end() if moment.finish else moment.until_us
         until_us = moment.after_us if until_us is None else until_us
-        closed = state.close(moment.after_us, until_us)
+        closed = list(state.close(moment.after_us, until_us))
         outcome.until_us, outcome.keys_in = until_us, state.keys_by_length(closed)
         complete = sum(len(each.rows) for each in closed)
         if task.early:
@@ -348,24 +349,31 @@ class _Rows:
         return _Rows(self.shards[at], keys, [None if x is None else x.take(index) for x in self.inputs], self.t[at])
 
 
-def _results_as_rows(upstream: Outcome, fused: Fused) -> _Rows:
+def _results_as_rows(upstream: Sequence[Outcome], fused: Fused) -> _Rows:
     """Complete results of an operator as rows of the next: they happened just before the end of their window."""
-    assert upstream.results is not None
-    assert upstream.shards is not None
-    table = upstream.results.slice(0, len(upstream.shards))
+    given = [(each.results, each.shards) for each in upstream if each.results is not None and each.shards is not None]
+    table = pa.concat_tables([undictionaried(results.slice(0, len(shards))) for results, shards in given])
+    shards = np.concatenate([shards for _, shards in given])
 
     def column(name: str) -> pa.Array:
-        found = table.column(name).combine_chunks()
-        return found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
+        return table.column(name).combine_chunks()
 
-    def given(names: str | tuple[str, ...] | None) -> pa.Array | None:
+    def input_of(names: str | tuple[str, ...] | None) -> pa.Array | None:
         if names is None or isinstance(names, str):
             return None if names is None else column(names)
         return pa.StructArray.from_arrays([column(name) for name in names], [f"a{i}" for i in range(len(names))])
 
     ends = table.column("window").combine_chunks().field("end").cast(pa.int64()).to_numpy()
     keys = [column(name) for name in fused.keys] or [pa.array(np.zeros(table.num_rows, dtype=np.int32))]
-    return _Rows(upstream.shards, keys, [given(each) for each in fused.inputs], ends - 1)
+    return _Rows(shards, keys, [input_of(each) for each in fused.inputs], ends - 1)
+
+
+def undictionaried(table: pa.Table) -> pa.Table:
+    """The table with text as text, where it is numbers of texts."""
+    for i, each in enumerate(table.schema):
+        if pa.types.is_dictionary(each.type):
+            table = table.set_column(i, each.name, table.column(i).cast(each.type.value_type))
+    return table
 
 
 def _by_shard(shards: Array, counts: Array) -> dict[int, int]:
@@ -390,12 +398,12 @@ class _Cache:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._slots: OrderedDict[tuple[str, frozenset[int]], SlotState] = OrderedDict()
+        self._slots: OrderedDict[tuple[str, frozenset[int]], KeyedState] = OrderedDict()
 
-    def take(self, operator: str, shards: frozenset[int]) -> SlotState | None:
+    def take(self, operator: str, shards: frozenset[int]) -> KeyedState | None:
         return self._slots.pop((operator, shards), None)
 
-    def put(self, operator: str, state: SlotState) -> None:
+    def put(self, operator: str, state: KeyedState) -> None:
         """Keeps a slot; others that share shards with it are of an older route and go."""
         shards = frozenset(state.versions)
         for key in [key for key in self._slots if key[0] == operator and not shards.isdisjoint(key[1])]:

@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 
 from anabranch.plan.component import EVERYTHING, Slotted
 from anabranch.plan.evolution import INCOMPLETE
+from anabranch.plan.panes import NEVER
+from anabranch.plan.sessions import window_names
 from anabranch.state.files import Files
-from anabranch.state.slot import Closed, SlotState
+from anabranch.state.keyed import Formed, KeyedState
 from anabranch.topology.graph import EARLY_COLUMN
 from anabranch.topology.types import Array, arrow_type, column_type
 
@@ -31,7 +33,7 @@ def result_schema(plan: Slotted, keys: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
-def result_table(plan: Slotted, state: SlotState, closed: Sequence[Closed]) -> tuple[pa.Table | None, Array]:
+def result_table(plan: Slotted, state: KeyedState, closed: Sequence[Formed]) -> tuple[pa.Table | None, Array]:
     """All rows of the windows that closed, as one table, and the shard of each."""
     sizes = [len(each.rows) for each in closed]
     if not sum(sizes):
@@ -48,15 +50,10 @@ def result_table(plan: Slotted, state: SlotState, closed: Sequence[Closed]) -> t
             as_numbers = pa.types.is_string(column.type) and not column.null_count
             arrays.append(pa.DictionaryArray.from_arrays(numbers, column) if as_numbers else column.take(numbers))
     moment = arrow_type(plan.time_type)
-    edges = [
-        pa.array(np.repeat(np.array(edge, dtype=np.int64), sizes)).cast(moment)
-        for edge in ([e.closing.start_us for e in closed], [e.closing.end_us for e in closed])
-    ]
-    arrays.append(pa.StructArray.from_arrays(edges, ["start", "end"]))
-    windows = [window.name for window in plan.panes.windows]
-    names = pa.array([*windows, *(f"{name}{INCOMPLETE}" for name in windows)])
-    which = np.repeat(np.array([_name_number(plan, each) for each in closed], dtype=np.int32), sizes)
-    arrays.append(pa.DictionaryArray.from_arrays(pa.array(which), names))
+    edges = [np.concatenate(group) for group in zip(*(each.edges() for each in closed), strict=True)]
+    arrays.append(pa.StructArray.from_arrays([pa.array(edge).cast(moment) for edge in edges], ["start", "end"]))
+    windows = np.repeat(np.array([each.window for each in closed], dtype=np.int32), sizes)
+    arrays.append(_names(plan, windows, edges[0]))
     if plan.early:
         arrays.append(pa.array(np.repeat(np.array([each.early for each in closed]), sizes)))
     for result in plan.results:
@@ -66,10 +63,14 @@ def result_table(plan: Slotted, state: SlotState, closed: Sequence[Closed]) -> t
     return table, state.shard_of[rows]
 
 
-def _name_number(plan: Slotted, closed: Closed) -> int:
-    """Which name a window has: its own, or the one that says that it lacks rows from before it was added."""
-    number, since = closed.closing.window, plan.complete_from.get(closed.closing.window)
-    return number if since is None or closed.closing.start_us >= since else number + len(plan.panes.windows)
+def _names(plan: Slotted, windows: Array, start_us: Array) -> pa.Array:
+    """The name of each row's window: its own, or the one that says that it lacks rows from before it was added."""
+    names = window_names(plan)
+    if plan.complete_from:
+        since = np.array([plan.complete_from.get(i, NEVER) for i in range(len(names))], dtype=np.int64)
+        windows = np.where(start_us < since[windows], windows + np.int32(len(names)), windows)
+    spelled = pa.array([*names, *(f"{name}{INCOMPLETE}" for name in names)])
+    return pa.DictionaryArray.from_arrays(pa.array(windows), spelled)
 
 
 def late_table(left_out: pa.ChunkedArray, times: Array, why: Array) -> pa.Table:

@@ -21,7 +21,7 @@ from pyspark import TaskContext
 
 from anabranch.errors import StateFullError
 from anabranch.faults import Faults
-from anabranch.spark.node_task import Fused, Moment, NodeTask, NodeWork, Outcome, StateSettings
+from anabranch.spark.node_task import Fused, Moment, NodeTask, NodeWork, Outcome, StateSettings, undictionaried
 from anabranch.spark.reports import NodeReport, Report, ShardReport, Written
 from anabranch.spark.results import write_table
 from anabranch.state.commits import Stored
@@ -199,7 +199,7 @@ class _Attempt:
             late=files[1],
             left_out=outcome.left_out,
             until_us=outcome.until_us,
-            next_end_us=node.plan.panes.next_end(node.state.panes, outcome.until_us),
+            next_end_us=node.state.next_end(outcome.until_us),
             keys_in=outcome.keys_in,
             key_numbers=len(node.state.keys),
             arrived=outcome.arrived,
@@ -215,8 +215,12 @@ class _Attempt:
             if all(there == {*node.state.versions} for node in self.nodes.values()):
                 return
 
-    def _upstream(self, node: NodeWork, outcomes: Mapping[str, Outcome]) -> Outcome | None:
-        return outcomes[node.task.rows.operator] if isinstance(node.task.rows, Fused) else None
+    def _upstream(self, node: NodeWork, outcomes: Mapping[str, Outcome]) -> list[Outcome]:
+        """What the operator before, in this slot, has given: of all its parts."""
+        rows = node.task.rows
+        if not isinstance(rows, Fused):
+            return []
+        return [outcomes[name] for name, each in self.nodes.items() if each.task.operator == rows.operator]
 
     def _results(self, node: NodeWork, outcome: Outcome) -> tuple[Written | None, Written | None]:
         """Writes what sinks want, and keeps what later levels need."""
@@ -225,9 +229,9 @@ class _Attempt:
             return None, late
         results = self._write(f"results-{node.task.number}", outcome.results) if node.task.written else None
         if node.task.emits and outcome.shards is not None and len(outcome.shards):
-            complete = outcome.results.slice(0, len(outcome.shards))
+            complete = undictionaried(outcome.results.slice(0, len(outcome.shards)))
             for each in node.task.emits:
-                columns = {place: _plain(complete.column(name)) for name, place in each.columns.items()}
+                columns = {place: complete.column(name) for name, place in each.columns.items()}
                 to = pa.array(np.full(len(complete), each.number, dtype=np.int32))
                 self.onward.append(pa.table({"to": to, **columns}))
         return results, late
@@ -279,11 +283,6 @@ class _Attempt:
         now = time.perf_counter()
         self.phases[name] = self.phases.get(name, 0.0) + now - self._mark
         self._mark = now
-
-
-def _plain(column: pa.ChunkedArray) -> pa.Array:
-    flat = column.combine_chunks()
-    return flat.dictionary_decode() if pa.types.is_dictionary(flat.type) else flat
 
 
 @contextmanager

@@ -78,8 +78,8 @@ class Stepper:
         self.progress: deque[Progress] = deque(maxlen=_KEPT_PROGRESS)
         self.events: deque[Event] = deque(maxlen=_KEPT_PROGRESS)
         self.next_end_us: int | None = None
-        late = frozenset(each.operator for each in outlets if each.late)
-        self.levels = Levels(plan, checkpoint.header.shards, late)
+        late = {each.operator for each in outlets if each.late}
+        self.levels = Levels(plan, checkpoint.header.shards, frozenset(n.name for n in plan.nodes if n.operator in late))
         self.lifting = Lifting()
         self._jobs = itertools.count(1)
         self._early_at: dict[str, float] = {}
@@ -218,10 +218,11 @@ class Stepper:
         }
         return NodeTask(
             number=next(i for i, each in enumerate(self.plan.nodes) if each.name == node.name),
+            operator=node.operator,
             plan=node.slotted,
             rows=inflow.rows,
             emits=inflow.emits,
-            written=any(each.operator == node.name and not each.late for each in self.outlets),
+            written=any(each.operator == node.operator and not each.late for each in self.outlets),
             committed=self.checkpoint.versions(node.name),
             snapshot=frozenset(snapshots_due(chains, self.checkpoint.header.shards)),
             early=not moment.finish and self._early_due(node, step),
@@ -303,7 +304,8 @@ class Stepper:
         self._fault("sinks.before", step)
         half = (len(self.outlets) - 1) // 2
         for i, outlet in enumerate(self.outlets):
-            mine = [each for name, each in _nodes(reports) if name == outlet.operator]
+            parts = {node.name for node in self.plan.parts_of(outlet.operator)}
+            mine = [each for name, each in _nodes(reports) if name in parts]
             written = [each.late if outlet.late else each.results for each in mine]
             names = tuple(each.path for each in written if each is not None)
             try:
@@ -316,7 +318,7 @@ class Stepper:
 
     def results(self, operator: str, step: int, names: tuple[str, ...], *, late: bool) -> StepResults:
         """The results, or the late rows, of an operator in a step as sinks see them."""
-        spark, arrow = (late_schema if late else spark_schema)(self.plan.node(operator))
+        spark, arrow = (late_schema if late else spark_schema)(self.plan.parts_of(operator)[0])
         return StepResults(step, self.checkpoint.files, names, spark, arrow, self.session, again=not self.progress)
 
     def _commit(self, task: SlotTask, reports: Sequence[Report], batch_id: int | None, seen: Mapping[str, int]) -> Commit:
@@ -350,7 +352,8 @@ class Stepper:
     def _counts(self, reports: Sequence[Report]) -> dict[str, int]:
         """Rows that operators took from sources, results that were written, and rows that were left out, by reason."""
         sources = {node.name for node in self.levels.lift.nodes}
-        written = {outlet.operator for outlet in self.outlets if not outlet.late}
+        sinks = {outlet.operator for outlet in self.outlets if not outlet.late}
+        written = {node.name for node in self.plan.nodes if node.operator in sinks}
         counts = {"in": 0, "out": 0}
         for name, each in _nodes(reports):
             counts["in"] += sum(shard.rows_in for shard in each.shards.values()) if name in sources else 0

@@ -16,7 +16,7 @@ from anabranch.plan.route import Route
 from anabranch.state.files import Files
 from anabranch.state.shard import Write
 from anabranch.state.version import Version
-from anabranch.topology.windows import Window
+from anabranch.topology.windows import Session, Window
 
 FORMAT = 2
 
@@ -73,6 +73,7 @@ class Contents:
 
     keys: tuple[str, ...]
     windows: tuple[Window, ...]
+    session: Session | None = None
     partials: tuple[KeptPartial, ...]
 
 

@@ -13,10 +13,11 @@ import msgspec
 
 from anabranch.errors import CheckpointError
 from anabranch.plan.component import Node, Plan
-from anabranch.plan.evolution import complete_from, forgotten_before, misfits, on_panes, window_key
+from anabranch.plan.evolution import complete_from, forgotten_before, misfits, on_panes, session_since, window_key
 from anabranch.plan.fingerprint import differences, fingerprint
 from anabranch.state.commits import FORMAT, Checkpoint, Contents, Header, Kept, KeptPartial, open_checkpoint
 from anabranch.state.files import Files
+from anabranch.topology.windows import Session, Window
 
 
 def open_or_create(files: Files, plan: Plan, shards: int) -> tuple[Checkpoint, str | None]:
@@ -43,6 +44,16 @@ def open_or_create(files: Files, plan: Plan, shards: int) -> tuple[Checkpoint, s
     return again, "; ".join(told) or None
 
 
+def sharing_of(found: Checkpoint | None) -> dict[str, bool]:
+    """Of operators that a checkpoint knows, whether their windows share panes; state is kept as it was begun."""
+    shared: dict[str, bool] = {}
+    for name, kept in found.header.operators.items() if found else ():
+        operator, colon, _ = name.partition(": ")
+        if kept.contents.windows:
+            shared[operator if colon else name] = not colon
+    return shared
+
+
 def over_checkpoint(plan: Plan, found: Checkpoint) -> Plan:
     """The plan as it goes on with a checkpoint: over its panes, by its statistics."""
     return plan.with_nodes([_over(node, found) for node in plan.nodes])
@@ -52,6 +63,8 @@ def _over(node: Node, found: Checkpoint) -> Node:
     kept = found.header.operators.get(node.name)
     if kept is None:
         return node
+    if node.session is not None:
+        return session_since(node, kept.complete_from)
     panes = replace(node.slotted.panes, width_us=kept.pane_us, offset_us=kept.pane_offset_us)
     keys = found.last.keys_in.get(node.name, {}) if found.last else {}
     if panes != node.slotted.panes or kept.complete_from or keys:
@@ -74,7 +87,8 @@ def contents_of(node: Node) -> Contents:
     """What the slot tasks keep for an operator."""
     return Contents(
         keys=tuple(field.name for field in node.compute.by),
-        windows=node.consolidate.windows,
+        windows=node.windows,
+        session=node.session,
         partials=tuple(
             KeptPartial(
                 kind=type(kept.partial).__name__,
@@ -134,7 +148,9 @@ def _again(found: Checkpoint, plan: Plan, node: Node) -> tuple[Kept, list[str], 
     same = {part for part, text in fresh.fingerprint.items() if kept.fingerprint.get(part) == text}
     if same | {"windows"} != {*kept.fingerprint}:
         return kept, [], unlike
-    wrong = misfits(node.consolidate.windows, kept.pane_us, kept.pane_offset_us)
+    wrong = misfits(node.windows, kept.pane_us, kept.pane_offset_us)
+    if node.session is not None:
+        wrong = unlike
     if wrong:
         return kept, [], [f"{'; '.join(wrong)} ({'; '.join(unlike)})"]
     return _with_windows(found, kept, fresh), unlike, []
@@ -164,5 +180,8 @@ def _added(found: Checkpoint, plan: Plan, node: Node) -> Kept:
     if last is None:
         return kept
     newest = last.max_event_us
-    since = {} if newest is None else {window_key(window): newest + 1 for window in node.consolidate.windows}
+    windows: list[Window | Session] = [*node.windows, *([node.session] if node.session else [])]
+    # A session takes rows up to a gap before the first that it sees.
+    first = {window_key(each): 1 + (each.gap_us if isinstance(each, Session) else 0) for each in windows}
+    since = {} if newest is None else {key: newest + us for key, us in first.items()}
     return replace(kept, complete_from=since, after_step=last.step)

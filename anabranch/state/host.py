@@ -13,6 +13,7 @@ import tempfile
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from anabranch.errors import StateFullError
 
@@ -29,7 +30,7 @@ class Host:
     id: str
 
     def component(self, checkpoint_id: str, component: str) -> Path:
-        return self.root / checkpoint_id / component.replace("/", "_")
+        return self.root / checkpoint_id / quote(component, safe=" ")
 
     def free_bytes(self) -> int:
         return shutil.disk_usage(self.root).free

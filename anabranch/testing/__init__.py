@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from anabranch.testing.compare import bag_differences, differences, flatten_window, read_results
 from anabranch.testing.events import EventPlan, event_batches, write_batches
-from anabranch.testing.reference import WindowQuery, expected_late, expected_results
+from anabranch.testing.reference import WindowQuery, expected_late, expected_results, sessions_at_once
+from anabranch.testing.sessions import SessionSteps
 
 __all__ = [
     "EventPlan",
+    "SessionSteps",
     "WindowQuery",
     "bag_differences",
     "differences",
@@ -20,5 +22,6 @@ __all__ = [
     "expected_results",
     "flatten_window",
     "read_results",
+    "sessions_at_once",
     "write_batches",
 ]

@@ -1,7 +1,8 @@
 """Window results computed a second time, by DuckDB, to check the engine against.
 
 Nothing here comes from the engine: the arithmetic of windows, watermarks and lateness is written again, in SQL over
-the raw rows, without panes, partials or shards. Each row meets each of its windows; a plain `GROUP BY` does the rest.
+the raw rows, without panes, partials or shards. Each row meets each of its windows; a plain `GROUP BY` does the rest. Which
+session a row is in is told by `anabranch.testing.sessions`, step by step.
 
 Two engines that agree by accident would have to make the same mistake twice. What they could share is the meaning of
 the aggregates, so the places where DuckDB and Spark differ (sums of integers, decimal averages, infinities in
@@ -13,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -20,12 +22,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.testing.database import connect
+from anabranch.testing.sessions import SessionSteps
 
 if TYPE_CHECKING:
     import duckdb
 
 Window: TypeAlias = tuple[str, int, int, int]
 """Name, length, slide and offset; times in microseconds."""
+
+Session: TypeAlias = tuple[str, int]
+"""Name and gap of a session; in microseconds."""
 
 Parameters: TypeAlias = Mapping[str, Any]
 
@@ -47,6 +53,7 @@ class WindowQuery:
     keys: Sequence[str]
     event_time: str
     windows: Sequence[Window]
+    sessions: Sequence[Session] = ()
     aggregates: Sequence[Aggregate] = ()
     delay_us: int = 0
     unit_us: int = 1
@@ -63,15 +70,32 @@ def expected_results(steps: Steps, query: WindowQuery, *, final_watermark: Final
         aggregates = [_aggregate_sql(db, aggregate, arguments) for aggregate in query.aggregates]
         final = _resolve_final(db, final_watermark, query.delay_us)
         results = [_window_results(db, window, query.keys, aggregates, final) for window in query.windows]
+        for name, gap_us in query.sessions:
+            _assign_by_steps(db, query.keys, gap_us)
+            results.append(_session_results(db, name, query.keys, aggregates, final))
+    return pa.concat_tables(results)
+
+
+def sessions_at_once(rows: pa.Table, query: WindowQuery) -> pa.Table:
+    """The sessions of a query as if all rows came at once: what streaming gives where each row is ahead of the watermark."""
+    with connect() as db:
+        _load(db, _with_row_and_step([rows]), query)
+        arguments = _materialise_arguments(db, query)
+        aggregates = [_aggregate_sql(db, aggregate, arguments) for aggregate in query.aggregates]
+        results = []
+        for name, gap_us in query.sessions:
+            _assign_at_once(db, query.keys, gap_us)
+            results.append(_session_results(db, name, query.keys, aggregates, 2**62))
     return pa.concat_tables(results)
 
 
 def expected_late(steps: Steps, query: WindowQuery) -> pa.Table:
-    """The rows that no window takes, in the order they came, with the reason: "late", "outside" or "no event time"."""
+    """The rows that no window and no session takes, in the order they came, with the reason: "late", "outside" or "no event time"."""
     rows = _with_row_and_step(steps)
     with connect() as db:
         _load(db, rows, query)
         latest_end = [_last_start(window) + f" + {window[1]}" for window in query.windows]
+        latest_end += [f"__at + {gap_us}" for _, gap_us in query.sessions]
         contained = " OR ".join(f"{end} > __at" for end in latest_end)
         taken = " OR ".join(f"({end} > __at AND (__closed IS NULL OR {end} > __closed))" for end in latest_end)
         late = db.sql(f"""
@@ -166,6 +190,48 @@ def _window_results(
     """).to_arrow_table()
 
 
+def _session_results(
+    db: duckdb.DuckDBPyConnection, name: str, keys: Sequence[str], aggregates: Sequence[str], final: int | None
+) -> pa.Table:
+    """The results of one session: each row is in the one that the view `assigned` says, if it is in any."""
+    columns = [_quote(key) for key in keys]
+    label = name.replace("'", "''")
+    chosen = [*columns, "__start AS window_start", "__end AS window_end", f"'{label}' AS window_name"]
+    return db.sql(f"""
+        SELECT {", ".join([*chosen, *aggregates])} FROM arguments JOIN assigned USING (__row)
+        WHERE __end <= {"NULL" if final is None else final}
+        GROUP BY {", ".join([*columns, "__start", "__end"])}
+    """).to_arrow_table()
+
+
+def _assign_by_steps(db: duckdb.DuckDBPyConnection, keys: Sequence[str], gap_us: int) -> None:
+    """The view `assigned`: the session of each row that is not late, as the steps form it."""
+    key = f"dense_rank() OVER (ORDER BY {', '.join(map(_quote, keys))})" if keys else "0"
+    arrived = db.sql(f"SELECT {key}, __at, __row, __step, __closed FROM arguments ORDER BY __step, __row").fetchall()
+    model = SessionSteps(gap_us)
+    found = []
+    for (_, closed_us), rows in groupby(arrived, key=lambda row: row[3:]):
+        found += model.step((), closed_us)[0]  # what steps without rows have closed is closed now
+        model.step([row[:3] for row in rows], closed_us)
+    found += model.open()
+    pairs = [(number, each.start_us, each.end_us) for each in found for number in each.rows]
+    names = ("__row", "__start", "__end")
+    assigned = {name: pa.array([pair[i] for pair in pairs], pa.int64()) for i, name in enumerate(names)}
+    db.register("assigned", pa.table(assigned))
+
+
+def _assign_at_once(db: duckdb.DuckDBPyConnection, keys: Sequence[str], gap_us: int) -> None:
+    """The view `assigned`: the session of each row; one begins with each row more than a gap after the one before."""
+    by = f"PARTITION BY {', '.join(map(_quote, keys))}" if keys else ""
+    each = f"PARTITION BY {', '.join([*map(_quote, keys), '__session'])}"
+    db.execute(f"""
+        CREATE OR REPLACE TEMP VIEW assigned AS
+        SELECT __row, min(__at) OVER ({each}) AS __start, max(__at) OVER ({each}) + {gap_us} AS __end
+        FROM (SELECT *, count(*) FILTER (WHERE __new) OVER ({by} ORDER BY __at, __row) AS __session
+              FROM (SELECT *, __at - lag(__at) OVER ({by} ORDER BY __at, __row) > {gap_us} AS __new FROM arguments))
+    """)
+
+
 def _materialise_arguments(db: duckdb.DuckDBPyConnection, query: WindowQuery) -> dict[str, str]:
     """The table `arguments`: keys, times and one column for each distinct argument; gives each SQL text its column.
 
@@ -178,7 +244,7 @@ def _materialise_arguments(db: duckdb.DuckDBPyConnection, query: WindowQuery) ->
     types = {name: str(kind) for name, kind, *_ in db.sql("DESCRIBE timed").fetchall()}
     keys = [f"{_key_sql(key, types[key])} AS {_quote(key)}" for key in query.keys]
     values = [f"{sql} AS {column}" for sql, column in arguments.items()]
-    chosen = ", ".join([*keys, "__at", "__closed", *values])
+    chosen = ", ".join([*keys, "__row", "__step", "__at", "__closed", *values])
     db.execute(f"CREATE TEMP TABLE arguments AS SELECT {chosen} FROM timed WHERE __at IS NOT NULL")
     return arguments
 

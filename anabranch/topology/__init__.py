@@ -29,7 +29,7 @@ from anabranch.topology.functions import (
     variance,
 )
 from anabranch.topology.graph import Compute, Consolidate, Field, Graph, Map, Operator, Sink, Source
-from anabranch.topology.windows import Window, cumulative, hopping, sliding, tumbling
+from anabranch.topology.windows import Session, Window, cumulative, hopping, session, sliding, tumbling
 
 __all__ = [
     "Aggregate",
@@ -39,6 +39,7 @@ __all__ = [
     "Graph",
     "Map",
     "Operator",
+    "Session",
     "Sink",
     "Source",
     "Window",
@@ -62,6 +63,7 @@ __all__ = [
     "min",
     "min_by",
     "quantile",
+    "session",
     "sliding",
     "some",
     "stddev",

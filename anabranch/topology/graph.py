@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from anabranch.errors import TopologyError, unknown
 from anabranch.topology.aggregates import Aggregate
 from anabranch.topology.durations import duration_us
-from anabranch.topology.windows import Window
+from anabranch.topology.windows import Session, Window
 
 RESULT_COLUMNS = ("window", "window_name")
 EARLY_COLUMN = "early"
@@ -98,7 +98,9 @@ class Consolidate:
     name: str
     input: str
     windows: tuple[Window, ...]
+    sessions: tuple[Session, ...] = ()
     early: Early | None = None
+    share: bool | None = None  # whether all windows share their panes; None: by cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,19 +253,27 @@ def check_early(every: object, names: Iterable[str]) -> Early | None:
     return Early(us=duration_us(every, "early"))
 
 
-def check_windows(windows: Sequence[object]) -> tuple[Window, ...]:
-    """The windows of a consolidate: at least one, each a window, no name twice (but all of a cumulative one share theirs)."""
+def check_windows(windows: Sequence[object]) -> tuple[Window | Session, ...]:
+    """The windows and sessions of a consolidate: at least one, no name twice (but all of a cumulative one share theirs)."""
     if not windows:
         raise TopologyError('consolidate() needs at least one window, such as ab.tumbling("10 minutes")')
-    checked: dict[tuple[str, int], Window] = {}
+    checked: list[Window | Session] = []
     for window in (each for given in windows for each in (given if isinstance(given, tuple | list) else (given,))):
-        if not isinstance(window, Window):
-            raise TopologyError(f"{window!r} is not a window; write ab.tumbling, ab.sliding, ab.hopping or ab.cumulative")
-        alike = next((each for each in checked.values() if each.name == window.name), window)
-        if (window.name, window.length_us) in checked or (alike.every_us, alike.offset_us) != (
-            window.every_us,
-            window.offset_us,
-        ):
+        if not isinstance(window, Window | Session):
+            raise TopologyError(
+                f"{window!r} is not a window; write ab.tumbling, ab.sliding, ab.hopping, ab.cumulative or ab.session"
+            )
+        if any(each.name == window.name and not _cumulate(each, window) for each in checked):
             raise TopologyError(f"two windows are named {window.name!r}; give one of them another name=")
-        checked[window.name, window.length_us] = window
-    return tuple(checked.values())
+        checked.append(window)
+    return tuple(checked)
+
+
+def _cumulate(one: Window | Session, other: Window | Session) -> bool:
+    """True when two windows can be steps of one cumulative window: only their lengths differ."""
+    return (
+        isinstance(one, Window)
+        and isinstance(other, Window)
+        and (one.every_us, one.offset_us) == (other.every_us, other.offset_us)
+        and one.length_us != other.length_us
+    )

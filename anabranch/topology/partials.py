@@ -210,6 +210,28 @@ class Greatest(_Picked):
         return {"i": np.maximum, "f": np.maximum, "O": _greatest_objects}[dtype_of(self.type).kind]
 
 
+class FirstTime(Least):
+    """The first event time, in microseconds."""
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return ("min({t})",)
+
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:  # noqa: ARG002
+        return [t]
+
+
+class LastTime(Greatest):
+    """The last event time, in microseconds."""
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return ("max({t})",)
+
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:  # noqa: ARG002
+        return [t]
+
+
 class Moments(Partial):
     """Count, mean and sum of squared distances from the mean (Chan, Golub, LeVeque 1983)."""
 

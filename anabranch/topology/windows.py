@@ -1,4 +1,7 @@
-"""Event-time windows: [start, start + length), one beginning every `every`, shifted by `offset` from 1970-01-01 UTC."""
+"""Event-time windows: [start, start + length), one beginning every `every`, shifted by `offset` from 1970-01-01 UTC.
+
+And sessions, whose windows depend on the rows of each key.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,18 @@ class Window:
     @property
     def gapless(self) -> bool:
         return self.every_us <= self.length_us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Rows of a key, each at most a gap after the one before; its window is [first row, last row + gap).
+
+    As in Spark, a row exactly a gap after another is in its session, and the session closes when the watermark reaches its end:
+    a row that comes behind that, and is not late itself, begins a new one.
+    """
+
+    name: str
+    gap_us: int
 
 
 def tumbling(length: Duration, *, start: Duration = "0s", name: str | None = None) -> Window:
@@ -72,15 +87,27 @@ def cumulative(period: Duration, *, every: Duration, start: Duration = "0s", nam
     return tuple(replace(whole, length_us=(i + 1) * every_us) for i in range(steps))
 
 
+def session(gap: Duration, *, name: str | None = None) -> Session:
+    """One window for each key and time in which its rows come one after another, none more than `gap` after the one before."""
+    gap_us = duration_us(gap, "session gap")
+    return Session(name=_named(name, f"session {format_duration(gap_us)}"), gap_us=gap_us)
+
+
 def _window(length_us: int, every_us: int, start: Duration, name: str | None) -> Window:
     offset_us = duration_us(start, "window start", zero=True, negative=True) % every_us
+    text = format_duration(length_us)
+    text += f" every {format_duration(every_us)}" if every_us != length_us else ""
+    text += f" starting {format_duration(offset_us)}" if offset_us else ""
+    return Window(name=_named(name, text), length_us=length_us, every_us=every_us, offset_us=offset_us)
+
+
+def _named(name: object, default: str) -> str:
+    """The name that a window was given, or what it is."""
     if name is None:
-        name = format_duration(length_us)
-        name += f" every {format_duration(every_us)}" if every_us != length_us else ""
-        name += f" starting {format_duration(offset_us)}" if offset_us else ""
+        return default
     if not isinstance(name, str) or not name:
         raise TopologyError(f"window name {name!r} is not a text")
-    return Window(name=name, length_us=length_us, every_us=every_us, offset_us=offset_us)
+    return name
 
 
 def parse_windows(text: str) -> tuple[Window, ...]:

@@ -53,7 +53,7 @@ def task(tmp_path: Path) -> SlotTask:
 
 def component(**changed: Any) -> ComponentTask:
     rows = Arriving(columns={"k0": "k0", "c0": "c0"}, combined=True)
-    node = replace(NodeTask(number=0, plan=plan(), rows=rows), **changed)
+    node = replace(NodeTask(number=0, operator="w", plan=plan(), rows=rows), **changed)
     return ComponentTask(name="w", route=(0,) * SHARDS, slots=1, nodes=(node,))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 
 from anabranch.errors import StateError
 from anabranch.plan.component import Slotted, make_plan
+from anabranch.spark.results import result_table
 from anabranch.state.blob import decode, encode
 from anabranch.state.keys import KeyTable
 from anabranch.state.slot import SlotState
+from anabranch.testing import flatten_window
 from anabranch.topology import Compute, Consolidate, Field, Graph, Source, Window, count, hopping, sliding, sum, tumbling
 from anabranch.topology.graph import Named
 
@@ -147,6 +150,25 @@ def test_many_steps_into_one_long_pane_stay_few_chunks() -> None:
         )
     assert len(state.panes[0]) <= 5
     assert closed(plan, state, None, 86_400 * SECOND) == {(k, 0, 0): (50, 50) for k in (1, 2, 3)}
+
+
+def test_results_have_the_edges_of_their_window_and_say_where_it_lacks_rows() -> None:
+    plan = replace(plan_of(tumbling("2s"), tumbling("4s")), complete_from={1: 4 * SECOND})
+    state = fresh(plan)
+    keys, shards, pane, columns = combine(plan, [(7, 1, 5), (8, 5, 6), (8, 6, 1)])
+    state.add(state.number(keys, shards), pane, columns)
+    assert (state.next_end(None), state.final_end()) == (2 * SECOND, 8 * SECOND)
+    table, by_shard = result_table(plan, state, state.close(None, 9 * SECOND))
+    assert table is not None
+    rows = [(r["k"], r["window_name"], r["window_start"], r["window_end"], r["s"]) for r in flatten_window(table).to_pylist()]
+    assert rows == [
+        (7, "2 seconds", 0, 2 * SECOND, 5),
+        (7, "4 seconds (incomplete)", 0, 4 * SECOND, 5),
+        (8, "2 seconds", 4 * SECOND, 6 * SECOND, 6),
+        (8, "4 seconds", 4 * SECOND, 8 * SECOND, 7),
+        (8, "2 seconds", 6 * SECOND, 8 * SECOND, 1),
+    ]
+    assert by_shard == {0: 3, 3: 2}
 
 
 def test_a_damaged_blob_is_an_error() -> None:

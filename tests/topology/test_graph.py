@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch.errors import TopologyError
-from anabranch.topology import Field, Graph, Source, cumulative, hopping, sliding, tumbling
+from anabranch.topology import Field, Graph, Source, cumulative, hopping, session, sliding, tumbling
 from anabranch.topology.graph import check_result_names, check_windows, key_fields
 
 FIELDS = (Field("area", "string"), Field("m", "map<string,int>"), Field("c", "string collate UNICODE_CI"))
@@ -68,6 +68,21 @@ def test_a_cumulative_window_is_one_window_for_each_step_under_one_name() -> Non
         cumulative("1 hour", every="7 minutes")
     with pytest.raises(TopologyError, match="1,440 steps a period; valid: up to 300"):
         cumulative("1 day", every="1 minute")
+
+
+def test_sessions_stand_beside_windows_and_no_name_is_there_twice() -> None:
+    given = [session("5 minutes"), tumbling("5 minutes"), session("90s", name="visits"), session("90s")]
+    assert check_windows(given) == tuple(given)
+    assert [each.name for each in given] == ["session 5 minutes", "5 minutes", "visits", "session 90 seconds"]
+    assert given[0].gap_us == 300_000_000
+    for twice in (session("5m"), session("1h", name="session 5 minutes"), tumbling("1h", name="visits")):
+        with pytest.raises(TopologyError, match=f"two windows are named '{twice.name}'"):
+            check_windows([*given, twice])
+    for bad in ("0 seconds", "-1 minute"):
+        with pytest.raises(TopologyError, match=f"session gap '{bad}'"):
+            session(bad)
+    with pytest.raises(TopologyError, match="window name '' is not a text"):
+        session("1m", name="")
 
 
 def test_windows_that_cannot_be_are_refused() -> None:

@@ -80,7 +80,7 @@ def test_groups_of_very_unequal_size_give_what_duckdb_gives(size: int) -> None:
         .add(Compute(name="c", input="s", by=(Field("k", "bigint"),), aggregates=named))
         .add(Consolidate(name="w", input="c", windows=(tumbling("1h"),)))
     )
-    component = make_plan(graph).component
+    component = make_plan(graph).nodes[0]
     plan = component.slotted
     positive = pc.fill_null(pc.greater(inputs["v"], 0), False)
 

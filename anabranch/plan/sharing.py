@@ -1,0 +1,64 @@
+"""Share or not: whether the windows of an operator are formed from panes that all of them share, or each from its own.
+
+Shared panes are as wide as all windows allow: a row is lifted once, into few wide panes where the windows fit each other and into
+many narrow ones where they do not (windows of 7 and 11 minutes share panes of one minute). Without sharing each window has panes of
+its own, as wide as it allows, and every row is lifted once for each window. The costs are of one key and hour of event time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anabranch.plan.consolidation import HOUR_US, plan_consolidation
+from anabranch.plan.panes import panes_of
+from anabranch.topology.windows import Window
+
+# Microseconds, measured on two cores with four partials; relations matter, not the seconds. See docs/performance.md.
+_LIFT_US = 0.2  # a row that is combined in the JVM
+_PARTIAL_US = 1.6  # a partial that goes through the exchange into its pane
+_MERGE_US = 0.03  # a partial that is merged into a window
+ROWS_A_KEY_AND_HOUR = 600.0  # as long as nothing is measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """The windows in groups, each with panes of its own, and why."""
+
+    groups: tuple[tuple[Window, ...], ...]
+    shared: bool
+    reason: str
+
+
+def share_or_not(windows: Sequence[Window], *, wanted: bool | None = None, rows: float = ROWS_A_KEY_AND_HOUR) -> Sharing:
+    """The cheaper of both ways, for so many rows a key and hour; or the one that is wanted."""
+    apart = _by_name(windows)
+    if len(apart) <= 1:
+        return Sharing(groups=tuple(apart), shared=True, reason="there is one window")
+    costs = {True: _cost([tuple(windows)], rows), False: _cost(apart, rows)}
+    shared = costs[True] <= costs[False] if wanted is None else wanted
+    told = {True: f"shared panes take {costs[True]:,.0f} us", False: f"panes of their own {costs[False]:,.0f} us"}
+    reason = f"{told[shared]} a key and hour of {rows:,.0f} rows, {told[not shared]}"
+    if wanted is not None:
+        reason = f"as asked for, or as the checkpoint has it ({reason})"
+    return Sharing(groups=(tuple(windows),) if shared else tuple(apart), shared=shared, reason=reason)
+
+
+def _by_name(windows: Sequence[Window]) -> list[tuple[Window, ...]]:
+    """Each window by itself; the steps of a cumulative one stay together."""
+    found: dict[str, tuple[Window, ...]] = {}
+    for window in windows:
+        found[window.name] = (*found.get(window.name, ()), window)
+    return list(found.values())
+
+
+def _cost(groups: Sequence[tuple[Window, ...]], rows: float) -> float:
+    """What a key costs in an hour: its rows for each group, the partials that they become, and merging these into windows."""
+    total = 0.0
+    for group in groups:
+        panes = panes_of(group)
+        partials = min(rows, HOUR_US / panes.width_us)
+        full = HOUR_US / panes.width_us
+        merges = plan_consolidation(panes).merges_per_hour * partials / full
+        total += rows * _LIFT_US + partials * _PARTIAL_US + merges * _MERGE_US
+    return total
