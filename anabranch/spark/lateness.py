@@ -9,8 +9,9 @@ from anabranch.topology.types import Array
 
 # Instead of a pane, rows that are in no window have one of these numbers; no event time comes near them.
 LEFT_OUT = -9_000_000_000_000_000_000
-TOO_LATE = LEFT_OUT + 2
+OUT, TOO_LATE, ELSEWHERE = LEFT_OUT + 1, LEFT_OUT + 2, LEFT_OUT + 3
 NO_TIME, OUTSIDE, LATE = "no event time", "outside", "late"
+TAKEN = "taken by another part"  # of the same operator: not left out
 FARTHEST_US = 8_000_000_000_000_000_000
 _FEW_PANES = 1 << 12
 
@@ -31,11 +32,11 @@ def all_taken(pane: Array, panes: Panes, watermark_us: int | None) -> bool:
 def reasons(pane: Array, panes: Panes, watermark_us: int | None) -> Array:
     """Why no open window takes the rows of each of these panes; None where one does."""
     told, at = np.unique(pane, return_inverse=True)
-    marked = {LEFT_OUT: NO_TIME, TOO_LATE: LATE}
+    marked = {LEFT_OUT: NO_TIME, OUT: OUTSIDE, TOO_LATE: LATE, ELSEWHERE: TAKEN}
 
     def why(each: int) -> str | None:
         if each < -FARTHEST_US:
-            return marked.get(each, OUTSIDE)
+            return marked[each]
         return LATE if panes.windows and panes.is_over(each, watermark_us) else None
 
     return np.array([*map(why, told.tolist()), None], dtype=object)[at]

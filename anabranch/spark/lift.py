@@ -19,7 +19,7 @@ from anabranch.plan.panes import Panes
 from anabranch.plan.route import Route
 from anabranch.plan.wire import LATE_ROW, Packed, arriving, is_key, pack
 from anabranch.spark.inspect import in_place, jseq, needed_columns
-from anabranch.spark.lateness import FARTHEST_US, LEFT_OUT, TOO_LATE
+from anabranch.spark.lateness import ELSEWHERE, FARTHEST_US, LEFT_OUT, OUT, TOO_LATE
 from anabranch.spark.rowwise import RowWise, chosen, chosen_sql
 from anabranch.topology.graph import Clock, Map
 from anabranch.topology.types import WHOLE, micros_sql
@@ -197,6 +197,8 @@ class Lift:
         if judged:
             columns = [name for name in rows.columns if name not in judged]
             rows = rows.selectExpr(*columns, *(f"{text} as {name}" for name, text in judged.items()))
+            others = [str(number) for name, number in self.number.items() if not self._is_first(name)]
+            rows = rows.filter(f"not (pane = {ELSEWHERE}L and to in ({', '.join(others)}))") if others else rows
         components = self._plan.at(1)
         sharded = self._once("shard", lambda: jseq(rows, ["*", f"{self._shard_sql()} as shard"]))
         partition = chosen_sql("to", partition_sql(components, routes, self.number))
@@ -209,19 +211,34 @@ class Lift:
         return self._combined(routed.repartitionById(slots, "slot"), ["slot", "shard"])
 
     def _judged(self, watermark_us: int | None) -> dict[str, str]:
-        """What depends on the watermark: rows that are wanted when they are late, and the panes of rows too late for a session."""
+        """What depends on the watermark: rows that are wanted when they are late, and panes that say that a row is not taken.
+
+        Parts of one operator take different rows. What none of them takes is told by the first part, and only by it.
+        """
         texts: dict[str, dict[int, str]] = {}
+        parted = {node.name: self._plan.parts_of(node.operator) for node in self.nodes}
         for node in self._late:
             place = self._places(node)[LATE_ROW]
-            texts.setdefault(place, {})[self.number[node.name]] = f"if({_late_sql(node, watermark_us)}, {place}, null)"
-        if watermark_us is not None and any(node.session is not None for node in self.nodes):
-            texts["pane"] = {
-                self.number[node.name]: "pane"
-                if node.session is None
-                else f"if(t is not null and {_late_sql(node, watermark_us)}, {TOO_LATE}L, pane)"
-                for node in self.nodes
-            }
+            late = " and ".join(_late_sql(part, watermark_us) for part in parted[node.name])
+            texts.setdefault(place, {})[self.number[node.name]] = f"if({late}, {place}, null)"
+        if any(len(parts) > 1 or node.session for node, parts in zip(self.nodes, parted.values(), strict=True)):
+            texts["pane"] = {self.number[node.name]: self._judged_pane(node, watermark_us) for node in self.nodes}
         return {name: chosen_sql("to", text) for name, text in texts.items()}
+
+    def _judged_pane(self, node: Node, watermark_us: int | None) -> str:
+        parts = self._plan.parts_of(node.operator)
+        if len(parts) == 1 and node.session is None:
+            return "pane"
+        late = _late_sql(node, watermark_us)
+        if not self._is_first(node.name):
+            return f"if({late}, {ELSEWHERE}L, pane)"
+        by_all = " and ".join(_late_sql(part, watermark_us) for part in parts)
+        outside = " and ".join(f"{_end_sql(part)} is null" for part in parts)
+        left_out = f"if(t is null, {LEFT_OUT}L, if({outside}, {OUT}L, {TOO_LATE}L))"
+        return f"if({by_all}, {left_out}, if({late}, {ELSEWHERE}L, pane))"
+
+    def _is_first(self, name: str) -> bool:
+        return self._plan.parts_of(self._plan.node(name).operator)[0].name == name
 
     def _shard_sql(self) -> str:
         of = {node.name: component for component in self._plan.components for node in component.nodes}
@@ -280,16 +297,21 @@ def _pane_sql(node: Node) -> str:
     panes = node.slotted.panes
     pane = f"t - pmod(t - {panes.offset_us}L, {panes.width_us}L)"
     if panes.windows and not any(window.gapless for window in panes.windows):
-        pane = f"if({_greatest(panes)} is null, {LEFT_OUT + 1}L, {pane})"
+        pane = f"if({_greatest(panes)} is null, {OUT}L, {pane})"
     return f"if(t is null, {LEFT_OUT}L, {pane})"
 
 
 def _late_sql(node: Node, watermark_us: int | None) -> str:
     """Whether no open window takes a row."""
-    end = f"t + {node.session.gap_us}L" if node.session is not None else _greatest(node.slotted.panes)
+    end = _end_sql(node)
     # Taken from an array by a place that Spark cannot know, a number is data and not code: the query is not compiled anew for it.
     late = "" if watermark_us is None else f" or {end} <= get(array({watermark_us}L), if(t is null, 1, 0))"
     return f"(t is null or {end} is null{late})"
+
+
+def _end_sql(node: Node) -> str:
+    """The end of the last window that takes a row, or of the session that it would be alone; null where there is none."""
+    return f"(t + {node.session.gap_us}L)" if node.session is not None else _greatest(node.slotted.panes)
 
 
 def _greatest(panes: Panes) -> str:

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from anabranch.errors import FencedError, StateError, StateFullError
 from anabranch.plan.component import Slotted
-from anabranch.spark.lateness import all_taken, reasons
+from anabranch.plan.panes import NEVER
+from anabranch.spark.lateness import TAKEN, all_taken, reasons
 from anabranch.spark.results import late_table, result_table
 from anabranch.state.blob import Entries, decode, encode
 from anabranch.state.commits import Stored, read_chain
@@ -79,6 +80,8 @@ class NodeTask:
     committed: Mapping[int, Version] = field(default_factory=dict)
     snapshot: frozenset[int] = frozenset()
     restore: Mapping[int, list[Stored]] = field(default_factory=dict)  # shards to take from the durable log
+    others: tuple[Slotted, ...] = ()  # the other parts of the operator: what they take is not left out
+    first: bool = True  # the part that tells what none takes
     early: bool = False  # also write windows that are still open, as they are
 
 
@@ -228,10 +231,11 @@ class NodeWork:
         outcome.rows_in = _by_shard(shards, counts)
         why = None if all_taken(pane, plan.panes, moment.after_us) else reasons(pane, plan.panes, moment.after_us)
         if why is not None and not (on_time := why == None).all():  # noqa: E711 - element by element
-            outcome.left_out = {str(each): int(counts[why == each].sum()) for each in set(why[~on_time])}
-            if "row" in named.columns:
-                out = incoming.filter(pa.array(~on_time))
-                outcome.late = late_table(out.column(named.columns["row"]), counts[~on_time], why[~on_time])
+            left_out = ~on_time & (why != TAKEN)
+            outcome.left_out = {str(each): int(counts[why == each].sum()) for each in set(why[left_out])}
+            if "row" in named.columns and left_out.any():
+                out = incoming.filter(pa.array(left_out))
+                outcome.late = late_table(out.column(named.columns["row"]), counts[left_out], why[left_out])
             incoming, shards, pane = incoming.filter(pa.array(on_time)), shards[on_time], pane[on_time]
         keys = [incoming.column(named.columns[f"k{i}"]) for i in range(len(plan.keys))]
         rows = state.number(_keys(keys, plan), shards)
@@ -266,7 +270,8 @@ class NodeWork:
         if not all_taken(pane, panes, moment.after_us):
             why = reasons(pane, panes, moment.after_us)
             on_time = why == None  # noqa: E711 - element by element
-            outcome.left_out = {str(each): int((why == each).sum()) for each in set(why[~on_time])}
+            nowhere = ~on_time & ~self._taken_elsewhere(given.t) if self.task.first else np.zeros(len(why), dtype=bool)
+            outcome.left_out = {str(each): int((why[nowhere] == each).sum()) for each in set(why[nowhere])}
             given, pane = given.only(np.flatnonzero(on_time)), pane[on_time]
         numbers = state.number(_keys(given.keys, plan), given.shards)
         first, last = int(pane.min(initial=0)), int(pane.max(initial=0))
@@ -279,6 +284,14 @@ class NodeWork:
         columns = lift_rows(plan.kept, inputs, given.t, at, len(held))
         outcome.arrived = len(at)
         self._take(numbers[one], pane[one], columns, outcome)
+
+    def _taken_elsewhere(self, t: Array) -> Array:
+        """Which rows of another operator another part of this one takes."""
+        taken = np.zeros(len(t), dtype=bool)
+        for each in self.task.others:
+            panes = each.panes
+            taken |= panes.last_ends(t - (t - panes.offset_us) % panes.width_us) > NEVER if panes.windows else True
+        return taken
 
     def _take(self, rows: Array, pane: Array, columns: Sequence[Array], outcome: Outcome) -> None:
         outcome.distinct = len(rows)

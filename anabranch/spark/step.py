@@ -79,7 +79,7 @@ class Stepper:
         self.events: deque[Event] = deque(maxlen=_KEPT_PROGRESS)
         self.next_end_us: int | None = None
         late = {each.operator for each in outlets if each.late}
-        self.levels = Levels(plan, checkpoint.header.shards, frozenset(n.name for n in plan.nodes if n.operator in late))
+        self.levels = Levels(plan, checkpoint.header.shards, frozenset(plan.parts_of(name)[0].name for name in late))
         self.lifting = Lifting()
         self._jobs = itertools.count(1)
         self._early_at: dict[str, float] = {}
@@ -225,6 +225,8 @@ class Stepper:
             written=any(each.operator == node.operator and not each.late for each in self.outlets),
             committed=self.checkpoint.versions(node.name),
             snapshot=frozenset(snapshots_due(chains, self.checkpoint.header.shards)),
+            others=tuple(each.slotted for each in self.plan.parts_of(node.operator) if each.name != node.name),
+            first=self.plan.parts_of(node.operator)[0].name == node.name,
             early=not moment.finish and self._early_due(node, step),
         )
 
@@ -351,12 +353,12 @@ class Stepper:
 
     def _counts(self, reports: Sequence[Report]) -> dict[str, int]:
         """Rows that operators took from sources, results that were written, and rows that were left out, by reason."""
-        sources = {node.name for node in self.levels.lift.nodes}
+        firsts = {self.plan.parts_of(node.operator)[0].name for node in self.levels.lift.nodes}
         sinks = {outlet.operator for outlet in self.outlets if not outlet.late}
         written = {node.name for node in self.plan.nodes if node.operator in sinks}
         counts = {"in": 0, "out": 0}
         for name, each in _nodes(reports):
-            counts["in"] += sum(shard.rows_in for shard in each.shards.values()) if name in sources else 0
+            counts["in"] += sum(shard.rows_in for shard in each.shards.values()) if name in firsts else 0
             counts["out"] += sum(shard.rows_out for shard in each.shards.values()) if name in written else 0
             for reason, rows in each.left_out.items():
                 counts[reason] = counts.get(reason, 0) + rows

@@ -80,7 +80,12 @@ def test_a_file_runs_to_the_end_of_its_input(job: Callable[..., Path], tmp_path:
     found = pq.read_table(tmp_path / "out").to_pylist()
     assert sorted((row["k"], row["n"]) for row in found if row["window_name"] == "1 hour") == [("a", 40), ("b", 40), ("c", 40)]
     state = json.loads(anabranch("state", chk, "--json").stdout)
-    assert (state["topology"], state["slots"], len(state["shards"]), state["rows"]["in"]) == ("job", 2, 8, 120)
+    assert (state["topology"], next(iter(state["routes"].values()))["slots"], len(state["shards"]), state["rows"]["in"]) == (
+        "job",
+        2,
+        8,
+        120,
+    )
 
 
 def test_a_run_ends_by_time_and_leaves_nothing_but_results(job: Callable[..., Path], tmp_path: Path) -> None:

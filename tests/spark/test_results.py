@@ -113,6 +113,7 @@ class Engine:
     root: Path
     query: WindowQuery
     unit: str | None = None
+    share: bool | None = None
     rows: Callable[[DataFrame], DataFrame] | None = None
     written: list[Path] = field(default_factory=list)
 
@@ -127,7 +128,10 @@ class Engine:
             where, given, made = rest[0] if rest else None, rest[1] if len(rest) > 1 else {}, getattr(ab, kind)
             aggregates[name] = ab.count(where=where) if expression == "*" else made(expression, where=where, **given)
         windows = [as_asked(window) for window in self.query.windows]
-        windowed = stream.aggregate(by=list(self.query.keys), windows=windows, name="windows", **aggregates)
+        sessions = [ab.session(timedelta(microseconds=gap_us), name=name) for name, gap_us in self.query.sessions]
+        windowed = stream.aggregate(
+            by=list(self.query.keys), windows=[*windows, *sessions], share=self.share, name="windows", **aggregates
+        )
         windowed.to(ab.parquet(self.root / "results"))
         windowed.late.to(ab.parquet(self.root / "late"))
         return app
@@ -190,11 +194,16 @@ def timed(*seconds: float | None, key: Any = 0, kind: pa.DataType | None = None)
     slots=st.integers(1, 3),
     finish=st.booleans(),
     lift=st.sampled_from(["lift first", "route first"]),
+    gaps=st.lists(st.sampled_from([1, SECOND_US, 10 * SECOND_US, MINUTE_US]), max_size=2, unique=True),
+    share=st.sampled_from([None, True, False]),
 )
-def test_random_topologies_over_random_batches(spark: SparkSession, case: Case, slots: int, finish: bool, lift: str) -> None:
-    query = replace(case.query, windows=[named(*shape) for _, *shape in case.query.windows])
+def test_random_topologies_over_random_batches(  # noqa: PLR0917 - drawn one by one
+    spark: SparkSession, case: Case, slots: int, finish: bool, lift: str, gaps: list[int], share: bool | None
+) -> None:
+    windows = [named(*shape) for _, *shape in case.query.windows]
+    query = replace(case.query, windows=windows, sessions=[(f"session {spoken(gap)}", gap) for gap in gaps])
     with tempfile.TemporaryDirectory() as root:
-        engine = Engine(spark=spark, root=Path(root), query=query)
+        engine = Engine(spark=spark, root=Path(root), query=query, share=share)
         engine.run(case.steps, slots=slots, finish=finish, lift=lift)
         assert engine.differences(case.steps, "finish" if finish else "closing") == []
 
