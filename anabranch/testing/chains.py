@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from anabranch.testing.reference import Aggregate, FinalWatermark, Window, WindowQuery, expected_results
 
 ROWS = "rows"
-_END = "__end_us"
+HAPPENED = "__happened_us"  # the column of the time at which results happened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +31,9 @@ def expected_of(
 ) -> dict[str, pa.Table]:
     """The results of every stage. What a stage reads of another happened just before its window ended, and is never late."""
     found: dict[str, pa.Table] = {}
-    given = [each for each in steps if each is not None]
-    latest = max((us for each in given if (us := _latest(each[event_time])) is not None), default=None)
-    until = 1 << 62 if final == "finish" else final if isinstance(final, int) else None if latest is None else latest - delay_us
+    until = closed_until(steps, event_time, delay_us, final)
     for stage in stages:
-        time, rows = (event_time, list(steps)) if stage.reads == ROWS else (_END, [_as_rows(found[stage.reads])])
+        time, rows = (event_time, list(steps)) if stage.reads == ROWS else (HAPPENED, [as_rows(found[stage.reads])])
         query = WindowQuery(
             keys=stage.keys,
             event_time=time,
@@ -44,8 +42,17 @@ def expected_of(
             delay_us=delay_us,
             where=stage.where,
         )
-        found[stage.name] = expected_results(rows, query, final_watermark=-(1 << 62) if until is None else until)
+        found[stage.name] = expected_results(rows, query, final_watermark=until)
     return found
+
+
+def closed_until(steps: Sequence[pa.Table | None], event_time: str, delay_us: int, final: FinalWatermark) -> int:
+    """The watermark in the end, which is one for all stages."""
+    if final == "finish" or isinstance(final, int):
+        return final if isinstance(final, int) else 1 << 62
+    given = [each for each in steps if each is not None]
+    latest = max((us for each in given if (us := _latest(each[event_time])) is not None), default=None)
+    return -(1 << 62) if latest is None else latest - delay_us
 
 
 def _latest(times: pa.ChunkedArray) -> int | None:
@@ -53,6 +60,6 @@ def _latest(times: pa.ChunkedArray) -> int | None:
     return None if latest is None else int(latest)
 
 
-def _as_rows(results: pa.Table) -> pa.Table:
+def as_rows(results: pa.Table) -> pa.Table:
     """Results as rows of the next stage, with the time at which they happened."""
-    return results.append_column(_END, pc.subtract(results["window_end"], 1))
+    return results.append_column(HAPPENED, pc.subtract(results["window_end"], 1))

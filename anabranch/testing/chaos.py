@@ -31,6 +31,7 @@ import typer
 
 from anabranch.faults import parse
 from anabranch.state.commits import open_checkpoint
+from anabranch.testing.chains import as_rows, closed_until
 from anabranch.testing.chaos_driver import DriverSpec, DriverStart, Place, read_journal
 from anabranch.testing.chaos_plan import (
     COMMIT_LOST,
@@ -285,6 +286,15 @@ def _compare(result: CaseResult, root: Path) -> None:
         messages += [f"late rows, undisturbed: {text}" for text in bag_differences(late, calm_late)]
         messages += [f"late rows, DuckDB: {text}" for text in bag_differences(late, expected_late(steps, query))]
         result.rows += late.num_rows
+    then = plan.topology.then
+    if then is not None:
+        until = closed_until(steps, "at", query.delay_us, "finish" if plan.finish else "closing")
+        second = expected_results([as_rows(wanted)], then.query(), final_watermark=until)
+        found, calm = read_results(disturbed / "then"), read_results(undisturbed / "then")
+        identity = [*then.keys, "window_start", "window_end", "window_name"]
+        messages += [f"second operator, undisturbed: {text}" for text in differences(found, calm, identity)]
+        messages += [f"second operator, DuckDB: {text}" for text in differences(found, second, identity)]
+        result.rows += found.num_rows
     totals = [_totals(_place(root, name)) for name in ("disturbed", "undisturbed")]
     if totals[0] != totals[1]:
         messages.append(f"totals of the commit record: {totals[0]}, undisturbed {totals[1]}")

@@ -22,6 +22,7 @@ import msgspec
 
 import anabranch as ab
 from anabranch.plan import route
+from anabranch.plan.planners import AUTO
 from anabranch.spark.session import SHORT_LIVED, Session, local_session
 from anabranch.state.commits import open_checkpoint
 from anabranch.state.files import Files
@@ -97,13 +98,19 @@ def build(session: Session, spec: TopologySpec, place: Place) -> ab.Topology:
     makers: dict[str, Any] = {name: getattr(ab, name) for name in (each[1] for each in spec.aggregates)}
     results = app.source(rows, event_time="at", delay=f"{spec.delay_us} microseconds").aggregate(
         by=list(spec.keys),
-        windows=spec.built_windows(),
+        windows=[*spec.built_windows(), *spec.sessions()],
+        share=spec.share,
         name="windows",
         **{name: makers[kind](expression, where=where) for name, kind, expression, where in spec.aggregates},
     )
     results.to(ab.parquet(place.of("out"), **({"compression": "zstd"} if spec.spark_sink else {})))
     if spec.late_sink:
         results.late.to(ab.parquet(place.of("late")))
+    if (then := spec.then) is not None:
+        made = results.aggregate(
+            by=list(then.keys), windows=then.window, name="then", rows=ab.count(), names=ab.max("window_name")
+        )
+        made.to(ab.parquet(place.of("then")))
     return app
 
 
@@ -130,6 +137,7 @@ def run(session: Session, each: DriverStart) -> None:
         trigger="availableNow",
         state_root=place.of("state"),
         lift=each.topology.lift,
+        planner=each.topology.then.planner if each.topology.then else AUTO,
     )
     _watch(started, place, journal, [act for act in acts if act.after is not None], last.step if last else 0)
     if start.finish:
@@ -215,7 +223,7 @@ def damage(kind: str, file: Path, copies: Path, rng: random.Random) -> bool:
                 opened.seek(rng.choice((0, 4096, rng.randrange(size + 1))))
                 opened.write(rng.randbytes(rng.choice((64, 1000, 8192))))
     else:
-        copy = copies / file.parent.name
+        copy = copies / _copy_name(file)
         if not copy.exists() or copy.read_bytes() == file.read_bytes():
             return False
         draft = file.with_suffix(".draft")
@@ -228,7 +236,12 @@ def keep_copies(place: Place) -> None:
     """Copies every shard's file, to be put back later."""
     place.of("copies").mkdir(exist_ok=True)
     for file in place.of("state").glob("*/*/*/data.mdb"):
-        shutil.copyfile(file, place.of("copies") / file.parent.name)
+        shutil.copyfile(file, place.of("copies") / _copy_name(file))
+
+
+def _copy_name(file: Path) -> str:
+    """A copy belongs to an operator and a shard."""
+    return f"{file.parent.parent.name} {file.parent.name}"
 
 
 def delete_last_commit(spark: Path) -> int:

@@ -14,9 +14,11 @@ from datetime import timedelta
 
 from anabranch.faults import DRIVER_POINTS, SLOT_POINTS
 from anabranch.plan.lifting import LIFT_FIRST, ROUTE_FIRST
+from anabranch.plan.planners import AUTO, UNFUSED
+from anabranch.testing.chains import HAPPENED
 from anabranch.testing.events import HOUR_US, MINUTE_US, SECOND_US, EventPlan, KeyKind
 from anabranch.testing.reference import WindowQuery
-from anabranch.topology.windows import Window, cumulative, hopping, sliding, tumbling
+from anabranch.topology.windows import Session, Window, cumulative, hopping, session, sliding, tumbling
 
 # Kinds of faults. Those at points of the protocol are done by anabranch.faults, the others by the driver process or from outside.
 DRIVER_KILLS = tuple(f"driver killed: {point}" for point in DRIVER_POINTS)
@@ -84,6 +86,12 @@ class TopologySpec:
     lift: str
     late_sink: bool
     spark_sink: bool  # results written by Spark's writer, not linked
+    gaps: tuple[int, ...] = ()  # of sessions
+    share: bool | None = None
+    then: Then | None = None
+
+    def sessions(self) -> list[Session]:
+        return [session(timedelta(microseconds=gap)) for gap in self.gaps]
 
     def built_windows(self) -> list[Window]:
         return [window for shape in self.windows for window in _windows(*shape)]
@@ -91,11 +99,38 @@ class TopologySpec:
     def query(self) -> WindowQuery:
         """The same for the reference."""
         built = [(w.name, w.length_us, w.every_us, w.offset_us) for w in self.built_windows()]
-        return WindowQuery(keys=self.keys, event_time="at", windows=built, aggregates=self.aggregates, delay_us=self.delay_us)
+        return WindowQuery(
+            keys=self.keys,
+            event_time="at",
+            windows=built,
+            aggregates=self.aggregates,
+            delay_us=self.delay_us,
+            sessions=[(each.name, each.gap_us) for each in self.sessions()],
+        )
 
     def __str__(self) -> str:
-        windows = ", ".join(dict.fromkeys(w.name for w in self.built_windows()))
-        return f"by {', '.join(self.keys) or 'nothing'}: {windows}; {', '.join(each[1] for each in self.aggregates)}"
+        windows = ", ".join(dict.fromkeys([*(w.name for w in self.built_windows()), *(s.name for s in self.sessions())]))
+        then = "" if self.then is None else f", then by {', '.join(self.then.keys) or 'nothing'} ({self.then.planner})"
+        return f"by {', '.join(self.keys) or 'nothing'}: {windows}; {', '.join(each[1] for each in self.aggregates)}{then}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Then:
+    """An operator that reads the results of the first: by some of its keys, in a window of its own; fused with it or not."""
+
+    keys: tuple[str, ...]
+    length_us: int
+    planner: str
+
+    @property
+    def window(self) -> Window:
+        return tumbling(timedelta(microseconds=self.length_us))
+
+    def query(self) -> WindowQuery:
+        """The same for the reference, which reads rows with the time at which they happened."""
+        shape = (self.window.name, self.length_us, self.length_us, 0)
+        aggregates = (("rows", "count", "*"), ("names", "max", "window_name"))
+        return WindowQuery(keys=self.keys, event_time=HAPPENED, windows=[shape], aggregates=aggregates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +254,13 @@ def _windows(kind: str, length_us: int, every_us: int, start_us: int) -> tuple[W
     return ((sliding if kind == "sliding" else hopping)(length, every=every, start=start),)
 
 
+def _then(rng: random.Random, keys: tuple[str, ...]) -> Then | None:
+    if rng.random() < 0.4:
+        return None
+    some = tuple(key for key in keys if rng.random() < 0.7)
+    return Then(keys=some, length_us=rng.choice((_M, 3 * _M, 5 * _M)), planner=rng.choice((AUTO, UNFUSED)))
+
+
 def _topology_case(rng: random.Random, number: int, portions: tuple[int, ...]) -> CasePlan:
     events = EventPlan(
         seed=rng.randrange(1 << 30),
@@ -249,6 +291,9 @@ def _topology_case(rng: random.Random, number: int, portions: tuple[int, ...]) -
         lift=rng.choice((LIFT_FIRST, ROUTE_FIRST)),
         late_sink=rng.random() < 0.8,
         spark_sink=rng.random() < 0.25,
+        gaps=tuple(rng.sample((2 * _S, 20 * _S, _M), rng.choice((0, 0, 1, 2)))),
+        share=rng.choice((None, True, False)),
+        then=_then(rng, tuple(events.key_columns)),
     )
     return CasePlan(
         number=number,
