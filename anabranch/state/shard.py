@@ -27,6 +27,8 @@ from anabranch.state.version import Fence, Version
 
 _META = b"meta"
 _MAP_BYTES = 64 << 20
+_WASTEFUL = 2  # a file is written anew when it is that many times as large as what is in it
+_LEAST_BYTES = 64 << 10
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MAGIC = 0xBEEFC0DE
 
@@ -134,7 +136,10 @@ class Shard:
     def write(self, meta: Meta, write: Write, fence: Fence) -> Meta:
         """Appends a step to the chain that `meta` describes; what `meta` does not name any more is undone or forgotten."""
         self.check(meta, fence)
-        return self._commit(_trim((*meta.chain, write.link)), write.blobs(), fence)
+        kept = self._commit(_trim((*meta.chain, write.link)), write.blobs(), fence)
+        if write.snapshot is not None:
+            self._shrink()
+        return kept
 
     def restore(self, writes: Sequence[Write], fence: Fence) -> Meta:
         """Replaces whatever is there by a snapshot and the deltas after it."""
@@ -196,6 +201,25 @@ class Shard:
                 return meta
             except lmdb.MapFullError:
                 self._grow(sum(map(len, blobs.values())))
+
+    def _shrink(self) -> None:
+        """Writes the file anew where most of it is free: LMDB keeps pages that it has had, and blobs of changing size leave gaps."""
+        env = self._open()
+        stat = env.stat()
+        used = sum(stat[kind] for kind in ("branch_pages", "leaf_pages", "overflow_pages")) * stat["psize"]
+        data = self.path / "data.mdb"
+        if data.stat().st_size < _WASTEFUL * max(used, _LEAST_BYTES):
+            return
+        draft = self.path / "draft"
+        draft.mkdir(exist_ok=True)
+        for each in draft.glob("*"):
+            each.unlink()
+        try:
+            env.copy(str(draft), compact=True)
+        except lmdb.Error:  # no room for both: the file stays as it is
+            return
+        self.close()
+        (draft / "data.mdb").replace(data)
 
     def _grow(self, wanted: int) -> None:
         size = self._open().info()["map_size"]

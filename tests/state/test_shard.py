@@ -193,3 +193,21 @@ def test_waiting_for_a_stopped_process_has_a_limit_and_names_it(tmp_path: Path) 
     finally:
         holder.kill()
         holder.join()
+
+
+def test_a_file_does_not_stay_large_when_its_contents_have_become_small(tmp_path: Path) -> None:
+    shard, other = Shard(tmp_path / "a"), Shard(tmp_path / "a")
+    sizes = []
+    with shard.held(1):
+        for step in range(1, 120):
+            size = 400_000 if step < 40 else 10_000 + 137 * step
+            snapshot = bytes(size) if step % 5 == 0 else None
+            shard.write(shard.meta(), Write(Version(step, "t"), bytes(size // 5), snapshot), Fence(1, step))
+            sizes.append(shard.size_bytes())
+    live = 2 * (10_000 + 137 * 119) * 2
+    assert max(sizes[:40]) > 1_000_000
+    assert max(sizes[60:]) < 5 * live
+    shard.close()
+    with other.held(1):
+        assert other.meta().version == Version(119, "t")
+        assert len(other.read(Version(115, "t"), snapshot=True)) == 10_000 + 137 * 115
