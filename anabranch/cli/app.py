@@ -18,6 +18,9 @@ from anabranch.cli.state import state_command
 from anabranch.cli.told import complain, told
 from anabranch.errors import AnabranchError, CheckpointError, TopologyError, unknown
 from anabranch.plan.explain import FORMATS
+from anabranch.plan.planners import AUTO, PLANNERS
+from anabranch.state.commits import open_checkpoint
+from anabranch.state.files import Files
 
 _STYLE: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
 
@@ -28,7 +31,7 @@ class LazyGroup(TyperGroup):
     """Commands that are imported when they are called (or listed): they need packages that others do not."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        return ["run", "explain", "state", *_LAZY]
+        return ["run", "explain", "plan", "state", *_LAZY]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in _LAZY:
@@ -157,6 +160,29 @@ def explain(
         with redirect_stdout(sys.stderr):  # what the file prints is not the plan
             topology = load_topology(file)
         typer.echo(topology.explain(format))
+
+
+@app.command()
+def plan(
+    file: File,
+    stats: Annotated[str, typer.Option(metavar="CHECKPOINT", help="A checkpoint that this topology has run on.")],
+    planner: Annotated[str, typer.Option(metavar="NAME", help="What cuts the topology into components.")] = AUTO,
+    format: Annotated[str, typer.Option(metavar="|".join(FORMATS), help="What to print.")] = "text",
+) -> None:
+    """Print the components that a topology would have by what a run of it has measured: rates of its streams, keys of its windows.
+
+    Example: anabranch plan examples/lending.py --stats out/checkpoint --planner exact
+    """
+    with told(file, None):
+        if format not in FORMATS:
+            raise MistakeError(unknown("--format", format, FORMATS))
+        if planner not in {AUTO, *PLANNERS}:
+            raise MistakeError(unknown("--planner", planner, [AUTO, *PLANNERS]))
+        if open_checkpoint(Files(stats)) is None:
+            raise MistakeError(f"--stats {stats} is not a checkpoint: it has no anabranch.json")
+        with redirect_stdout(sys.stderr):
+            topology = load_topology(file)
+        typer.echo(topology.explain(format, checkpoint=stats, planner=planner))
 
 
 def _bench() -> typer.Typer:

@@ -17,7 +17,7 @@ from anabranch.cli.load import MistakeError, said
 from anabranch.cli.results import shown
 from anabranch.cli.told import complain
 from anabranch.errors import AnabranchError, CheckpointError
-from anabranch.plan.component import Kept, Slotted
+from anabranch.plan.component import JOINED, Kept, Slotted
 from anabranch.plan.consolidation import plan_consolidation
 from anabranch.plan.panes import Panes
 from anabranch.plan.sessions import NO_WINDOWS, over_session
@@ -83,7 +83,11 @@ def look(location: str, shard: int | None, most: int, operator: str | None = Non
         "topology": header.topology,
         "id": header.id,
         "operators": [
-            {"operator": name, **kept.fingerprint, "partitioned by": ", ".join(kept.attributes)}
+            {
+                "operator": name,
+                **kept.fingerprint,
+                "partitioned by": ", ".join(last.attributes.get(name, ())) if last else "",
+            }
             for name, kept in header.operators.items()
         ],
         "step": last.step if last else None,
@@ -108,7 +112,7 @@ def _shards(found: Checkpoint, operator: str) -> list[dict[str, Any]]:
     """One entry a shard: its slot, its version, and the snapshot and deltas that a restore would read."""
     shards = []
     routes = found.last.routes if found.last else {}
-    route = next((each for name, each in routes.items() if operator in name.split(" + ")), None)
+    route = next((each for name, each in routes.items() if operator.partition(": ")[0] in name.split(JOINED)), None)
     for number in range(found.header.shards):
         chain = found.chains.get(operator, {}).get(number, [])
         base = chain[0].snapshot[1] if chain and chain[0].snapshot else None

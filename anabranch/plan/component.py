@@ -7,7 +7,7 @@ A component is one level further than the furthest one that feeds it; there is o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -16,7 +16,7 @@ from anabranch.plan.adaptation import Adaptation
 from anabranch.plan.components import ComponentPlan
 from anabranch.plan.consolidation import plan_consolidation
 from anabranch.plan.panes import Panes, panes_of
-from anabranch.plan.planners import AUTO, plan_by
+from anabranch.plan.planners import AUTO, UNFUSED, plan_by
 from anabranch.plan.sessions import NO_WINDOWS, SessionPlan, session_plan
 from anabranch.plan.sharing import Sharing, share_or_not
 from anabranch.plan.slotted import EVERYTHING, Input, Kept, Result, Slotted
@@ -28,6 +28,7 @@ from anabranch.topology.windows import Session, Window
 
 __all__ = [
     "EVERYTHING",
+    "JOINED",
     "Component",
     "Feed",
     "Input",
@@ -40,9 +41,13 @@ __all__ = [
     "make_plan",
     "nodes_of",
     "plain_column",
+    "plan_again",
     "plan_of",
     "streams_of",
 ]
+
+
+JOINED = " + "  # between the names of operators in the name of their component
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +165,16 @@ def make_plan(
     return plan_of(graph, nodes, plan_by(planner, streams, hints, adaptation, measured=rates is not None))
 
 
+def plan_again(graph: Graph, components: Iterable[frozenset[str]], *, shared: Mapping[str, bool]) -> Plan:
+    """The plan with the components of an earlier one, as far as its operators are still there and may share one."""
+    known = {node.operator for node in nodes_of(graph, shared)}
+    groups = tuple(group & known for group in components if len(group & known) > 1)
+    try:
+        return make_plan(replace(graph, fuse=(*graph.fuse, *groups)), UNFUSED, shared=shared)
+    except TopologyError:
+        return make_plan(graph, shared=shared)
+
+
 def plan_of(graph: Graph, nodes: Sequence[Node], fusion: ComponentPlan) -> Plan:
     """The plan whose components a planner has chosen."""
     parts: dict[str, list[Node]] = {}
@@ -179,7 +194,7 @@ def plan_of(graph: Graph, nodes: Sequence[Node], fusion: ComponentPlan) -> Plan:
 
     components = [
         Component(
-            name=" + ".join(group),
+            name=JOINED.join(group),
             attributes=_common([parts[name][0] for name in group]),
             nodes=tuple(node for name in group for node in parts[name]),
             level=level(group[0]),

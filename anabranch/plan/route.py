@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 _CHAIN = 16
@@ -33,6 +33,11 @@ class Route:
 def even_route(shards: int, slots: int) -> Route:
     """Shards dealt out to slots one after another."""
     return Route(tuple(shard % slots for shard in range(shards)), slots, 1)
+
+
+def routes_for(components: Iterable[str], before: Mapping[str, Route], shards: int, slots: int) -> dict[str, Route]:
+    """The routes of components: those that there were, and even ones for new components."""
+    return {name: before.get(name) or even_route(shards, slots) for name in components}
 
 
 def snapshots_due(chains: Mapping[int, Sequence[tuple[int, int | None]]], shards: int) -> list[int]:

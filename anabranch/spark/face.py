@@ -14,7 +14,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from anabranch.errors import NotYetError, TopologyError, unknown
 from anabranch.plan import explain, make_plan
-from anabranch.plan.component import Plan
+from anabranch.plan.component import Plan, plan_again
 from anabranch.plan.lifting import AUTO
 from anabranch.plan.planners import AUTO as PLAN_AUTO
 from anabranch.spark.inspect import check_map, check_session, warm_up
@@ -28,8 +28,9 @@ from anabranch.spark.step import Outlet, Stepper
 from anabranch.spark.tuning import lent, tune
 from anabranch.state.commits import open_checkpoint
 from anabranch.state.files import Files
-from anabranch.state.header import over_checkpoint, sharing_of
+from anabranch.state.header import components_of, over_checkpoint, sharing_of
 from anabranch.state.host import claim, open_host
+from anabranch.state.statistics import read_statistics
 from anabranch.topology import graph as g
 from anabranch.topology.aggregates import Aggregate, text_of
 from anabranch.topology.durations import Duration, duration_us, unit_us
@@ -224,7 +225,8 @@ class Topology:
     ) -> str:
         """The component plan with its reasons, as "text", "json" or "mermaid"; going by what a checkpoint has measured, if given."""
         found = None if checkpoint is None else open_checkpoint(Files(located(checkpoint)))
-        plan = make_plan(self.graph, planner, shared=sharing_of(found))
+        rates = None if found is None else read_statistics(found.files).rates()
+        plan = make_plan(self.graph, planner, rates=rates, shared=sharing_of(found))
         if found is not None:
             plan = over_checkpoint(plan, found)
         return explain(self.graph, plan, format)
@@ -242,7 +244,7 @@ class Topology:
         state_limit: int | None = None,
         shard_wait: Duration = "60 seconds",
         lift: str = AUTO,
-        planner: str = PLAN_AUTO,
+        planner: str | None = None,
     ) -> Run:
         """Starts the topology; it goes on where the checkpoint ended.
 
@@ -251,10 +253,20 @@ class Topology:
         retries: attempts at a failed job before the run ends. state_root: where node-local state lives (default: shared
         memory). state_limit: most bytes of state a shard may have. shard_wait: how long to wait for a shard that another
         process holds. lift: "lift first" combines rows before they are sent to their slots, "route first" after; "auto" goes by
-        what is measured. planner: what cuts the topology into components: "auto", "unfused" or another one.
+        what is measured. planner: what cuts the topology into components ("auto", "unfused" or another one; default: as the
+        checkpoint has it, at first "auto"); where another plan needs other shards, the state is written anew.
         """
-        shared = sharing_of(open_checkpoint(Files(located(checkpoint))))
-        plan = make_plan(self.graph, planner, shared=shared)
+        before = open_checkpoint(Files(located(checkpoint)))
+        shared = sharing_of(before)
+        graph = self.graph
+
+        def planned(by: str, rates: Mapping[str, float] | None) -> Plan:
+            return make_plan(graph, by, rates=rates, shared=shared)
+
+        if planner is None and before is not None and before.last is not None:
+            plan = plan_again(graph, components_of(before), shared=shared)
+        else:
+            plan = planned(planner or PLAN_AUTO, read_statistics(before.files).rates() if before else None)
         for source in plan.sources:
             if not self._frames[source.name].isStreaming:
                 raise TopologyError(f"source {source.name!r} is not a streaming DataFrame; run_batch() takes static ones")
@@ -282,7 +294,7 @@ class Topology:
         if opened.changed is not None:
             stepper.event("changed", f"the topology has changed since the checkpoint was made: {opened.changed}")
         tune(session)
-        run = Run(stepper, idle_s, chosen)
+        run = Run(stepper, idle_s, chosen, planned)
         metrics = {source.name: f"anabranch-{uuid.uuid4().hex}" for source in plan.sources}
         with lent(frame.sparkSession, local_query=found.files.local):
             run.begin(stepper.levels.lift.prepare(self._frames, metrics), metrics, spark_location(found))

@@ -35,9 +35,11 @@ class Inflow:
 class Levels:
     """Compiles the job of each step of a plan."""
 
-    def __init__(self, plan: Plan, shards: int, late: frozenset[str]) -> None:
+    def __init__(self, plan: Plan, shards: int, late: frozenset[str], before: Lift | None = None) -> None:
         self.plan, self._shards = plan, shards
         self.lift = Lift(plan, shards, late)
+        if before is not None:  # the query that runs gives rows as that one prepared them
+            self.lift.go_on_with(before)
         self._number = {node.name: i for i, node in enumerate(plan.nodes)}
         self._packed: Packed = later_rows(plan)
         self._rowwise: dict[int, RowWise] = {}  # one for each level: rows cannot be bound twice to the same

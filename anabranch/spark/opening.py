@@ -13,6 +13,7 @@ from anabranch.plan.component import Plan
 from anabranch.plan.lifting import AUTO, WAYS
 from anabranch.plan.route import Route, even_route
 from anabranch.spark.node_task import StateSettings
+from anabranch.spark.resharding import reshard
 from anabranch.spark.step import Settings
 from anabranch.state.commits import Checkpoint, open_checkpoint
 from anabranch.state.files import Files
@@ -48,7 +49,12 @@ def open_run(files: Files, plan: Plan, slots: int | None, shards: int | None, se
         if route is None:
             route = even_route(count, slots or min(count, session.sparkContext.defaultParallelism))
         routes[component.name] = route if slots in {None, route.slots} else route.resized(slots or route.slots)
-    return Opened(checkpoint, routes, over_checkpoint(plan, checkpoint), changed)
+    plan = over_checkpoint(plan, checkpoint)
+    moved = reshard(session, checkpoint, plan, routes)
+    if moved:
+        told = f"the state of {', '.join(moved)} has other shards, because it is partitioned by other attributes"
+        changed = f"{changed}; {told}" if changed else told
+    return Opened(checkpoint, routes, plan, changed)
 
 
 def settings_of(retries: int, state: StateSettings, lift: str = AUTO) -> Settings:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from anabranch.errors import AnabranchError, TopologyError
+from anabranch.plan.component import Plan
+from anabranch.plan.planners import AUTO
 from anabranch.spark.lift import observed_micros
 from anabranch.spark.progress import Event, Progress
 from anabranch.spark.step import Stepper
@@ -45,13 +47,16 @@ def as_trigger(value: object) -> Trigger:
     raise TopologyError(f'trigger {value!r}; valid: "10 seconds", "availableNow", or a dict with one of {sorted(valid)}')
 
 
+Planning: TypeAlias = Callable[[str, Mapping[str, float] | None], Plan]
+
+
 class Run:
     """A started topology. `query` is Spark's own streaming query."""
 
     query: StreamingQuery
 
-    def __init__(self, stepper: Stepper, idle_s: float | None, trigger: Trigger) -> None:
-        self._stepper, self._idle_s, self._trigger = stepper, idle_s, trigger
+    def __init__(self, stepper: Stepper, idle_s: float | None, trigger: Trigger, make_plan: Planning) -> None:
+        self._stepper, self._idle_s, self._trigger, self._make_plan = stepper, idle_s, trigger, make_plan
         self._lock = threading.Lock()
         self._started = threading.Event()
         self._done = threading.Event()
@@ -97,6 +102,10 @@ class Run:
         """Changes the number of slots before the next step; no state moves and nothing restarts."""
         self._stepper.resize(slots)
 
+    def replan(self, planner: str = AUTO) -> None:
+        """Cuts the topology into components anew before the next step, going by what was measured; results do not change."""
+        self._stepper.wanted_plan = self._make_plan(planner, self._stepper.statistics.rates())
+
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until the run has ended; False when the time is over before. Raises what ended the run."""
         ended = self._done.wait(timeout)
@@ -119,7 +128,7 @@ class Run:
             raise self._error
         with self._lock:
             self._stepper.close(finish=True)
-            self._stepper.checkpoint.clean()
+            self._stepper.tidy()
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
         self._started.wait()
@@ -153,7 +162,7 @@ class Run:
                 with self._lock:
                     if self._stepper.watermark_advances():
                         self._stepper.close()
-                    self._stepper.checkpoint.clean()
+                    self._stepper.tidy()
         except Exception as error:  # noqa: BLE001 - kept for the user
             self._error = error
         self._done.set()

@@ -21,15 +21,18 @@ from anabranch.errors import CheckpointError, StepError, TopologyError
 from anabranch.faults import Faults
 from anabranch.plan.component import Component, Node, Plan
 from anabranch.plan.lifting import AUTO, Lifted, Lifting
-from anabranch.plan.route import Route, snapshots_due
+from anabranch.plan.route import Route, routes_for, snapshots_due
 from anabranch.spark.levels import Levels
 from anabranch.spark.node_task import Moment, NodeTask, StateSettings
 from anabranch.spark.progress import Event, Progress
 from anabranch.spark.reports import NodeReport, Report
+from anabranch.spark.resharding import attributes_of, reshard
 from anabranch.spark.schemas import late_schema, spark_schema
 from anabranch.spark.sinks import StepResults, Target
 from anabranch.spark.slot_task import ComponentTask, SlotTask
 from anabranch.state.commits import Checkpoint, Commit, Stored
+from anabranch.state.header import over_checkpoint
+from anabranch.state.statistics import read_statistics
 
 _CLEAN_EVERY = 8
 _KEPT_PROGRESS = 10_000
@@ -78,9 +81,11 @@ class Stepper:
         self.progress: deque[Progress] = deque(maxlen=_KEPT_PROGRESS)
         self.events: deque[Event] = deque(maxlen=_KEPT_PROGRESS)
         self.next_end_us: int | None = None
-        late = {each.operator for each in outlets if each.late}
-        self.levels = Levels(plan, checkpoint.header.shards, frozenset(plan.parts_of(name)[0].name for name in late))
+        self._late = frozenset(plan.parts_of(each.operator)[0].name for each in outlets if each.late)
+        self.levels = Levels(plan, checkpoint.header.shards, self._late)
         self.lifting = Lifting()
+        self.statistics = read_statistics(checkpoint.files)
+        self.wanted_plan: Plan | None = None
         self._jobs = itertools.count(1)
         self._early_at: dict[str, float] = {}
         self._heard_at = dict.fromkeys((source.name for source in plan.sources), time.monotonic())
@@ -149,11 +154,12 @@ class Stepper:
     def _step(
         self, rows: DataFrame | None, batch_id: int | None, observed: Callable[[], Mapping[str, int]], *, finish: bool = False
     ) -> Progress:
-        started, last = time.time(), self.last
-        step = 1 if last is None else last.step + 1
+        started = time.time()
         self._phases, mark = {}, time.perf_counter()
-        self._fault("step.begin", step)
-        self._apply_pending(step)
+        self._fault("step.begin", self.last.step + 1 if self.last else 1)
+        self._apply_pending()
+        last = self.last
+        step = last.step + 1 if last else 1
         moment = Moment(after_us=last.watermark_us if last else None, until_us=self.watermark(), finish=finish)
         tasks = self._tasks(step, moment)
         self._fault("job.before", step)
@@ -173,11 +179,12 @@ class Stepper:
         self._fault("commit.after", step)
         mark = self._phase("commit", mark)
         if step % _CLEAN_EVERY == 0:
-            self.checkpoint.clean()
+            self.tidy()
         self._fault("clean.after", step)
         self._phase("clean", mark)
         if rows is not None:
             self._learn(reports)
+            self._measure(reports)
         ends = [each.next_end_us for _, each in _nodes(reports) if each.next_end_us is not None]
         self.next_end_us = min(ends, default=None)
         restored = sum(map(len, missing.values()))
@@ -278,6 +285,22 @@ class Stepper:
         if self.settings.lift == AUTO and self.lifting.way != before.way:
             self.event("lift", f"{self.lifting.way}: {self.lifting.reason}")
 
+    def tidy(self) -> None:
+        """Deletes what nothing needs any more, and saves what was measured."""
+        self.checkpoint.clean()
+        if self.last is not None:
+            self.statistics.save(self.checkpoint.files)
+
+    def _measure(self, reports: Sequence[Report]) -> None:
+        """Keeps what planners go by: rows of each operator, by shard, and its state."""
+        for node in self.plan.nodes:
+            mine = [each.shards for name, each in _nodes(reports) if name == node.name]
+            loads = {shard: s.rows_in for each in mine for shard, s in each.items()}
+            out = sum(s.rows_out for each in mine for s in each.values())
+            size = sum(s.state_bytes for each in mine for s in each.values())
+            if self.plan.parts_of(node.operator)[0].name == node.name:
+                self.statistics.add(node.operator, loads, out, size, self.checkpoint.header.shards)
+
     def _restore(self, rows: DataFrame | None, tasks: Sequence[SlotTask], missing: Missing) -> list[Report]:
         """Runs the step again, with missing shards taken from the durable log first; what is lost meanwhile, again.
 
@@ -347,6 +370,7 @@ class Stepper:
             seen=known,
             routes=dict(self.routes),
             stored=stored,
+            attributes=attributes_of(self.plan),
             rows=totals,
             keys_in=_moving_mean(last.keys_in if last else {}, reports),
         )
@@ -369,8 +393,11 @@ class Stepper:
         """The slots of the component that has most."""
         return self.wanted_slots or max(route.slots for route in self.routes.values())
 
-    def _apply_pending(self, step: int) -> None:
+    def _apply_pending(self) -> None:
         """Decisions take effect here, between two steps."""
+        plan, self.wanted_plan = self.wanted_plan, None
+        if plan is not None and [c.name for c in plan.components] != [c.name for c in self.plan.components]:
+            self._replan(plan)
         wanted, self.wanted_slots = self.wanted_slots, None
         for name, before in self.routes.items():
             if wanted is not None and wanted != before.slots:
@@ -379,7 +406,20 @@ class Stepper:
                 of = f" of {name!r}" if len(self.routes) > 1 else ""
                 shards = len(before.slot_of)
                 text = f"slots{of} {before.slots} -> {wanted}: {moved} of {shards} shards have another slot, no state moved"
-                self.event("resize", text, step=step)
+                self.event("resize", text)
+
+    def _replan(self, plan: Plan) -> None:
+        """Goes on with other components; state that lies in other shards than they want is written anew."""
+        before, cost = [c.name for c in self.plan.components], plan.fusion.communication
+        slots = max(route.slots for route in self.routes.values())
+        routes = routes_for((c.name for c in plan.components), self.routes, self.checkpoint.header.shards, slots)
+        plan = over_checkpoint(plan, self.checkpoint)
+        moved = reshard(self.session, self.checkpoint, plan, routes)
+        self.plan, self.routes = plan, routes
+        self.levels = Levels(plan, self.checkpoint.header.shards, self._late, self.levels.lift)
+        names = ", ".join(c.name for c in plan.components)
+        text = f"components {', '.join(before)} -> {names} by {plan.fusion.planner}, {cost:,.6g} rows a step between them"
+        self.event("plan", f"{text}; state in other shards: {', '.join(moved) or 'none'}")
 
     def resize(self, slots: int) -> None:
         """Asks for another number of slots from the next step on."""

@@ -43,6 +43,9 @@ class Commit:
     seen: Mapping[str, int]  # the largest event time of each source so far
     routes: Mapping[str, Route]  # of each component
     stored: Mapping[str, Mapping[int, Stored]]  # the shards of each operator that this step changed
+    attributes: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # what is hashed to find the shards of each operator
     rows: Mapping[str, int] = field(default_factory=dict)
     # For each operator, keys with rows in an interval of so many panes, a moving mean.
     keys_in: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
@@ -85,7 +88,6 @@ class Kept:
     contents: Contents
     pane_us: int
     pane_offset_us: int
-    attributes: tuple[str, ...]  # the keys that are hashed to find the shard
     complete_from: Mapping[str, int] = field(default_factory=dict)  # windows that were added later
     forgotten_us: int | None = None  # panes before were of no use to any window when windows were added last
     after_step: int = 0  # its state begins after this step; what there is of earlier ones is of another operator of that name

@@ -12,7 +12,7 @@ from dataclasses import replace
 import msgspec
 
 from anabranch.errors import CheckpointError
-from anabranch.plan.component import Node, Plan
+from anabranch.plan.component import JOINED, Node, Plan
 from anabranch.plan.evolution import complete_from, forgotten_before, misfits, on_panes, session_since, window_key
 from anabranch.plan.fingerprint import differences, fingerprint
 from anabranch.state.commits import FORMAT, Checkpoint, Contents, Header, Kept, KeptPartial, open_checkpoint
@@ -29,7 +29,7 @@ def open_or_create(files: Files, plan: Plan, shards: int) -> tuple[Checkpoint, s
             id=uuid.uuid4().hex,
             topology=plan.topology,
             shards=shards,
-            operators={node.name: kept_of(plan, node) for node in plan.nodes},
+            operators={node.name: kept_of(node) for node in plan.nodes},
         )
         files.make()
         files.create("anabranch.json", msgspec.json.encode(header))
@@ -54,6 +54,12 @@ def sharing_of(found: Checkpoint | None) -> dict[str, bool]:
     return shared
 
 
+def components_of(found: Checkpoint | None) -> list[frozenset[str]]:
+    """The operators that share a component, as the last step of a checkpoint ran."""
+    names = found.last.routes if found and found.last else {}
+    return [frozenset(name.split(JOINED)) for name in names]
+
+
 def over_checkpoint(plan: Plan, found: Checkpoint) -> Plan:
     """The plan as it goes on with a checkpoint: over its panes, by its statistics."""
     return plan.with_nodes([_over(node, found) for node in plan.nodes])
@@ -72,14 +78,13 @@ def _over(node: Node, found: Checkpoint) -> Node:
     return replace(node, slotted=replace(node.slotted, forgotten_us=kept.forgotten_us))
 
 
-def kept_of(plan: Plan, node: Node) -> Kept:
+def kept_of(node: Node) -> Kept:
     """What a checkpoint notes of an operator when its state begins."""
     return Kept(
         fingerprint=fingerprint(node),
         contents=contents_of(node),
         pane_us=node.slotted.panes.width_us,
         pane_offset_us=node.slotted.panes.offset_us,
-        attributes=tuple(each.name for each in plan.component_of(node.name).attributes),
     )
 
 
@@ -109,11 +114,11 @@ def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[s
     new: dict[str, Kept] = {}
     for node in plan.nodes:
         if node.name in old:
-            new[node.name], why, wrong = _again(found, plan, node)
+            new[node.name], why, wrong = _again(found, node)
             told += [f"operator {node.name!r}: {each}" for each in why]
             refused += [f"operator {node.name!r}: {each}" for each in wrong]
         else:
-            new[node.name] = _added(found, plan, node)
+            new[node.name] = _added(found, node)
             told.append(f"operator {node.name!r} is new: windows with rows from before are incomplete")
     gone = [name for name in old if name not in new]
     for name in gone:
@@ -135,14 +140,11 @@ def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[s
     return replace(found.header, operators=new), told
 
 
-def _again(found: Checkpoint, plan: Plan, node: Node) -> tuple[Kept, list[str], list[str]]:
+def _again(found: Checkpoint, node: Node) -> tuple[Kept, list[str], list[str]]:
     """What the checkpoint notes of an operator that it knows, what has changed, and what must not."""
     kept = found.header.operators[node.name]
-    fresh = kept_of(plan, node)
+    fresh = kept_of(node)
     unlike = differences(kept.fingerprint, fresh.fingerprint)
-    if kept.attributes != fresh.attributes:
-        old, new = ", ".join(kept.attributes), ", ".join(fresh.attributes)
-        return kept, [], [f"partitioned by: the checkpoint has [{old}], the plan has [{new}]"]
     if not unlike:
         return kept, [], []
     same = {part for part, text in fresh.fingerprint.items() if kept.fingerprint.get(part) == text}
@@ -174,9 +176,9 @@ def _with_windows(found: Checkpoint, kept: Kept, fresh: Kept) -> Kept:
     )
 
 
-def _added(found: Checkpoint, plan: Plan, node: Node) -> Kept:
+def _added(found: Checkpoint, node: Node) -> Kept:
     """An operator that comes later: it has seen nothing of what came before."""
-    kept, last = kept_of(plan, node), found.last
+    kept, last = kept_of(node), found.last
     if last is None:
         return kept
     newest = last.max_event_us

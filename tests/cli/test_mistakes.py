@@ -46,7 +46,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str], arguments:
     ]
 
 
-@pytest.mark.parametrize("command", ["run", "explain", "state"])
+@pytest.mark.parametrize("command", ["run", "explain", "plan", "state"])
 def test_every_help_shows_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
     code, out, _ = told(capsys, command, "--help")
     assert code == 0
@@ -56,8 +56,10 @@ def test_every_help_shows_an_example(capsys: pytest.CaptureFixture[str], command
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["start"], "No such command 'start'. Did you mean 'state'? Valid: run, explain, state, bench, chaos, lab."),
+        (["start"], "No such command 'start'. Did you mean 'state'? Valid: run, explain, plan, state, bench, chaos, lab."),
         (["run"], "Missing argument 'FILE'."),
+        (["plan", "job.py", "--stats", "x", "--planner", "best"], "unknown --planner 'best'; valid: auto, unfused, fusion by"),
+        (["plan", "job.py", "--stats", "nowhere"], "--stats nowhere is not a checkpoint: it has no anabranch.json"),
         (["run", "job.py", "--slot", "2"], "No such option: --slot (Possible options: --log, --slots)"),
         (["run", "nowhere/job.py"], "nowhere/job.py cannot be read: No such file or directory"),
         (["run", "job.py", "--for", "soon"], "--for 'soon' is not a time"),

@@ -231,3 +231,31 @@ def test_operators_come_and_go_at_a_restart_with_other_slots(spark: SparkSession
     assert kept.differences([*steps[:2], None, *steps[2:]], finish=True) == []
     names = set(read_results(tmp_path / "results" / "w3")["window_name"].to_pylist())
     assert names == {"3m", "3m (incomplete)"}
+
+
+def test_another_plan_at_a_restart_and_between_two_steps_changes_no_results(spark: SparkSession, tmp_path: Path) -> None:
+    steps = [rows(300, 120 * i, seed=i) for i in range(6)]
+    fused = Engine(spark=spark, root=tmp_path, stages=chain(), planner="auto")
+    fused.run(steps[:2])
+    apart = replace(fused, planner="unfused")
+    run = apart.run(steps[2:4], first=2, slots=3)
+    [moved] = [event.text for event in run.events if "partitioned by other attributes" in event.text]
+    assert "the state of w0, w1 has other shards" in moved
+    write_batches(steps[4:], tmp_path / "in", first=4)
+    run = fused.topology().start(
+        checkpoint=tmp_path / "checkpoint", trigger="availableNow", idle=None, state_root=tmp_path / "state"
+    )
+    assert len(run._stepper.plan.components) == 4, "without a planner, a checkpoint goes on as it was"
+    run.replan("fusion by attributes")
+    assert run.wait(120)
+    assert [event.text for event in run.events if event.kind == "plan"] == [
+        "components w0, w3, w1, w2 -> w0 + w1 + w2, w3 by fusion by pa, 0 rows a step between them; state in other shards: w0, w1"
+    ]
+    run.finish()
+    given: list[pa.Table | None] = []
+    for i in (0, 2, 4):  # a closing step ends each run
+        given += [*steps[i : i + 2], None]
+    assert fused.differences(given, finish=True) == []
+    text = fused.topology().explain(checkpoint=tmp_path / "checkpoint", planner="auto")
+    assert "w0 -> w1: fused: both may be partitioned by (a: string)" in text
+    assert "that saves a rate of 1\n" not in text, "rates are those that were measured"

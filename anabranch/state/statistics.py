@@ -1,0 +1,59 @@
+"""What was measured of a topology while it ran, kept with its checkpoint: planners go by it at a restart and between two steps.
+
+Nothing depends on it but plans: a file that is lost or damaged is as if nothing had been measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from anabranch.state.files import Files
+
+_NAME = "statistics.json"
+_WINDOWS = 120
+
+
+@dataclass(slots=True)
+class Measured:
+    """One operator: rows in and rows out of each statistics window (a step with input), rows in by shard, and bytes of state."""
+
+    rows_in: list[int] = field(default_factory=list)
+    rows_out: list[int] = field(default_factory=list)
+    loads: list[list[int]] = field(default_factory=list)
+    state_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What was measured of each operator in the last statistics windows."""
+
+    operators: dict[str, Measured] = field(default_factory=dict)
+
+    def add(self, operator: str, loads: Mapping[int, int], rows_out: int, state_bytes: int, shards: int) -> None:
+        """Takes in what one step did to an operator."""
+        measured = self.operators.setdefault(operator, Measured())
+        row = [loads.get(shard, 0) for shard in range(shards)]
+        measured.rows_in = [*measured.rows_in, sum(row)][-_WINDOWS:]
+        measured.rows_out = [*measured.rows_out, rows_out][-_WINDOWS:]
+        measured.loads = [*measured.loads, row][-_WINDOWS:]
+        measured.state_bytes = state_bytes
+
+    def rates(self) -> dict[str, float] | None:
+        """The rows that each operator takes in a step, on average; None where nothing was measured."""
+        found = {name: sum(each.rows_in) / len(each.rows_in) for name, each in self.operators.items() if each.rows_in}
+        return found or None
+
+    def save(self, files: Files) -> None:
+        """Writes them beside the checkpoint's other files."""
+        files.replace(_NAME, msgspec.json.encode(self))
+
+
+def read_statistics(files: Files) -> Statistics:
+    """What was measured up to now."""
+    try:
+        return msgspec.json.decode(files.read(_NAME), type=Statistics) if files.exists(_NAME) else Statistics()
+    except (msgspec.DecodeError, OSError):
+        return Statistics()
