@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         if message is None:
             raise
         text = " ".join(str(message()).split())
-        complain(f"{text} Valid: run, explain, state, {', '.join(_LAZY)}." if "No such command" in text else text)
+        complain(f"{text} Valid: run, explain, plan, state, {', '.join(_LAZY)}." if "No such command" in text else text)
         code = 2
     sys.exit(code if isinstance(code, int) else 0)
 
