@@ -12,20 +12,16 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
 
-from anabranch.plan.component import Slotted
 from anabranch.plan.consolidation import PANE
 from anabranch.plan.panes import Closing
 from anabranch.state.blob import Entries
-from anabranch.state.keys import KeyTable
-from anabranch.state.version import Version
+from anabranch.state.keyed import Formed, KeyedState, groups, numbered
 from anabranch.topology.types import Array
 
 _MANY_CHUNKS = 4
 _DENSE = 4  # a chunk is dense when it holds more than 1/4 of the keys
 _MANY_FORMED = 256
-_SMALL = 1024  # key tables below this size are not worth shrinking
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,54 +44,29 @@ class Closed:
     columns: tuple[Array, ...]
     early: bool = False
 
+    @property
+    def window(self) -> int:
+        return self.closing.window
+
+    def edges(self) -> tuple[Array, Array]:
+        """The start and the end of each row's window: the same for all."""
+        return np.full(len(self.rows), self.closing.start_us), np.full(len(self.rows), self.closing.end_us)
+
 
 @dataclass(slots=True)
-class SlotState:
-    """All shards of a slot. `versions` says which state of each shard it holds; None while it is being changed."""
+class SlotState(KeyedState):
+    """The panes of all shards of a slot, and the windows that are formed from them."""
 
-    plan: Slotted
-    keys: KeyTable
-    versions: dict[int, Version | None] = field(default_factory=dict)
-    shard_of: Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     panes: dict[int, list[Chunk]] = field(default_factory=dict)
-    dropped_us: int | None = None  # what was over at this watermark is forgotten
     formed: dict[tuple[int, int], tuple[Chunk, int]] = field(
         default_factory=dict
     )  # by family and end; of use until a watermark
     merges: int = 0  # partials that were merged into windows
 
-    def number(self, keys: pa.Table, shards: Array) -> Array:
-        """The row numbers of keys, with new ones for new keys."""
-        rows, fresh = self.keys.rows(keys)
-        if len(fresh):
-            self.shard_of = np.concatenate([self.shard_of, shards[fresh].astype(np.int32)])
-        return rows
-
-    def combine(self, rows: Array, pane: Array, part: Array, columns: Sequence[Array]) -> tuple[Array, Array, Sequence[Array]]:
-        """One partial for each (row, pane): what several parts have of it, merged. No part has one twice."""
-        parts = np.unique(part)
-        if len(parts) <= 1:
-            return rows, pane, columns
-        panes, number = _numbered(pane, self.plan.panes.width_us)
-        at, size = number * len(self.keys) + rows, len(panes) * len(self.keys)
-        held: Array | None = None
-        if size > _DENSE * len(rows):
-            held, at = np.unique(at, return_inverse=True)
-            size = len(held)
-        merged = tuple(column.empty(size) for column in self.plan.columns)
-        for each in parts:
-            mine = np.flatnonzero(part == each)
-            for kept in self.plan.kept:
-                kept.partial.merge(merged[kept.columns], at[mine], [column[mine] for column in columns[kept.columns]])
-        if held is None:
-            held = np.flatnonzero(merged[0])
-            merged = tuple(column[held] for column in merged)
-        return (held % len(self.keys)).astype(rows.dtype), panes[held // len(self.keys)], merged
-
     def add(self, rows: Array, pane: Array, columns: Sequence[Array]) -> None:
         """Merges partials in; no (row, pane) may occur twice in one call."""
-        panes, number = _numbered(pane, self.plan.panes.width_us)
-        starts, order = _groups(number)
+        panes, number = numbered(pane, self.plan.panes.width_us)
+        starts, order = groups(number)
         for start, end in itertools.pairwise(starts):
             at = order[start:end]
             which = int(panes[number[at[0]]])
@@ -118,16 +89,8 @@ class SlotState:
     def absorb(self, parts: Iterable[tuple[int, Entries]]) -> None:
         """Merges decoded deltas or snapshots of several shards, each shard at most once."""
         parts = [(shard, entries) for shard, entries in parts if len(entries)]
-        if not parts:
-            return
-        keys = pa.concat_tables([entries.keys for _, entries in parts])
-        shards = np.repeat([shard for shard, _ in parts], [len(entries.keys) for _, entries in parts])
-        numbers = self.number(keys, shards)
-        offsets = np.cumsum([0, *(len(entries.keys) for _, entries in parts)])[:-1]
-        rows = np.concatenate([numbers[entries.key + o] for o, (_, entries) in zip(offsets, parts, strict=True)])
-        pane = np.concatenate([entries.pane for _, entries in parts])
-        columns = [np.concatenate(group) for group in zip(*(entries.columns for _, entries in parts), strict=True)]
-        self.add(rows, pane, columns)
+        if parts:
+            self.add(*self._gathered(parts))
 
     def close(self, after_us: int | None, until_us: int | None) -> list[Closed]:
         """The windows that end in (after, until], with every key that has rows in them, formed as the consolidation plan says."""
@@ -189,13 +152,22 @@ class SlotState:
             chunks[:] = [self._merged(chunks)]
         return chunks[0]
 
-    def keys_by_length(self, closed: Sequence[Closed]) -> dict[int, float]:
+    def next_end(self, after_us: int | None) -> int | None:
+        """The end of the first window over any pane that is not closed."""
+        return self.plan.panes.next_end(self.panes, after_us)
+
+    def final_end(self) -> int | None:
+        """The end of the last window over any pane."""
+        return self.plan.panes.final_end(self.panes)
+
+    def keys_by_length(self, closed: Sequence[Formed]) -> dict[int, float]:
         """How many keys have rows in an interval of so many panes, on average: of the windows that closed, and of their panes."""
         found: dict[int, list[int]] = {}
         width = self.plan.panes.width_us
-        for each in closed:
+        windows = [each for each in closed if isinstance(each, Closed)]
+        for each in windows:
             found.setdefault((each.closing.end_us - each.closing.start_us) // width, []).append(len(each.rows))
-        ends = {each.closing.end_us - width for each in closed}
+        ends = {each.closing.end_us - width for each in windows}
         if 1 not in found and (last := [present(self._pane(pane))[0] for pane in sorted(ends & self.panes.keys())]):
             found[1] = [len(rows) for rows in last]
         return {length: sum(counts) / len(counts) for length, counts in found.items()}
@@ -209,10 +181,7 @@ class SlotState:
         self.dropped_us = watermark_us
         if watermark_us is not None:
             self._expire(watermark_us)
-        if len(self.keys) > _SMALL:
-            held = self._rows_held()
-            if 2 * held.sum() < len(self.keys):
-                self._renumber(np.flatnonzero(held))
+        self._reclaim()
 
     def _expire(self, now_us: int) -> None:
         """Forgets what was formed and is of no use to windows that end later."""
@@ -222,22 +191,6 @@ class SlotState:
         """Forgets panes that start before a time."""
         for pane in [pane for pane in self.panes if before_us is not None and pane < before_us]:
             del self.panes[pane]
-
-    def reaches(self, watermark_us: int | None) -> bool:
-        """True when nothing is forgotten that was not over at a watermark: an attempt that closed windows may have failed."""
-        return self.dropped_us is None or (watermark_us is not None and self.dropped_us <= watermark_us)
-
-    def entries(self, rows: Array, pane: Array, columns: Sequence[Array]) -> dict[int, Entries]:
-        """Partials of this slot's keys, by shard, with the keys spelled out."""
-        starts, order = _groups(self.shard_of[rows])
-        table = self.keys.table()
-        found = {}
-        for start, end in itertools.pairwise(starts):
-            at = order[start:end]
-            numbers, key = np.unique(rows[at], return_inverse=True)
-            kept = tuple(column[at] for column in columns)
-            found[int(self.shard_of[rows[at[0]]])] = Entries(table.take(numbers), key.astype(np.int32), pane[at], kept)
-        return found
 
     def snapshot(self, shards: Collection[int]) -> dict[int, Entries]:
         """Everything that is kept of some shards."""
@@ -252,10 +205,6 @@ class SlotState:
             all_rows, all_panes, *all_columns = (np.concatenate(group) for group in zip(*parts, strict=True))
             found = self.entries(all_rows, all_panes, all_columns)
         return {shard: found.get(shard) or self.nothing() for shard in shards}
-
-    def nothing(self) -> Entries:
-        columns = tuple(column.empty(0) for column in self.plan.columns)
-        return Entries(self.keys.table().slice(0, 0), np.empty(0, np.int32), np.empty(0, np.int64), columns)
 
     def rows_by_shard(self) -> dict[int, int]:
         """How many partials each shard holds."""
@@ -323,25 +272,3 @@ def present(chunk: Chunk) -> tuple[Array, tuple[Array, ...]]:
         return chunk.rows, chunk.columns
     at = np.flatnonzero(chunk.columns[0])
     return at, tuple(column[at] for column in chunk.columns)
-
-
-def _groups(values: Array) -> tuple[Array, Array]:
-    """An order that brings equal values together, and where in it each group starts (and the last one ends)."""
-    if not len(values):
-        return np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
-    small = values.astype(np.uint16) if values.min() >= 0 and values.max() < 1 << 16 else values  # then NumPy sorts by radix
-    order = np.argsort(small, kind="stable")
-    ordered = values[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1], [True]]))
-    return starts, order
-
-
-def _numbered(pane: Array, width_us: int) -> tuple[Array, Array]:
-    """Distinct panes (and maybe some between them), and the number of each given one among them."""
-    if not len(pane):
-        return pane, pane
-    first, last = int(pane.min()), int(pane.max())
-    if (last - first) // width_us < 1 << 12:
-        return np.arange(first, last + 1, width_us), (pane - first) // width_us
-    panes, number = np.unique(pane, return_inverse=True)
-    return panes, number

@@ -1,0 +1,197 @@
+"""What the decoded states of a slot have in common: keys have numbers, numbers have shards, and partials come in and go out by shard.
+
+`SlotState` makes windows of partials, `SessionState` makes sessions of them; a slot task uses both in the same way.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.plan.component import Slotted
+from anabranch.state.blob import Entries
+from anabranch.state.keys import KeyTable
+from anabranch.state.version import Version
+from anabranch.topology.types import Array
+
+_DENSE = 4  # aligned to all keys where more than 1/4 of them occur
+_SMALL = 1024  # key tables below this size are not worth shrinking
+
+
+class Formed(Protocol):
+    """Rows of results: the numbers of their keys, their merged partials, and the window that each is of."""
+
+    @property
+    def rows(self) -> Array: ...
+
+    @property
+    def columns(self) -> tuple[Array, ...]: ...
+
+    @property
+    def early(self) -> bool:
+        """True where the windows are still open."""
+
+    @property
+    def window(self) -> int:
+        """Which of the plan's definitions the windows are of."""
+
+    def edges(self) -> tuple[Array, Array]:
+        """The start and the end of each row's window."""
+
+
+@dataclass(slots=True)
+class KeyedState(ABC):
+    """All shards of a slot. `versions` says which state of each shard it holds; None while it is being changed."""
+
+    plan: Slotted
+    keys: KeyTable
+    versions: dict[int, Version | None] = field(default_factory=dict)
+    shard_of: Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    dropped_us: int | None = None  # what was over at this watermark is forgotten
+
+    @abstractmethod
+    def add(self, rows: Array, pane: Array, columns: Sequence[Array]) -> None:
+        """Merges partials in; no (row, pane) may occur twice in one call."""
+
+    @abstractmethod
+    def absorb(self, parts: Iterable[tuple[int, Entries]]) -> None:
+        """Merges decoded deltas or snapshots of several shards, each shard at most once."""
+
+    @abstractmethod
+    def close(self, after_us: int | None, until_us: int | None) -> Sequence[Formed]:
+        """What ends in (after, until], with every key that has rows in it."""
+
+    @abstractmethod
+    def open_windows(self, until_us: int | None) -> Sequence[Formed]:
+        """What is still open, as it is now."""
+
+    @abstractmethod
+    def next_end(self, after_us: int | None) -> int | None:
+        """The first end after a watermark: what may close next; None where nothing is open."""
+
+    @abstractmethod
+    def final_end(self) -> int | None:
+        """The last end of all that is open."""
+
+    @abstractmethod
+    def drop(self, watermark_us: int | None) -> None:
+        """Forgets what is over at a watermark, and the numbers of keys that hold nothing any more."""
+
+    @abstractmethod
+    def forget(self, before_us: int | None) -> None:
+        """Forgets what starts before a time."""
+
+    @abstractmethod
+    def snapshot(self, shards: Collection[int]) -> dict[int, Entries]:
+        """Everything that is kept of some shards."""
+
+    @abstractmethod
+    def rows_by_shard(self) -> dict[int, int]:
+        """How many partials each shard holds."""
+
+    @abstractmethod
+    def _rows_held(self) -> Array:
+        """For each key number, whether there is a partial of it."""
+
+    @abstractmethod
+    def _renumber(self, kept: Array) -> None:
+        """Forgets all key numbers but these; they become 0, 1, ..."""
+
+    def number(self, keys: pa.Table, shards: Array) -> Array:
+        """The row numbers of keys, with new ones for new keys."""
+        rows, fresh = self.keys.rows(keys)
+        if len(fresh):
+            self.shard_of = np.concatenate([self.shard_of, shards[fresh].astype(np.int32)])
+        return rows
+
+    def combine(self, rows: Array, pane: Array, part: Array, columns: Sequence[Array]) -> tuple[Array, Array, Sequence[Array]]:
+        """One partial for each (row, pane): what several parts have of it, merged. No part has one twice."""
+        parts = np.unique(part)
+        if len(parts) <= 1:
+            return rows, pane, columns
+        panes, number = numbered(pane, self.plan.panes.width_us)
+        at, size = number * len(self.keys) + rows, len(panes) * len(self.keys)
+        held: Array | None = None
+        if size > _DENSE * len(rows):
+            held, at = np.unique(at, return_inverse=True)
+            size = len(held)
+        merged = tuple(column.empty(size) for column in self.plan.columns)
+        for each in parts:
+            mine = np.flatnonzero(part == each)
+            for kept in self.plan.kept:
+                kept.partial.merge(merged[kept.columns], at[mine], [column[mine] for column in columns[kept.columns]])
+        if held is None:
+            held = np.flatnonzero(merged[0])
+            merged = tuple(column[held] for column in merged)
+        return (held % len(self.keys)).astype(rows.dtype), panes[held // len(self.keys)], merged
+
+    def keys_by_length(self, closed: Sequence[Formed]) -> dict[int, float]:  # noqa: ARG002
+        """How many keys have rows in an interval of so many panes, on average; nothing where that plans nothing."""
+        return {}
+
+    def reaches(self, watermark_us: int | None) -> bool:
+        """True when nothing is forgotten that was not over at a watermark: an attempt that closed windows may have failed."""
+        return self.dropped_us is None or (watermark_us is not None and self.dropped_us <= watermark_us)
+
+    def entries(self, rows: Array, pane: Array, columns: Sequence[Array]) -> dict[int, Entries]:
+        """Partials of this slot's keys, by shard, with the keys spelled out."""
+        starts, order = groups(self.shard_of[rows])
+        table = self.keys.table()
+        found = {}
+        for start, end in itertools.pairwise(starts):
+            at = order[start:end]
+            numbers, key = np.unique(rows[at], return_inverse=True)
+            kept = tuple(column[at] for column in columns)
+            found[int(self.shard_of[rows[at[0]]])] = Entries(table.take(numbers), key.astype(np.int32), pane[at], kept)
+        return found
+
+    def nothing(self) -> Entries:
+        """The entries of a shard without partials."""
+        columns = tuple(column.empty(0) for column in self.plan.columns)
+        return Entries(self.keys.table().slice(0, 0), np.empty(0, np.int32), np.empty(0, np.int64), columns)
+
+    def _gathered(self, parts: Sequence[tuple[int, Entries]]) -> tuple[Array, Array, list[Array]]:
+        """Entries of several shards as rows of this slot, with numbers for their keys."""
+        keys = pa.concat_tables([entries.keys for _, entries in parts])
+        shards = np.repeat([shard for shard, _ in parts], [len(entries.keys) for _, entries in parts])
+        numbers = self.number(keys, shards)
+        offsets = np.cumsum([0, *(len(entries.keys) for _, entries in parts)])[:-1]
+        rows = np.concatenate([numbers[entries.key + o] for o, (_, entries) in zip(offsets, parts, strict=True)])
+        pane = np.concatenate([entries.pane for _, entries in parts])
+        columns = [np.concatenate(group) for group in zip(*(entries.columns for _, entries in parts), strict=True)]
+        return rows, pane, columns
+
+    def _reclaim(self) -> None:
+        """Gives the numbers of keys that hold nothing to others, where that is worth it."""
+        if len(self.keys) > _SMALL:
+            held = self._rows_held()
+            if 2 * held.sum() < len(self.keys):
+                self._renumber(np.flatnonzero(held))
+
+
+def groups(values: Array) -> tuple[Array, Array]:
+    """An order that brings equal values together, and where in it each group starts (and the last one ends)."""
+    if not len(values):
+        return np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
+    small = values.astype(np.uint16) if values.min() >= 0 and values.max() < 1 << 16 else values  # then NumPy sorts by radix
+    order = np.argsort(small, kind="stable")
+    ordered = values[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1], [True]]))
+    return starts, order
+
+
+def numbered(pane: Array, width_us: int) -> tuple[Array, Array]:
+    """Distinct panes (and maybe some between them), and the number of each given one among them."""
+    if not len(pane):
+        return pane, pane
+    first, last = int(pane.min()), int(pane.max())
+    if (last - first) // width_us < 1 << 12:
+        return np.arange(first, last + 1, width_us), (pane - first) // width_us
+    panes, number = np.unique(pane, return_inverse=True)
+    return panes, number
