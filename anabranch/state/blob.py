@@ -18,16 +18,22 @@ from anabranch.topology.types import Array
 
 _HEADER = struct.Struct("<4sIQQ")
 _MAGIC = b"abr1"
+_AFTER = b"after_us"
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Partials of a shard: `key` numbers rows of `keys`; no (key, pane) twice."""
+    """Partials of a shard: `key` numbers rows of `keys`; no (key, pane) twice.
+
+    Where what has closed must not merge with what comes later, `after_us` is the watermark before these partials came: what was
+    over then was forgotten before they were added.
+    """
 
     keys: pa.Table
     key: Array
     pane: Array
     columns: tuple[Array, ...]
+    after_us: int | None = None
 
     def __len__(self) -> int:
         return len(self.key)
@@ -39,7 +45,8 @@ def encode(entries: Entries, columns: tuple[PartialColumn, ...]) -> bytes:
     arrays = [pa.array(entries.key, pa.int32()), pa.array(entries.pane, pa.int64())]
     arrays += [column.to_arrow(values) for values, column in zip(entries.columns, columns, strict=True)]
     names = ["key", "pane", *(f"c{i}" for i in range(len(columns)))]
-    body = _ipc(pa.Table.from_arrays(arrays, names=names))
+    told = None if entries.after_us is None else {_AFTER: str(entries.after_us)}
+    body = _ipc(pa.Table.from_arrays(arrays, names=names, metadata=told))
     crc = zlib.crc32(body, zlib.crc32(keys))
     return b"".join((_HEADER.pack(_MAGIC, crc, len(keys), len(body)), keys, body))
 
@@ -55,8 +62,9 @@ def decode(blob: bytes, columns: tuple[PartialColumn, ...]) -> Entries:
         raise StateError("a state blob is damaged: its checksum does not fit")
     table = _read(body)
     arrays = tuple(column.from_arrow(table.column(i + 2)) for i, column in enumerate(columns))
-    key = table.column(0).combine_chunks().to_numpy()
-    return Entries(_read(keys), key, table.column(1).combine_chunks().to_numpy(), arrays)
+    key, pane = (table.column(i).combine_chunks().to_numpy() for i in range(2))
+    after = (table.schema.metadata or {}).get(_AFTER)
+    return Entries(_read(keys), key, pane, arrays, None if after is None else int(after))
 
 
 def _ipc(table: pa.Table) -> bytes:
