@@ -41,6 +41,7 @@ KEYS: dict[str, tuple[Field, ...]] = {
     "text": (Field("k", "string"),),
     "float": (Field("k", "double"),),
     "several": (Field("k", "int"), Field("name", "string")),
+    "nested": (Field("k", "struct<a:int,b:string>"),),
 }
 VALUES: dict[str, Sequence[Any]] = {
     "bigint": (0, 1, 2, -5, 2**40, None),
@@ -245,6 +246,16 @@ def test_rows_with_a_null_in_their_key_wait_only_where_they_come_out(how: str) -
     outer = [("l", None)] * (how in {"left", "full"}) + [(None, 1.0)] * (how in {"right", "full"})
     assert [(row["s"], row["x"]) for row in table.to_pylist()] == outer
     assert all((row["k"], row["name"]) == (None, "n") for row in table.to_pylist())
+
+
+def test_a_null_inside_a_struct_equals_another_as_in_spark() -> None:
+    plan = plan_of("nested", (tumbling("4s"),), "inner", right=(Field("ts", "timestamp"),))
+    state = fresh(plan)
+    keys = [{"a": 1, "b": None}, {"a": None, "b": None}, None]
+    for side in SIDES:
+        rows = table_of(plan, side, [{"k": key, "at": 0, "s": None, "d": None, "ts": 0} for key in keys])
+        state.add(side, numbered(state, side, rows, [1, 1, 1]))
+    assert state.close(None, 4 * SECOND)[0].column("k").to_pylist() == keys[:2]
 
 
 def test_payload_of_every_type_survives_snapshots_and_comes_out() -> None:
