@@ -6,8 +6,11 @@ after it, in node-local state and in the durable log alike. Nothing in it can ru
 
 from __future__ import annotations
 
+import functools
+import itertools
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,7 +19,6 @@ from anabranch.errors import StateError
 from anabranch.topology.partials import PartialColumn
 from anabranch.topology.types import Array
 
-_HEADER = struct.Struct("<4sIQQ")
 _MAGIC = b"abr1"
 _AFTER = b"after_us"
 
@@ -41,30 +43,48 @@ class Entries:
 
 def encode(entries: Entries, columns: tuple[PartialColumn, ...]) -> bytes:
     """The bytes of some entries."""
-    keys = _ipc(entries.keys)
     arrays = [pa.array(entries.key, pa.int32()), pa.array(entries.pane, pa.int64())]
     arrays += [column.to_arrow(values) for values, column in zip(entries.columns, columns, strict=True)]
     names = ["key", "pane", *(f"c{i}" for i in range(len(columns)))]
     told = None if entries.after_us is None else {_AFTER: str(entries.after_us)}
-    body = _ipc(pa.Table.from_arrays(arrays, names=names, metadata=told))
-    crc = zlib.crc32(body, zlib.crc32(keys))
-    return b"".join((_HEADER.pack(_MAGIC, crc, len(keys), len(body)), keys, body))
+    return sealed(_MAGIC, [entries.keys, pa.Table.from_arrays(arrays, names=names, metadata=told)])
 
 
 def decode(blob: bytes, columns: tuple[PartialColumn, ...]) -> Entries:
     """The entries in a blob; a damaged one is a StateError."""
-    try:
-        magic, crc, keys_size, body_size = _HEADER.unpack_from(blob)
-    except struct.error as error:
-        raise StateError("a state blob is cut short") from error
-    keys, body = blob[_HEADER.size : _HEADER.size + keys_size], blob[_HEADER.size + keys_size :]
-    if magic != _MAGIC or len(body) != body_size or zlib.crc32(body, zlib.crc32(keys)) != crc:
-        raise StateError("a state blob is damaged: its checksum does not fit")
-    table = _read(body)
+    keys, table = unsealed(_MAGIC, blob, 2)
     arrays = tuple(column.from_arrow(table.column(i + 2)) for i, column in enumerate(columns))
     key, pane = (table.column(i).combine_chunks().to_numpy() for i in range(2))
     after = (table.schema.metadata or {}).get(_AFTER)
-    return Entries(_read(keys), key, pane, arrays, None if after is None else int(after))
+    return Entries(keys, key, pane, arrays, None if after is None else int(after))
+
+
+def sealed(magic: bytes, tables: Sequence[pa.Table]) -> bytes:
+    """Tables as bytes: what they are, a checksum, the size of each, and each as an Arrow stream."""
+    parts = [_ipc(table) for table in tables]
+    return b"".join((_header(len(parts)).pack(magic, _checksum(parts), *map(len, parts)), *parts))
+
+
+def unsealed(magic: bytes, blob: bytes, count: int) -> list[pa.Table]:
+    """The tables in a blob of so many; a damaged one, or one of something else, is a StateError."""
+    header = _header(count)
+    try:
+        found, crc, *sizes = header.unpack_from(blob)
+    except struct.error as error:
+        raise StateError("a state blob is cut short") from error
+    edges = itertools.accumulate(sizes, initial=header.size)
+    parts = [blob[start:end] for start, end in itertools.pairwise(edges)]
+    if found != magic or len(blob) != header.size + sum(sizes) or _checksum(parts) != crc:
+        raise StateError("a state blob is damaged: its checksum does not fit")
+    return [_read(part) for part in parts]
+
+
+def _header(count: int) -> struct.Struct:
+    return struct.Struct(f"<4sI{count}Q")
+
+
+def _checksum(parts: Sequence[bytes]) -> int:
+    return functools.reduce(lambda crc, part: zlib.crc32(part, crc), parts, 0)
 
 
 def _ipc(table: pa.Table) -> bytes:

@@ -1,6 +1,7 @@
-"""What the decoded states of a slot have in common: keys have numbers, numbers have shards, and partials come in and go out by shard.
+"""What the decoded states of a slot have in common: keys have numbers, numbers have shards, and entries come in and go out by shard.
 
-`SlotState` makes windows of partials, `SessionState` makes sessions of them; a slot task uses both in the same way.
+`SlotState` makes windows of partials, `SessionState` makes sessions of them; a slot task uses both in the same way. `JoinState`
+holds the rows of two streams.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,9 @@ from anabranch.topology.types import Array
 
 _DENSE = 4  # aligned to all keys where more than 1/4 of them occur
 _SMALL = 1024  # key tables below this size are not worth shrinking
+
+PlanT = TypeVar("PlanT")
+EntriesT = TypeVar("EntriesT")
 
 
 class Formed(Protocol):
@@ -46,30 +50,18 @@ class Formed(Protocol):
 
 
 @dataclass(slots=True)
-class KeyedState(ABC):
+class NumberedState(ABC, Generic[PlanT, EntriesT]):
     """All shards of a slot. `versions` says which state of each shard it holds; None while it is being changed."""
 
-    plan: Slotted
+    plan: PlanT
     keys: KeyTable
     versions: dict[int, Version | None] = field(default_factory=dict)
     shard_of: Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     dropped_us: int | None = None  # what was over at this watermark is forgotten
 
     @abstractmethod
-    def add(self, rows: Array, pane: Array, columns: Sequence[Array]) -> None:
-        """Merges partials in; no (row, pane) may occur twice in one call."""
-
-    @abstractmethod
-    def absorb(self, parts: Iterable[tuple[int, Entries]]) -> None:
+    def absorb(self, parts: Iterable[tuple[int, EntriesT]]) -> None:
         """Merges decoded deltas or snapshots of several shards, each shard at most once."""
-
-    @abstractmethod
-    def close(self, after_us: int | None, until_us: int | None) -> Sequence[Formed]:
-        """What ends in (after, until], with every key that has rows in it."""
-
-    @abstractmethod
-    def open_windows(self, until_us: int | None) -> Sequence[Formed]:
-        """What is still open, as it is now."""
 
     @abstractmethod
     def next_end(self, after_us: int | None) -> int | None:
@@ -88,16 +80,20 @@ class KeyedState(ABC):
         """Forgets what starts before a time."""
 
     @abstractmethod
-    def snapshot(self, shards: Collection[int]) -> dict[int, Entries]:
+    def snapshot(self, shards: Collection[int]) -> dict[int, EntriesT]:
         """Everything that is kept of some shards."""
 
     @abstractmethod
+    def nothing(self) -> EntriesT:
+        """The entries of a shard that holds nothing."""
+
+    @abstractmethod
     def rows_by_shard(self) -> dict[int, int]:
-        """How many partials each shard holds."""
+        """How many rows or partials each shard holds."""
 
     @abstractmethod
     def _rows_held(self) -> Array:
-        """For each key number, whether there is a partial of it."""
+        """For each key number, whether anything is held of it."""
 
     @abstractmethod
     def _renumber(self, kept: Array) -> None:
@@ -109,6 +105,34 @@ class KeyedState(ABC):
         if len(fresh):
             self.shard_of = np.concatenate([self.shard_of, shards[fresh].astype(np.int32)])
         return rows
+
+    def reaches(self, watermark_us: int | None) -> bool:
+        """True when nothing is forgotten that was not over at a watermark: an attempt that closed windows may have failed."""
+        return self.dropped_us is None or (watermark_us is not None and self.dropped_us <= watermark_us)
+
+    def _reclaim(self) -> None:
+        """Gives the numbers of keys that hold nothing to others, where that is worth it."""
+        if len(self.keys) > _SMALL:
+            held = self._rows_held()
+            if 2 * held.sum() < len(self.keys):
+                self._renumber(np.flatnonzero(held))
+
+
+@dataclass(slots=True)
+class KeyedState(NumberedState[Slotted, Entries]):
+    """What a slot holds in partials: they come in and go out by shard, and are formed into windows or sessions."""
+
+    @abstractmethod
+    def add(self, rows: Array, pane: Array, columns: Sequence[Array]) -> None:
+        """Merges partials in; no (row, pane) may occur twice in one call."""
+
+    @abstractmethod
+    def close(self, after_us: int | None, until_us: int | None) -> Sequence[Formed]:
+        """What ends in (after, until], with every key that has rows in it."""
+
+    @abstractmethod
+    def open_windows(self, until_us: int | None) -> Sequence[Formed]:
+        """What is still open, as it is now."""
 
     def combine(self, rows: Array, pane: Array, part: Array, columns: Sequence[Array]) -> tuple[Array, Array, Sequence[Array]]:
         """One partial for each (row, pane): what several parts have of it, merged. No part has one twice."""
@@ -134,10 +158,6 @@ class KeyedState(ABC):
     def keys_by_length(self, closed: Sequence[Formed]) -> dict[int, float]:  # noqa: ARG002
         """How many keys have rows in an interval of so many panes, on average; nothing where that plans nothing."""
         return {}
-
-    def reaches(self, watermark_us: int | None) -> bool:
-        """True when nothing is forgotten that was not over at a watermark: an attempt that closed windows may have failed."""
-        return self.dropped_us is None or (watermark_us is not None and self.dropped_us <= watermark_us)
 
     def entries(self, rows: Array, pane: Array, columns: Sequence[Array]) -> dict[int, Entries]:
         """Partials of this slot's keys, by shard, with the keys spelled out."""
@@ -166,13 +186,6 @@ class KeyedState(ABC):
         pane = np.concatenate([entries.pane for _, entries in parts])
         columns = [np.concatenate(group) for group in zip(*(entries.columns for _, entries in parts), strict=True)]
         return rows, pane, columns
-
-    def _reclaim(self) -> None:
-        """Gives the numbers of keys that hold nothing to others, where that is worth it."""
-        if len(self.keys) > _SMALL:
-            held = self._rows_held()
-            if 2 * held.sum() < len(self.keys):
-                self._renumber(np.flatnonzero(held))
 
 
 def groups(values: Array) -> tuple[Array, Array]:

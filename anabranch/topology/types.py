@@ -40,12 +40,14 @@ def arrow_type(name: str) -> pa.DataType:
     raise TopologyError(f"values of type {name} cannot be aggregated; valid: {', '.join(known)}, decimal(p,s)")
 
 
-def column_type(name: str) -> pa.DataType:
-    """The Arrow type of a column that is a key or a result: arrays and structs of such types too."""
+def column_type(name: str, *, maps: bool = False) -> pa.DataType:
+    """The Arrow type of a column that is a key or a result: arrays and structs of such types too, and maps where they may be."""
     if (inner := element_of(name)) is not None:
-        return pa.list_(column_type(inner))
+        return pa.list_(column_type(inner, maps=maps))
     if (fields := struct_fields(name)) is not None:
-        return pa.struct([(field, column_type(kind)) for field, kind in fields.items()])
+        return pa.struct([(field, column_type(kind, maps=maps)) for field, kind in fields.items()])
+    if maps and (match := re.fullmatch(r"map<(.*)>", name)):
+        return pa.map_(*(column_type(part, maps=maps) for part in _split_fields(match[1])))
     return arrow_type(name)
 
 
