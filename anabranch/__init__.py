@@ -1,7 +1,7 @@
 """Anabranch: elastic, self-tuning keyed stream processing on Apache Spark, in Python."""
 
 from anabranch.errors import AnabranchError, CheckpointError, NotYetError, StateError, StepError, TopologyError
-from anabranch.spark.face import Computed, Stream, Topology, Windowed
+from anabranch.spark.face import Computed, Joined, Stream, Topology, Windowed, join
 from anabranch.spark.progress import Event, Progress
 from anabranch.spark.run import Run
 from anabranch.spark.sinks import console, csv, json, memory, parquet, writer
@@ -48,6 +48,7 @@ __all__ = [
     "CheckpointError",
     "Computed",
     "Event",
+    "Joined",
     "NotYetError",
     "Progress",
     "Run",
@@ -73,6 +74,7 @@ __all__ = [
     "every",
     "first",
     "hopping",
+    "join",
     "json",
     "last",
     "max",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -136,12 +137,14 @@ def _state(found: Checkpoint, operator: str, shard: int, most: int) -> dict[str,
     """The merged state of a shard: one row a key and pane that an open window contains."""
     noted, last = found.header.operators[operator], found.last
     contents = noted.contents
+    if contents.join:
+        raise MistakeError(f"no rows can be shown: {operator} is a join, whose state is rows that wait")
     plan = _plan(operator, noted)
     logged = [decode(write.snapshot or write.delta, plan.columns) for write in found.writes(operator, shard)]
     pane = format_duration(plan.panes.width_us)
     if not logged:
         return {"pane": pane, "total": 0, "rows": []}
-    state = state_of(plan, logged[0].keys.schema)
+    state = state_of(plan)
     for entries in logged:
         state.absorb([(shard, entries)])
     state.forget(noted.forgotten_us)
@@ -167,7 +170,7 @@ def _plan(operator: str, noted: Noted) -> Slotted:
     panes = Panes(width_us=noted.pane_us, offset_us=noted.pane_offset_us, windows=contents.windows)
     plan = Slotted(
         operator=operator,
-        keys=tuple(Field(name, "") for name in contents.keys),
+        keys=tuple(Field(name, kind) for name, kind in _keys(noted)),
         panes=panes,
         consolidation=plan_consolidation(panes) if panes.windows else NO_WINDOWS,
         kept=tuple(kept),
@@ -176,6 +179,20 @@ def _plan(operator: str, noted: Noted) -> Slotted:
         time_type="timestamp",
     )
     return plan if contents.session is None else over_session(plan, contents.session)
+
+
+def _keys(noted: Noted) -> list[tuple[str, str]]:
+    """Names and types of the keys, from the fingerprint."""
+    if not noted.contents.keys:
+        return [("", "int")]
+    text = noted.fingerprint["keys"]
+    found = []
+    for name, after in itertools.zip_longest(noted.contents.keys, noted.contents.keys[1:]):
+        start = text.index(f"{name}: ") + len(name) + 2
+        end = len(text) if after is None else text.index(f", {after}: ", start)
+        found.append((name, text[start:end]))
+        text = text[end:]
+    return found
 
 
 def _kinds(kind: type[Partial]) -> Iterator[type[Partial]]:

@@ -11,17 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from anabranch.errors import TopologyError
+from anabranch.errors import NotYetError, TopologyError
 from anabranch.plan.adaptation import Adaptation
 from anabranch.plan.components import ComponentPlan
 from anabranch.plan.consolidation import plan_consolidation
+from anabranch.plan.joins import SIDES, JoinSide, Side, join_input, join_plan, join_side
 from anabranch.plan.panes import Panes, panes_of
 from anabranch.plan.planners import AUTO, UNFUSED, plan_by
 from anabranch.plan.sessions import NO_WINDOWS, SessionPlan, session_plan
 from anabranch.plan.sharing import Sharing, share_or_not
 from anabranch.plan.slotted import EVERYTHING, Input, Kept, Result, Slotted
 from anabranch.plan.streams import Hints, Operator, Stream, Streams
-from anabranch.topology.graph import Clock, Compute, Consolidate, Field, Graph, Map, Named, Source
+from anabranch.topology.graph import Clock, Compute, Consolidate, Field, Graph, Join, Map, Named, Source
 from anabranch.topology.partials import Count
 from anabranch.topology.types import column_type
 from anabranch.topology.windows import Session, Window
@@ -85,6 +86,11 @@ class Node:
         return self.slotted.panes.windows
 
     @property
+    def side(self) -> Side | None:
+        """Which side of a join it is."""
+        return self.slotted.side if isinstance(self.slotted, JoinSide) else None
+
+    @property
     def session(self) -> Session | None:
         return self.slotted.session if isinstance(self.slotted, SessionPlan) else None
 
@@ -139,6 +145,10 @@ class Plan:
         """The nodes that an operator runs as."""
         return tuple(node for node in self.nodes if node.operator == operator)
 
+    def together(self, node: Node) -> tuple[Node, ...]:
+        """The parts of an operator that read the same rows: what none of them takes is late. Sides of a join read different ones."""
+        return (node,) if node.side else self.parts_of(node.operator)
+
     def with_nodes(self, nodes: Sequence[Node]) -> Plan:
         """The same plan with other nodes of the same names."""
         new = {node.name: node for node in nodes}
@@ -188,7 +198,7 @@ def plan_of(graph: Graph, nodes: Sequence[Node], fusion: ComponentPlan) -> Plan:
         """One more than the highest level of the components that feed the operator's own."""
         first = of[name][0]
         if first not in levels:
-            streams = {parts[each][0].feed.stream for each in of[name]}
+            streams = {node.feed.stream for each in of[name] for node in parts[each]}
             levels[first] = 1 + max((level(s) for s in streams if s in parts and s not in of[name]), default=0)
         return levels[first]
 
@@ -204,25 +214,46 @@ def plan_of(graph: Graph, nodes: Sequence[Node], fusion: ComponentPlan) -> Plan:
     used = {node.feed.stream for node in nodes}
     sources = tuple(each for each in graph.operators if isinstance(each, Source) and each.name in used)
     ordered = tuple(sorted(components, key=lambda each: each.level))
+    _refuse_late_sources(ordered, sources)
     return Plan(topology=graph.name, sources=sources, nodes=tuple(nodes), components=ordered, fusion=fusion)
+
+
+def _refuse_late_sources(components: Sequence[Component], sources: Sequence[Source]) -> None:
+    """Rows of a source reach the first level only."""
+    names = {source.name for source in sources}
+    for component in components:
+        for node in component.nodes:
+            if component.level > 1 and node.feed.stream in names:
+                others = ", ".join(
+                    sorted({n.feed.stream for n in component.nodes} - names - {n.operator for n in component.nodes})
+                )
+                raise NotYetError(
+                    f"operator {node.operator!r} needs rows of source {node.feed.stream!r} together with results of {others}, which "
+                    "are in another component; aggregate the rows of the source first, or choose keys that all have in common"
+                )
 
 
 def nodes_of(graph: Graph, shared: Mapping[str, bool] = MappingProxyType({})) -> tuple[Node, ...]:
     """The stateful operators of a topology, each after those that feed it."""
-    consolidates = [each for each in graph.operators if isinstance(each, Consolidate)]
-    if not consolidates:
+    stateful = [each for each in graph.operators if isinstance(each, Consolidate | Join)]
+    if not stateful:
         raise TopologyError(f"topology {graph.name!r} has no windows: add .compute(...).consolidate(...) to a stream")
     for each in graph.operators:
         if isinstance(each, Compute) and not graph.users_of(each.name):
             raise TopologyError(f"compute {each.name!r} is not consolidated: add .consolidate(ab.tumbling(...))")
-    return tuple(node for each in consolidates for node in _parts(graph, each, shared=shared.get(each.name)))
+    return tuple(
+        node
+        for each in stateful
+        for node in (_sides(graph, each) if isinstance(each, Join) else _parts(graph, each, shared=shared.get(each.name)))
+    )
 
 
 def streams_of(nodes: Sequence[Node], rates: Mapping[str, float] | None = None) -> tuple[Streams, Hints]:
     """The nodes and the streams between them as planners know them, and those that Spark SQL must stand between."""
     first = {node.operator: node for node in reversed(nodes)}
     ordered = [first[name] for name in dict.fromkeys(node.operator for node in nodes)]
-    between = [(node.feed.stream, node) for node in ordered if node.feed.stream in first]
+    streaming = {(node.feed.stream, node.operator): node for node in nodes if node.feed.stream in first}
+    between = [(source, node) for (source, _), node in streaming.items()]
     operators = tuple(Operator(name=node.operator, attributes=node.attributes) for node in ordered)
     streams = tuple(Stream(source, node.operator, (rates or {}).get(node.operator, 1.0)) for source, node in between)
     apart = tuple(frozenset({source, node.operator}) for source, node in between if not is_plain(node))
@@ -247,6 +278,26 @@ def plain_column(expression: object, fields: Sequence[Field]) -> str | None:
 
 def _common(nodes: Sequence[Node]) -> tuple[Field, ...]:
     return tuple(each for each in nodes[0].slotted.keys if all(each in node.slotted.keys for node in nodes))
+
+
+def _sides(graph: Graph, join: Join) -> list[Node]:
+    """The nodes of a join: one for each stream. Both have their rows in the state of the left one, which has the join's name."""
+    inputs = [join_input(name, graph.fields_of(name), graph.clock_of(name)) for name in (join.input, join.right)]
+    by = [each.name for each in join.by]
+    plan = join_plan(join.name, inputs[0], inputs[1], by, join.windows, join.how)
+    consolidate = Consolidate(name=join.name, input=join.name, windows=join.windows)
+    sharing = Sharing(groups=(join.windows,), shared=True, reason="rows wait in panes that all windows share")
+    nodes = []
+    for side, given in zip(SIDES, inputs, strict=True):
+        stream, maps = graph.stream_of(given.stream)
+        feed = Feed(stream=stream.name, maps=maps, clock=given.clock, fields=given.fields)
+        compute = Compute(name=f"{join.name} {side}", input=given.stream, by=plan.keys, aggregates=())
+        slotted = join_side(plan, side, join.name if side == "left" else f"{join.name}: right")
+        everything = (Input(expression=None, where=None),)
+        nodes.append(
+            Node(compute=compute, consolidate=consolidate, feed=feed, inputs=everything, slotted=slotted, sharing=sharing)
+        )
+    return nodes
 
 
 def _parts(graph: Graph, consolidate: Consolidate, *, shared: bool | None) -> list[Node]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from anabranch.plan.component import Node
 from anabranch.plan.consolidation import keys_from, plan_consolidation
+from anabranch.plan.joins import JoinSide
 from anabranch.plan.panes import Panes, first_end
 from anabranch.topology.durations import format_duration
 from anabranch.topology.windows import Session, Window
@@ -60,6 +61,14 @@ def on_panes(node: Node, panes: Panes, since: Mapping[str, int], keys: Mapping[i
         complete_from=incomplete,
     )
     return replace(node, slotted=slotted)
+
+
+def join_since(node: Node, since: Mapping[str, int]) -> Node:
+    """A join that there is only since some time: windows that began before are incomplete."""
+    assert isinstance(node.slotted, JoinSide)
+    incomplete = {i: since[window_key(window)] for i, window in enumerate(node.windows) if window_key(window) in since}
+    join = replace(node.slotted.join, complete_from=incomplete)
+    return replace(node, slotted=replace(node.slotted, join=join, complete_from=incomplete))
 
 
 def session_since(node: Node, since: Mapping[str, int]) -> Node:

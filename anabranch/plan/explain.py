@@ -12,7 +12,7 @@ from anabranch.plan.components import Reason
 from anabranch.plan.consolidation import PANE, Consolidation, Family, Part
 from anabranch.plan.panes import Panes
 from anabranch.topology.durations import format_duration
-from anabranch.topology.graph import Compute, Graph, Source
+from anabranch.topology.graph import Compute, Graph, Join, inputs_of
 
 FORMATS = ("text", "json", "mermaid")
 
@@ -122,6 +122,9 @@ def _consolidation(panes: Panes, plan: Consolidation) -> dict[str, Any]:
     def formulas(family: Family) -> str:
         return " or ".join(dict.fromkeys(formula(way) for way in family.ways[:4])) + (" or ..." if len(family.ways) > 4 else "")
 
+    if not plan.families:
+        names = dict.fromkeys(window.name for window in panes.windows)
+        return {"windows": dict.fromkeys(names, "rows of its panes"), "helpers": {}, "merges": 0, "naive_merges": 0}
     of = dict(enumerate(plan.of_window))
     by_name: dict[str, list[int]] = {}
     for i, window in enumerate(panes.windows):
@@ -151,7 +154,10 @@ def _reason(component: Component) -> str:
         return "a global aggregate has no partition attributes: one shard does the work, whatever the number of slots"
     maps = any(node.feed.maps for node in component.nodes)
     before = "maps accept any partitioning, so they run before the exchange; " if maps else ""
-    names = [name for node in component.nodes for name in (node.compute.name, node.name)]
+    names = [name for node in component.nodes for name in ([node.operator] if node.side else [node.compute.name, node.name])]
+    names = list(dict.fromkeys(names))
+    if len(names) == 1:
+        return f"{before}{names[0]} is partitioned by its keys ({keys})"
     return f"{before}{', '.join(names[:-1])} and {names[-1]} have the attributes ({keys}) in common"
 
 
@@ -191,22 +197,30 @@ def _mermaid(graph: Graph, plan: Plan) -> str:
     def box(name: str, text: str) -> str:
         return f'{names[name]}["{text}"]'.replace("\n", "<br/>")
 
-    inside = {name for node in plan.nodes for name in (node.compute.name, node.name)}
+    inside = {name for node in plan.nodes for name in (node.compute.name, node.operator)}
     lines = ["graph LR"]
     lines += [f"  {box(each.name, each.name)}" for each in graph.operators if each.name not in inside]
     for i, component in enumerate(plan.components):
         keys = ", ".join(each.name for each in component.attributes)
         lines.append(f'  subgraph component{i}["component {component.name} by ({keys})"]')
         for node in component.nodes:
+            if node.name != plan.parts_of(node.operator)[0].name:
+                continue
             windows = "<br/>".join(dict.fromkeys(each.name for each in node.consolidate.windows))
+            if node.side:
+                lines.append(f"    {box(node.operator, f'join {node.operator}<br/>{windows}')}")
+                continue
             lines.append(f"    {box(node.compute.name, f'compute {node.compute.name}')}")
-            lines.append(f"    {box(node.name, f'consolidate {node.name}<br/>{windows}')}")
+            lines.append(f"    {box(node.operator, f'consolidate {node.operator}<br/>{windows}')}")
         lines.append("  end")
     fused = {node.compute.name for node in plan.nodes if plan.is_fused(node)}
+    fused |= {f"{node.operator} {node.side}" for node in plan.nodes if plan.is_fused(node) and node.side}
     for each in graph.operators:
-        if not isinstance(each, Source):
-            arrow = "== route ==>" if isinstance(each, Compute) and each.name not in fused else "-->"
-            lines.append(f"  {names[each.input]} {arrow} {names[each.name]}")
+        for side, given in zip(("left", "right"), inputs_of(each), strict=False):
+            routed = (isinstance(each, Compute) and each.name not in fused) or (
+                isinstance(each, Join) and f"{each.name} {side}" not in fused
+            )
+            lines.append(f"  {names[given]} {'== route ==>' if routed else '-->'} {names[each.name]}")
     for i, sink in enumerate(graph.sinks):
         lines.append(f'  {names[sink.input]} -->{"|late|" if sink.late else ""} s{i}[/"{sink.name}"/]')
     return "\n".join(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anabranch.plan.component import Node
+from anabranch.plan.joins import JoinSide
 from anabranch.topology.aggregates import text_of
 from anabranch.topology.durations import format_duration
 
@@ -24,6 +25,9 @@ def fingerprint(node: Node) -> dict[str, str]:
     if node.session is not None:
         windows.append(f"{node.session.name} (a gap of {format_duration(node.session.gap_us)})")
     clock = node.feed.clock
+    if isinstance(node.slotted, JoinSide):
+        columns = ", ".join(f"{each.name}: {each.type}" for each in node.slotted.payload)
+        aggregates.append(f"{node.slotted.join.how} join, {node.side}: {columns}")
     return {
         "stream": node.feed.stream,
         "keys": ", ".join(f"{field.name}: {field.type}" for field in node.compute.by) or "none",

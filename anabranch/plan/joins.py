@@ -14,7 +14,10 @@ import pyarrow as pa
 
 from anabranch.errors import TopologyError, unknown
 from anabranch.plan.panes import Panes, panes_of
+from anabranch.plan.sessions import NO_WINDOWS
+from anabranch.plan.slotted import Kept, Slotted
 from anabranch.topology.graph import RESULT_COLUMNS, Clock, Field, check_windows, key_fields
+from anabranch.topology.partials import Count
 from anabranch.topology.types import column_type
 from anabranch.topology.windows import Window
 
@@ -33,6 +36,12 @@ class JoinInput:
     stream: str
     fields: tuple[Field, ...]
     clock: Clock
+
+
+def join_input(stream: str, fields: Sequence[Field], clock: Clock) -> JoinInput:
+    """A stream as a side of a join. The windows of results say when these happened; what is joined has windows of its own."""
+    kept = tuple(each for each in fields if clock.column != "window" or each.name not in RESULT_COLUMNS)
+    return JoinInput(stream=stream, fields=kept, clock=clock)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +83,37 @@ class JoinPlan:
     def result_schema(self) -> pa.Schema:
         """The columns of results as Arrow has them."""
         return pa.schema([(each.name, column_type(each.type, maps=True)) for each in self.result_fields])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinSide(Slotted):
+    """One side of a join as a node: its rows wait in the state of the left one."""
+
+    join: JoinPlan
+    side: Side
+
+    @property
+    def payload(self) -> tuple[Field, ...]:
+        return self.join.payload(self.side)
+
+
+def join_side(plan: JoinPlan, side: Side, operator: str) -> JoinSide:
+    """What a slot task needs to know of one side."""
+    count = Count("bigint")
+    return JoinSide(
+        operator=operator,
+        keys=plan.keys,
+        panes=plan.panes,
+        consolidation=NO_WINDOWS,
+        kept=(Kept(partial=count, input=0, columns=slice(0, 1)),),
+        results=(),
+        columns=count.columns,
+        time_type=plan.time_type,
+        complete_from=plan.complete_from,
+        forgotten_us=plan.forgotten_us,
+        join=plan,
+        side=side,
+    )
 
 
 def join_plan(operator: str, left: JoinInput, right: JoinInput, by: object, windows: Sequence[object], how: object) -> JoinPlan:

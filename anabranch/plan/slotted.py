@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from anabranch.plan.consolidation import Consolidation
 from anabranch.plan.panes import Panes
 from anabranch.topology.aggregates import text_of
 from anabranch.topology.graph import Field, Named
 from anabranch.topology.partials import Partial, PartialColumn
+from anabranch.topology.types import column_type
 
 # The key of a global aggregate, which has no key columns: the same for every row, and not part of the results.
 EVERYTHING = Field("", "int")
@@ -68,3 +71,8 @@ class Slotted:
     complete_from: Mapping[int, int] = field(default_factory=dict)  # windows that came later: what starts before is incomplete
     forgotten_us: int | None = None  # panes before were forgotten when windows were added, even where the log still has rows
     early: bool = False  # results have a column that marks those of windows that are still open
+
+
+def key_schema(plan: Slotted) -> pa.Schema:
+    """The key columns of a slot as Arrow has them."""
+    return pa.schema([(f"k{i}", column_type(each.type)) for i, each in enumerate(plan.keys)])

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from anabranch.plan.component import Node, Plan
+from anabranch.plan.joins import JoinSide
 from anabranch.topology.graph import EARLY_COLUMN, Field
 
 EVENT_TIME, LATE_ROW = "t", "row"
@@ -45,14 +46,16 @@ def pack(kinds: Mapping[str, Sequence[Field]]) -> Packed:
 
 
 def is_key(name: str) -> bool:
-    """Whether a column of rows that arrive is a key."""
-    return re.fullmatch(r"k\d+", name) is not None
+    """Whether rows that arrive are combined by a column: a key, or what a join keeps of its rows."""
+    return re.fullmatch(r"[kr]\d+", name) is not None
 
 
 def arriving(node: Node, *, late: bool = False) -> list[Field]:
     """What a node needs of each row besides its event time: keys and inputs; and the row itself where late ones are wanted."""
     fields = [Field(f"k{i}", each.type) for i, each in enumerate(node.slotted.keys)]
     fields += [Field(f"x{i}", each.type) for i, each in enumerate(node.inputs) if i]
+    if isinstance(node.slotted, JoinSide):
+        fields += [Field(f"r{i}", each.type) for i, each in enumerate(node.slotted.payload)]
     if late:
         inner = ",".join(f"{each.name}:{each.type}" for each in node.feed.fields)
         fields.append(Field(LATE_ROW, f"struct<{inner}>"))
@@ -79,6 +82,8 @@ def later_rows(plan: Plan) -> Packed:
 def results_of(node: Node) -> list[Field]:
     """The columns of a node's results as others read them."""
     moment = node.slotted.time_type
+    if isinstance(node.slotted, JoinSide):
+        return list(node.slotted.join.result_fields)
     return [
         *node.compute.by,
         Field("window", f"struct<start:{moment},end:{moment}>"),

@@ -15,6 +15,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from anabranch.errors import NotYetError, TopologyError, unknown
 from anabranch.plan import explain, make_plan
 from anabranch.plan.component import Plan, plan_again
+from anabranch.plan.joins import join_input, join_plan
 from anabranch.plan.lifting import AUTO
 from anabranch.plan.planners import AUTO as PLAN_AUTO
 from anabranch.spark.inspect import check_map, check_session, warm_up
@@ -43,6 +44,10 @@ class Stream:
 
     def __init__(self, app: Topology, name: str, frame: DataFrame) -> None:
         self._app, self.name, self._frame = app, name, frame
+
+    @property
+    def app(self) -> Topology:
+        return self._app
 
     def map(self, fn: Callable[[DataFrame], DataFrame], *, name: str | None = None) -> Stream:
         """A stateless function of a DataFrame, in Spark SQL; it must be deterministic and keep the event-time column.
@@ -111,6 +116,26 @@ class Stream:
         return chosen.schema["x"].dataType.simpleString()
 
 
+def join(
+    left: Stream,
+    right: Stream,
+    *,
+    by: str | Iterable[str],
+    window: Window | Iterable[Window | tuple[Window, ...]],
+    how: str = "inner",
+    name: str | None = None,
+) -> Joined:
+    """Pairs of rows of two streams with equal keys in the same window, when it closes; in outer joins also rows without a partner.
+
+    how: "inner", "left", "right" or "full". A null in a key equals nothing, as in Spark's own join.
+    """
+    given: tuple[object, object] = (left, right)
+    for each in given:
+        if not isinstance(each, Stream):
+            raise TopologyError(f"join() needs two streams; {each!r} is none")
+    return left.app.joined(left, right, by, [window] if isinstance(window, Window) else list(window), how, name)
+
+
 class Computed:
     """Partials per key, to be consolidated into windows."""
 
@@ -152,6 +177,10 @@ class Windowed(Stream):
     def late(self) -> Late:
         """The rows that came too late for every window, had no event time, or lie in none; with the reason."""
         return Late(self._app, self.name)
+
+
+class Joined(Stream):
+    """Joined rows per key and window, a stream like others."""
 
 
 class Late:
@@ -322,7 +351,7 @@ class Topology:
         outlets = [
             Outlet(name=f"{name}{'.late' if late else ''}", operator=name, late=late, target=target)
             for (name, late), target in taken.items()
-            if not late or plan.parts_of(name)[0].feed.stream in sources
+            if not late or (plan.parts_of(name)[0].feed.stream in sources and not plan.parts_of(name)[0].side)
         ]
         try:
             opened = open_run(Files(f"{place}/checkpoint"), plan, slots, shards, session)
@@ -341,6 +370,30 @@ class Topology:
             }
         finally:
             shutil.rmtree(place, ignore_errors=True)
+
+    def joined(self, left: Stream, right: Stream, by: object, windows: list[Any], how: str, name: str | None) -> Joined:
+        """Adds a join of two streams of this topology."""
+        if right.app is not self:
+            raise TopologyError(f"stream {right.name!r} is of another topology than {left.name!r}")
+        inputs = [join_input(s.name, self.graph.fields_of(s.name), self.graph.clock_of(s.name)) for s in (left, right)]
+        keys = [by] if isinstance(by, str) else by
+        chosen = self.name_for(name, f"{left.name}_{right.name}")
+        plan = join_plan(chosen, inputs[0], inputs[1], keys, windows, how)
+        for each in (*plan.left, *plan.right):
+            if "map<" in each.type:
+                raise TopologyError(f"a join cannot carry column {each.name!r} of type {each.type}; drop it in a map()")
+        self.add(
+            g.Join(
+                name=chosen,
+                input=left.name,
+                right=right.name,
+                by=plan.keys,
+                windows=plan.panes.windows,
+                how=plan.how,
+                fields=plan.result_fields,
+            )
+        )
+        return Joined(self, chosen, self.empty(chosen))
 
     def add(self, node: g.Operator) -> None:
         self.graph = self.graph.add(node)

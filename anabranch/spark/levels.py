@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from anabranch.plan.component import EVERYTHING, Component, Node, Plan, plain_column
+from anabranch.plan.joins import JoinSide
 from anabranch.plan.route import Route
 from anabranch.plan.wire import Packed, later_rows, raw
 from anabranch.spark.lift import Lift, mapped, needs, partition_sql, shard_sql
@@ -54,6 +55,7 @@ class Levels:
         """How the rows of a node come, and where its results go on to."""
         plan = self.plan
         users = [each for each in plan.nodes if each.feed.stream == node.operator and not plan.is_fused(each)]
+        users = [] if node.side == "right" else users  # the results of a join are given by its left side
         emits = tuple(Emitted(number=self._number[u.name], columns=self._packed.places[raw(u.name)]) for u in users)
         rows: Fused | Arriving
         if plan.is_fused(node):
@@ -61,6 +63,7 @@ class Levels:
                 operator=node.feed.stream,
                 keys=tuple(each.name for each in node.slotted.keys if each != EVERYTHING),
                 inputs=tuple(_columns_of(each.expression, node) for each in node.inputs),
+                payload=tuple(each.name for each in node.slotted.payload) if isinstance(node.slotted, JoinSide) else (),
             )
         elif node in self.lift.nodes:
             rows = Arriving(columns=self.lift.arrives(node), combined=True)

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from anabranch.plan.component import EVERYTHING, Component, Node, Plan
+from anabranch.plan.joins import JoinSide
 from anabranch.plan.lifting import LIFT_FIRST
 from anabranch.plan.panes import Panes
 from anabranch.plan.route import Route
@@ -72,6 +73,8 @@ def needs(rows: DataFrame, node: Node, *, late: bool = False) -> DataFrame:
     for i, given in enumerate(node.inputs[1:], 1):
         value = F.lit(1) if given.expression is None else expression(given.expression, columns)
         wanted.append((value if given.where is None else F.when(expression(given.where, columns), value)).alias(f"x{i}"))
+    if isinstance(node.slotted, JoinSide):
+        wanted += [F.col(quoted(each.name)).alias(f"r{i}") for i, each in enumerate(node.slotted.payload)]
     if late:
         wanted.append(F.struct(*(F.col(quoted(name)) for name in columns)).alias(LATE_ROW))
     return rows.select(*wanted)
@@ -220,7 +223,7 @@ class Lift:
         Parts of one operator take different rows. What none of them takes is told by the first part, and only by it.
         """
         texts: dict[str, dict[int, str]] = {}
-        parted = {node.name: self._plan.parts_of(node.operator) for node in self.nodes}
+        parted = {node.name: self._plan.together(node) for node in self.nodes}
         for node in self._late:
             place = self._places(node)[LATE_ROW]
             late = " and ".join(_late_sql(part, watermark_us) for part in parted[node.name])
@@ -230,7 +233,7 @@ class Lift:
         return {name: chosen_sql("to", text) for name, text in texts.items()}
 
     def _judged_pane(self, node: Node, watermark_us: int | None) -> str:
-        parts = self._plan.parts_of(node.operator)
+        parts = self._plan.together(node)
         if len(parts) == 1 and node.session is None:
             return "pane"
         late = _late_sql(node, watermark_us)
@@ -242,7 +245,7 @@ class Lift:
         return f"if({by_all}, {left_out}, if({late}, {ELSEWHERE}L, pane))"
 
     def _is_first(self, name: str) -> bool:
-        return self._plan.parts_of(self._plan.node(name).operator)[0].name == name
+        return self._plan.together(self._plan.node(name))[0].name == name
 
     def _shard_sql(self) -> str:
         of = {node.name: component for component in self._plan.components for node in component.nodes}

@@ -5,30 +5,32 @@ A shard that is not in the expected state is left alone and reported missing.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import FencedError, StateError, StateFullError
-from anabranch.plan.component import Slotted
+from anabranch.plan.joins import JoinSide
 from anabranch.plan.panes import NEVER
+from anabranch.plan.slotted import Slotted, key_schema
 from anabranch.spark.lateness import TAKEN, all_taken, reasons
 from anabranch.spark.results import late_table, result_table
-from anabranch.state.blob import Entries, decode, encode
 from anabranch.state.commits import Stored, read_chain
 from anabranch.state.files import Files
 from anabranch.state.host import Host
-from anabranch.state.keyed import KeyedState
-from anabranch.state.opened import state_of
+from anabranch.state.keyed import KeyedState, NumberedState
+from anabranch.state.opened import decoded, encoded, state_of
 from anabranch.state.shard import Meta, Shard, Write
 from anabranch.state.version import Fence, Version
 from anabranch.topology.lift_rows import lift_rows
-from anabranch.topology.types import Array, column_type, to_array
+from anabranch.topology.types import Array, to_array
 
 _CACHED_SLOTS = 64
 
@@ -49,6 +51,7 @@ class Fused:
     operator: str
     keys: tuple[str, ...]
     inputs: tuple[str | tuple[str, ...] | None, ...]
+    payload: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +114,13 @@ class Outcome:
     writes: dict[int, Write] = field(default_factory=dict)
 
 
-class NodeWork:
-    """One attempt at one operator of a slot."""
+Upstream: TypeAlias = Callable[[str], Sequence[Outcome]]  # what an operator of the same slot has given, of all its parts
+
+
+class StateWork(ABC):
+    """One attempt at the state of one operator of a slot: opened, loaded, changed, written."""
+
+    state: NumberedState[Any, Any]
 
     def __init__(self, task: NodeTask, where: tuple[str, int], files: Files, host: Host, state: StateSettings) -> None:
         checkpoint, epoch = where
@@ -122,8 +130,7 @@ class NodeWork:
         self._cached_as = f"{checkpoint}/{task.plan.operator}/{epoch}"  # a later run may have another plan
         self.opened: dict[int, Shard] = {}
         self.metas: dict[int, Meta] = {}
-        self._deltas: dict[int, Entries] = {}
-        self.state: KeyedState
+        self._deltas: dict[int, Any] = {}
 
     def open(self, shards: Sequence[int], stack: ExitStack, fence: Fence, step: int, *, distrust: bool) -> None:
         """Holds the shards, and finds out which of them are in the committed state, or are now: undone, or restored."""
@@ -174,28 +181,28 @@ class NodeWork:
                             blob = self.opened[shard].read(link.version, snapshot=False)
                             steps.setdefault(link.version.step, []).append((shard, blob))
                     for step in sorted(steps):
-                        kept.absorb([(shard, self._decode(blob)) for shard, blob in steps[step]])
+                        kept.absorb([(shard, decoded(self.plan, blob)) for shard, blob in steps[step]])
                     kept.versions = {shard: meta.version for shard, meta in metas.items()}
                     kept.drop(after_us)
                     self.state = kept
                     return
         self.state = self._read(metas, after_us)
 
-    def _read(self, metas: dict[int, Meta], after_us: int | None) -> KeyedState:
-        state = state_of(self.plan, key_schema(self.plan))
-        layers: list[list[tuple[int, Entries]]] = []
+    def _read(self, metas: dict[int, Meta], after_us: int | None) -> NumberedState[Any, Any]:
+        state = state_of(self.plan)
+        layers: list[list[tuple[int, Any]]] = []
         for shard, meta in list(metas.items()):
             base, links = meta.base()
             try:
                 parts = [] if base is None else [self.opened[shard].read(base.version, snapshot=True)]
                 parts += [self.opened[shard].read(link.version, snapshot=False) for link in links]
-                decoded = [self._decode(blob) for blob in parts]
+                held = [decoded(self.plan, blob) for blob in parts]
             except StateError:
                 self.opened[shard].wipe()
                 del metas[shard], self.metas[shard]
                 continue
-            layers += [[] for _ in range(len(decoded) - len(layers))]
-            for layer, entries in zip(layers, decoded, strict=False):
+            layers += [[] for _ in range(len(held) - len(layers))]
+            for layer, entries in zip(layers, held, strict=False):
                 layer.append((shard, entries))
         for layer in layers:
             state.absorb(layer)
@@ -204,113 +211,18 @@ class NodeWork:
         state.versions = {shard: meta.version for shard, meta in metas.items()}
         return state
 
-    def _decode(self, blob: bytes) -> Entries:
-        return decode(blob, self.plan.columns)
-
-    def merge(self, incoming: pa.Table | None, upstream: Sequence[Outcome], moment: Moment) -> Outcome:
+    @abstractmethod
+    def merge(self, rows: Mapping[int, pa.Table], upstream: Upstream, moment: Moment) -> Outcome:
         """Merges the rows of a step in, those of the exchange or those of the operator before."""
-        outcome = Outcome()
-        if isinstance(self.task.rows, Arriving) and incoming is not None:
-            if self.task.rows.combined:
-                self._merge_combined(incoming, moment, outcome)
-            else:
-                self._merge_rows(self._arrived_rows(incoming, self.task.rows), moment, outcome)
-        elif isinstance(self.task.rows, Fused) and any(each.results is not None for each in upstream):
-            self._merge_rows(_results_as_rows(upstream, self.task.rows), moment, outcome)
-        return outcome
 
-    def _merge_combined(self, incoming: pa.Table, moment: Moment, outcome: Outcome) -> None:
-        plan, state, named = self.plan, self.state, self.task.rows
-        assert isinstance(named, Arriving)
-        shards = to_array(incoming.column("shard"), np.dtype(np.int64), 0)
-        mine = np.isin(shards, np.fromiter(state.versions, dtype=np.int64))
-        if not mine.all():
-            incoming, shards = incoming.filter(pa.array(mine)), shards[mine]
-        pane = to_array(incoming.column("pane"), np.dtype(np.int64), 0)
-        counts = to_array(incoming.column(named.columns["c0"]), np.dtype(np.int64), 0)
-        outcome.rows_in = _by_shard(shards, counts)
-        why = None if all_taken(pane, plan.panes, moment.after_us) else reasons(pane, plan.panes, moment.after_us)
-        if why is not None and not (on_time := why == None).all():  # noqa: E711 - element by element
-            left_out = ~on_time & (why != TAKEN)
-            outcome.left_out = {str(each): int(counts[why == each].sum()) for each in set(why[left_out])}
-            if "row" in named.columns and left_out.any():
-                out = incoming.filter(pa.array(left_out))
-                outcome.late = late_table(out.column(named.columns["row"]), counts[left_out], why[left_out])
-            incoming, shards, pane = incoming.filter(pa.array(on_time)), shards[on_time], pane[on_time]
-        keys = [incoming.column(named.columns[f"k{i}"]) for i in range(len(plan.keys))]
-        rows = state.number(_keys(keys, plan), shards)
-        columns: Sequence[Array] = [
-            column
-            for kept in plan.kept
-            for column in kept.partial.arrive([incoming.column(named.columns[name]) for name in kept.lifted])
-        ]
-        outcome.arrived = len(rows)
-        if "part" in incoming.column_names:
-            part = to_array(incoming.column("part"), np.dtype(np.int64), 0)
-            rows, pane, columns = state.combine(rows, pane, part, columns)
-        self._take(rows, pane, columns, outcome)
-
-    def _arrived_rows(self, incoming: pa.Table, named: Arriving) -> _Rows:
-        """Rows of an earlier level, one by one, of the shards that are there."""
-        shards = to_array(incoming.column("shard"), np.dtype(np.int64), 0)
-        mine = np.isin(shards, np.fromiter(self.state.versions, dtype=np.int64))
-        if not mine.all():
-            incoming, shards = incoming.filter(pa.array(mine)), shards[mine]
-        keys = [incoming.column(named.columns[f"k{i}"]) for i in range(len(self.plan.keys))]
-        count = 1 + max((kept.input for kept in self.plan.kept), default=0)
-        inputs = [None, *(incoming.column(named.columns[f"x{i}"]).combine_chunks() for i in range(1, count))]
-        return _Rows(shards, keys, inputs, to_array(incoming.column(named.columns["t"]), np.dtype(np.int64), 0))
-
-    def _merge_rows(self, given: _Rows, moment: Moment, outcome: Outcome) -> None:
-        """Rows of another operator are never late: what closed there in this step is open here."""
-        plan, state = self.plan, self.state
-        outcome.rows_in = _by_shard(given.shards, np.ones(len(given.shards)))
-        panes = plan.panes
-        pane = given.t - (given.t - panes.offset_us) % panes.width_us
-        if not all_taken(pane, panes, moment.after_us):
-            why = reasons(pane, panes, moment.after_us)
-            on_time = why == None  # noqa: E711 - element by element
-            nowhere = ~on_time & ~self._taken_elsewhere(given.t) if self.task.first else np.zeros(len(why), dtype=bool)
-            outcome.left_out = {str(each): int((why[nowhere] == each).sum()) for each in set(why[nowhere])}
-            given, pane = given.only(np.flatnonzero(on_time)), pane[on_time]
-        numbers = state.number(_keys(given.keys, plan), given.shards)
-        first, last = int(pane.min(initial=0)), int(pane.max(initial=0))
-        group = numbers.astype(np.int64) * ((last - first) // panes.width_us + 1) + (pane - first) // panes.width_us
-        held, at = np.unique(group, return_inverse=True)
-        one = np.empty(len(held), dtype=np.int64)
-        one[at] = np.arange(len(at))
-        constant = pa.array(np.ones(len(at), dtype=np.int32))
-        inputs = [constant if each is None else each for each in given.inputs]
-        columns = lift_rows(plan.kept, inputs, given.t, at, len(held))
-        outcome.arrived = len(at)
-        self._take(numbers[one], pane[one], columns, outcome)
-
-    def _taken_elsewhere(self, t: Array) -> Array:
-        """Which rows of another operator another part of this one takes."""
-        taken = np.zeros(len(t), dtype=bool)
-        for each in self.task.others:
-            panes = each.panes
-            taken |= panes.last_ends(t - (t - panes.offset_us) % panes.width_us) > NEVER if panes.windows else True
-        return taken
-
-    def _take(self, rows: Array, pane: Array, columns: Sequence[Array], outcome: Outcome) -> None:
-        outcome.distinct = len(rows)
-        self.state.add(rows, pane, columns)
-        self._deltas = self.state.entries(rows, pane, columns)
-
+    @abstractmethod
     def close(self, outcome: Outcome, moment: Moment) -> None:
         """Closes what the watermark closes."""
-        plan, state, task = self.plan, self.state, self.task
-        until_us = state.final_end() if moment.finish else moment.until_us
-        until_us = moment.after_us if until_us is None else until_us
-        closed = list(state.close(moment.after_us, until_us))
-        outcome.until_us, outcome.keys_in = until_us, state.keys_by_length(closed)
-        complete = sum(len(each.rows) for each in closed)
-        if task.early:
-            closed = [*closed, *state.open_windows(until_us)]
-        outcome.results, shards = result_table(plan, state, closed)
-        outcome.rows_out = _by_shard(shards, np.ones(len(shards)))
-        outcome.shards = shards[:complete]
+
+    def _until(self, moment: Moment) -> int | None:
+        """By which time windows close: the watermark, or the end of all that there is."""
+        until_us = self.state.final_end() if moment.finish else moment.until_us
+        return moment.after_us if until_us is None else until_us
 
     def written(self, outcome: Outcome, version: Version) -> None:
         """Forgets what is over, and encodes what the step changed."""
@@ -321,8 +233,8 @@ class NodeWork:
         outcome.writes = {
             shard: Write(
                 version,
-                encode(self._deltas.get(shard) or state.nothing(), plan.columns),
-                encode(snapshots[shard], plan.columns) if shard in snapshots else None,
+                encoded(plan, self._deltas.get(shard) or state.nothing()),
+                encoded(plan, snapshots[shard]) if shard in snapshots else None,
             )
             for shard in sorted({*self._deltas, *snapshots})
         }
@@ -346,25 +258,143 @@ class NodeWork:
             found = _shards[path] = Shard(path, limit_bytes=limit)
         return found
 
+    def _mine(self, incoming: pa.Table) -> tuple[pa.Table, Array]:
+        """The rows of shards that are there, and their shards."""
+        shards = to_array(incoming.column("shard"), np.dtype(np.int64), 0)
+        mine = np.isin(shards, np.fromiter(self.state.versions, dtype=np.int64))
+        return (incoming, shards) if mine.all() else (incoming.filter(pa.array(mine)), shards[mine])
+
+
+class NodeWork(StateWork):
+    """Windows or sessions: rows are partials of keys and panes, and results are formed of these."""
+
+    @property
+    def windows(self) -> KeyedState:
+        assert isinstance(self.state, KeyedState)
+        return self.state
+
+    def merge(self, rows: Mapping[int, pa.Table], upstream: Upstream, moment: Moment) -> Outcome:
+        outcome = Outcome()
+        given, incoming = self.task.rows, rows.get(self.task.number)
+        if isinstance(given, Fused):
+            found = rows_of_results(upstream(given.operator), given)
+            if found is not None:
+                self._merge_rows(found, moment, outcome)
+        elif incoming is not None and given.combined:
+            self._merge_combined(incoming, moment, outcome)
+        elif incoming is not None:
+            self._merge_rows(arrived_rows(*self._mine(incoming), self.plan, given), moment, outcome)
+        return outcome
+
+    def _merge_combined(self, incoming: pa.Table, moment: Moment, outcome: Outcome) -> None:
+        plan, state, named = self.plan, self.windows, self.task.rows
+        assert isinstance(named, Arriving)
+        incoming, shards = self._mine(incoming)
+        pane = to_array(incoming.column("pane"), np.dtype(np.int64), 0)
+        counts = to_array(incoming.column(named.columns["c0"]), np.dtype(np.int64), 0)
+        outcome.rows_in = by_shard(shards, counts)
+        why = None if all_taken(pane, plan.panes, moment.after_us) else reasons(pane, plan.panes, moment.after_us)
+        if why is not None and not (on_time := why == None).all():  # noqa: E711 - element by element
+            left_out = ~on_time & (why != TAKEN)
+            outcome.left_out = {str(each): int(counts[why == each].sum()) for each in set(why[left_out])}
+            if "row" in named.columns and left_out.any():
+                out = incoming.filter(pa.array(left_out))
+                outcome.late = late_table(out.column(named.columns["row"]), counts[left_out], why[left_out])
+            incoming, shards, pane = incoming.filter(pa.array(on_time)), shards[on_time], pane[on_time]
+        keys = [incoming.column(named.columns[f"k{i}"]) for i in range(len(plan.keys))]
+        rows = state.number(keys_of(keys, plan), shards)
+        columns: Sequence[Array] = [
+            column
+            for kept in plan.kept
+            for column in kept.partial.arrive([incoming.column(named.columns[name]) for name in kept.lifted])
+        ]
+        outcome.arrived = len(rows)
+        if "part" in incoming.column_names:
+            part = to_array(incoming.column("part"), np.dtype(np.int64), 0)
+            rows, pane, columns = state.combine(rows, pane, part, columns)
+        self._take(rows, pane, columns, outcome)
+
+    def _merge_rows(self, given: Rows, moment: Moment, outcome: Outcome) -> None:
+        """Rows of another operator are never late: what closed there in this step is open here."""
+        plan, state = self.plan, self.windows
+        outcome.rows_in = by_shard(given.shards, np.ones(len(given.shards)))
+        panes = plan.panes
+        pane = given.t - (given.t - panes.offset_us) % panes.width_us
+        if not all_taken(pane, panes, moment.after_us):
+            why = reasons(pane, panes, moment.after_us)
+            on_time = why == None  # noqa: E711 - element by element
+            nowhere = ~on_time & ~self._taken_elsewhere(given.t) if self.task.first else np.zeros(len(why), dtype=bool)
+            outcome.left_out = {str(each): int((why[nowhere] == each).sum()) for each in set(why[nowhere])}
+            given, pane = given.only(np.flatnonzero(on_time)), pane[on_time]
+        numbers = state.number(keys_of(given.keys, plan), given.shards)
+        first, last = int(pane.min(initial=0)), int(pane.max(initial=0))
+        group = numbers.astype(np.int64) * ((last - first) // panes.width_us + 1) + (pane - first) // panes.width_us
+        held, at = np.unique(group, return_inverse=True)
+        one = np.empty(len(held), dtype=np.int64)
+        one[at] = np.arange(len(at))
+        constant = pa.array(np.ones(len(at), dtype=np.int32))
+        inputs = [constant if each is None else each for each in given.inputs]
+        columns = lift_rows(plan.kept, inputs, given.t, at, len(held))
+        outcome.arrived = len(at)
+        self._take(numbers[one], pane[one], columns, outcome)
+
+    def _taken_elsewhere(self, t: Array) -> Array:
+        """Which rows of another operator another part of this one takes."""
+        taken = np.zeros(len(t), dtype=bool)
+        for each in self.task.others:
+            panes = each.panes
+            taken |= panes.last_ends(t - (t - panes.offset_us) % panes.width_us) > NEVER if panes.windows else True
+        return taken
+
+    def _take(self, rows: Array, pane: Array, columns: Sequence[Array], outcome: Outcome) -> None:
+        outcome.distinct = len(rows)
+        self.windows.add(rows, pane, columns)
+        self._deltas = self.windows.entries(rows, pane, columns)
+
+    def close(self, outcome: Outcome, moment: Moment) -> None:
+        state = self.windows
+        outcome.until_us = until_us = self._until(moment)
+        closed = list(state.close(moment.after_us, until_us))
+        outcome.keys_in = state.keys_by_length(closed)
+        complete = sum(len(each.rows) for each in closed)
+        if self.task.early:
+            closed = [*closed, *state.open_windows(until_us)]
+        outcome.results, shards = result_table(self.plan, state, closed)
+        outcome.rows_out = by_shard(shards, np.ones(len(shards)))
+        outcome.shards = shards[:complete]
+
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """Rows one by one: shard, keys, inputs (None: a constant), event time."""
+class Rows:
+    """Rows one by one: shard, keys, inputs (None: a constant), event time, and what a join keeps of them."""
 
     shards: Array
     keys: Sequence[pa.ChunkedArray | pa.Array]
     inputs: Sequence[pa.Array | None]
     t: Array
+    payload: Sequence[pa.ChunkedArray | pa.Array] = ()
 
-    def only(self, at: Array) -> _Rows:
+    def only(self, at: Array) -> Rows:
+        """The rows at some places."""
         index = pa.array(at)
-        keys = [each.take(index) for each in self.keys]
-        return _Rows(self.shards[at], keys, [None if x is None else x.take(index) for x in self.inputs], self.t[at])
+        keys, payload = ([each.take(index) for each in columns] for columns in (self.keys, self.payload))
+        return Rows(self.shards[at], keys, [None if x is None else x.take(index) for x in self.inputs], self.t[at], payload)
 
 
-def _results_as_rows(upstream: Sequence[Outcome], fused: Fused) -> _Rows:
+def arrived_rows(incoming: pa.Table, shards: Array, plan: Slotted, named: Arriving) -> Rows:
+    """Rows of an earlier level, one by one."""
+    keys = [incoming.column(named.columns[f"k{i}"]) for i in range(len(plan.keys))]
+    count = 1 + max((kept.input for kept in plan.kept), default=0)
+    inputs = [None, *(incoming.column(named.columns[f"x{i}"]).combine_chunks() for i in range(1, count))]
+    payload = [incoming.column(named.columns[f"r{i}"]) for i in range(len(plan.payload))] if isinstance(plan, JoinSide) else []
+    return Rows(shards, keys, inputs, to_array(incoming.column(named.columns["t"]), np.dtype(np.int64), 0), payload)
+
+
+def rows_of_results(upstream: Sequence[Outcome], fused: Fused) -> Rows | None:
     """Complete results of an operator as rows of the next: they happened just before the end of their window."""
     given = [(each.results, each.shards) for each in upstream if each.results is not None and each.shards is not None]
+    if not given:
+        return None
     table = pa.concat_tables([undictionaried(results.slice(0, len(shards))) for results, shards in given])
     shards = np.concatenate([shards for _, shards in given])
 
@@ -378,7 +408,7 @@ def _results_as_rows(upstream: Sequence[Outcome], fused: Fused) -> _Rows:
 
     ends = table.column("window").combine_chunks().field("end").cast(pa.int64()).to_numpy()
     keys = [column(name) for name in fused.keys] or [pa.array(np.zeros(table.num_rows, dtype=np.int32))]
-    return _Rows(shards, keys, [input_of(each) for each in fused.inputs], ends - 1)
+    return Rows(shards, keys, [input_of(each) for each in fused.inputs], ends - 1, [column(name) for name in fused.payload])
 
 
 def undictionaried(table: pa.Table) -> pa.Table:
@@ -389,21 +419,18 @@ def undictionaried(table: pa.Table) -> pa.Table:
     return table
 
 
-def _by_shard(shards: Array, counts: Array) -> dict[int, int]:
+def by_shard(shards: Array, counts: Array) -> dict[int, int]:
+    """How many rows each shard has."""
     if not len(shards):
         return {}
     sums = np.bincount(shards, weights=counts)
     return {int(shard): int(sums[shard]) for shard in np.flatnonzero(sums)}
 
 
-def _keys(columns: Sequence[pa.ChunkedArray | pa.Array], plan: Slotted) -> pa.Table:
+def keys_of(columns: Sequence[pa.ChunkedArray | pa.Array], plan: Slotted) -> pa.Table:
+    """The keys of some rows as a table."""
     schema = key_schema(plan)
     return pa.Table.from_arrays(list(columns), names=schema.names).cast(schema)
-
-
-def key_schema(plan: Slotted) -> pa.Schema:
-    """The key columns of a slot as Arrow has them."""
-    return pa.schema([(f"k{i}", column_type(field.type)) for i, field in enumerate(plan.keys)])
 
 
 class _Cache:
@@ -411,12 +438,12 @@ class _Cache:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._slots: OrderedDict[tuple[str, frozenset[int]], KeyedState] = OrderedDict()
+        self._slots: OrderedDict[tuple[str, frozenset[int]], NumberedState[Any, Any]] = OrderedDict()
 
-    def take(self, operator: str, shards: frozenset[int]) -> KeyedState | None:
+    def take(self, operator: str, shards: frozenset[int]) -> NumberedState[Any, Any] | None:
         return self._slots.pop((operator, shards), None)
 
-    def put(self, operator: str, state: KeyedState) -> None:
+    def put(self, operator: str, state: NumberedState[Any, Any]) -> None:
         """Keeps a slot; others that share shards with it are of an older route and go."""
         shards = frozenset(state.versions)
         for key in [key for key in self._slots if key[0] == operator and not shards.isdisjoint(key[1])]:

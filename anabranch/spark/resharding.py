@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +19,9 @@ from pyspark.sql.types import DataType, LongType, StructField, StructType
 from anabranch.plan.component import Node, Plan
 from anabranch.plan.route import Route
 from anabranch.spark.lift import shard_sql
-from anabranch.spark.node_task import key_schema
-from anabranch.state.blob import decode, encode
 from anabranch.state.commits import Checkpoint, Stored
-from anabranch.state.keyed import KeyedState
-from anabranch.state.opened import state_of
+from anabranch.state.keyed import NumberedState
+from anabranch.state.opened import decoded, encoded, state_of
 from anabranch.state.version import Version
 from anabranch.topology.types import Array
 
@@ -36,7 +35,8 @@ def moved_operators(checkpoint: Checkpoint, plan: Plan) -> list[Node]:
     """The operators whose state lies in shards by other attributes than those of a plan."""
     before = checkpoint.last.attributes if checkpoint.last else {}
     wanted = attributes_of(plan)
-    return [node for node in plan.nodes if node.name in before and tuple(before[node.name]) != wanted[node.name]]
+    stateful = [node for node in plan.nodes if node.side != "right"]
+    return [node for node in stateful if node.name in before and tuple(before[node.name]) != wanted[node.name]]
 
 
 def reshard(session: SparkSession, checkpoint: Checkpoint, plan: Plan, routes: Mapping[str, Route]) -> list[str]:
@@ -59,18 +59,18 @@ def reshard(session: SparkSession, checkpoint: Checkpoint, plan: Plan, routes: M
     return [node.name for node in moved]
 
 
-def _whole(checkpoint: Checkpoint, node: Node) -> KeyedState:
+def _whole(checkpoint: Checkpoint, node: Node) -> NumberedState[Any, Any]:
     """All state of an operator, from the durable log."""
-    state = state_of(node.slotted, key_schema(node.slotted))
+    state = state_of(node.slotted)
     for shard in checkpoint.chains.get(node.name, {}):
         for write in checkpoint.writes(node.name, shard):
-            state.absorb([(shard, decode(write.snapshot or write.delta, node.slotted.columns))])
+            state.absorb([(shard, decoded(node.slotted, write.snapshot or write.delta))])
     state.forget(node.slotted.forgotten_us)
     state.drop(checkpoint.last.watermark_us if checkpoint.last else None)
     return state
 
 
-def _shards(session: SparkSession, state: KeyedState, plan: Plan, node: Node, shards: int) -> Array:
+def _shards(session: SparkSession, state: NumberedState[Any, Any], plan: Plan, node: Node, shards: int) -> Array:
     """The shard of each key by the plan's attributes."""
     keys = state.keys.table()
     if not len(keys):
@@ -86,14 +86,13 @@ def _shards(session: SparkSession, state: KeyedState, plan: Plan, node: Node, sh
 
 
 def _snapshots(
-    state: KeyedState, node: Node, version: Version, name: str, shards: int
+    state: NumberedState[Any, Any], node: Node, version: Version, name: str, shards: int
 ) -> tuple[dict[int, Stored], list[bytes]]:
     """A snapshot of every shard, side by side in one file; those that hold nothing say so."""
-    columns = node.slotted.columns
-    nothing = encode(state.nothing(), columns)
+    nothing = encoded(node.slotted, state.nothing())
     blobs, at, stored = [nothing], len(nothing), {}
     for shard, entries in sorted(state.snapshot(range(shards)).items()):
-        blob = encode(entries, columns)
+        blob = encoded(node.slotted, entries)
         blobs.append(blob)
         stored[shard] = Stored(version=version, file=name, delta=(0, len(nothing)), snapshot=(at, len(blob)))
         at += len(blob)

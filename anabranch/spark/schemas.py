@@ -7,7 +7,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, DataType, StringType, StructField, StructType, TimestampNTZType, TimestampType
 
 from anabranch.plan.component import EVERYTHING, Node
-from anabranch.spark.node_task import key_schema
+from anabranch.plan.joins import JoinSide
+from anabranch.plan.slotted import key_schema
 from anabranch.spark.results import result_schema
 from anabranch.topology.graph import EARLY_COLUMN, Field
 
@@ -20,6 +21,9 @@ def fields_of(schema: StructType) -> tuple[Field, ...]:
 def spark_schema(node: Node) -> tuple[StructType, pa.Schema]:
     """The columns of results, for Spark and for Arrow."""
     plan = node.slotted
+    if isinstance(plan, JoinSide):
+        columns = [StructField(each.name, DataType.fromDDL(each.type)) for each in plan.join.result_fields]
+        return StructType(columns), plan.join.result_schema()
     moment = TimestampNTZType() if plan.time_type == "timestamp_ntz" else TimestampType()
     fields = [StructField(key.name, DataType.fromDDL(key.type)) for key in plan.keys if key != EVERYTHING]
     fields.append(StructField("window", StructType([StructField("start", moment), StructField("end", moment)])))

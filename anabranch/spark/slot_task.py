@@ -7,6 +7,7 @@ of each shard. A shard that one of its operators misses is left alone by all of 
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import time
 import uuid
@@ -21,7 +22,9 @@ from pyspark import TaskContext
 
 from anabranch.errors import StateFullError
 from anabranch.faults import Faults
-from anabranch.spark.node_task import Fused, Moment, NodeTask, NodeWork, Outcome, StateSettings, undictionaried
+from anabranch.plan.joins import JoinSide
+from anabranch.spark.join_task import JoinWork
+from anabranch.spark.node_task import Moment, NodeTask, NodeWork, Outcome, StateSettings, StateWork, undictionaried
 from anabranch.spark.reports import NodeReport, Report, ShardReport, Written
 from anabranch.spark.results import write_table
 from anabranch.state.commits import Stored
@@ -121,7 +124,13 @@ class _Attempt:
         self.version = Version(task.step, self.token)
         self.host: Host = open_host(task.state.root)
         where = (task.checkpoint_id, task.epoch)
-        self.nodes = {n.plan.operator: NodeWork(n, where, task.checkpoint, self.host, task.state) for n in component.nodes}
+        self.nodes: dict[str, StateWork] = {}
+        for each in component.nodes:
+            if not isinstance(each.plan, JoinSide):
+                self.nodes[each.plan.operator] = NodeWork(each, where, task.checkpoint, self.host, task.state)
+            elif each.plan.side == "left":
+                right = next(n for n in component.nodes if n.operator == each.operator and n is not each)
+                self.nodes[each.plan.operator] = JoinWork(each, right, where, task.checkpoint, self.host, task.state)
         self.shards = [shard for shard, slot_of in enumerate(component.route) if slot_of == slot]
         self.onward: list[pa.Table] = []
         self.phases: dict[str, float] = {}
@@ -142,7 +151,7 @@ class _Attempt:
             self._load()
             self._phase("load")
             for name, node in nodes.items():
-                outcomes[name] = node.merge(rows.get(node.task.number), self._upstream(node, outcomes), task.moment)
+                outcomes[name] = node.merge(rows, functools.partial(self._given, outcomes), task.moment)
                 self._phase("merge")
                 node.close(outcomes[name], task.moment)
                 self._phase("close")
@@ -176,7 +185,7 @@ class _Attempt:
 
     def _report(
         self,
-        node: NodeWork,
+        node: StateWork,
         outcome: Outcome,
         files: tuple[Written | None, Written | None],
         stored: Mapping[int, Stored],
@@ -215,14 +224,11 @@ class _Attempt:
             if all(there == {*node.state.versions} for node in self.nodes.values()):
                 return
 
-    def _upstream(self, node: NodeWork, outcomes: Mapping[str, Outcome]) -> list[Outcome]:
-        """What the operator before, in this slot, has given: of all its parts."""
-        rows = node.task.rows
-        if not isinstance(rows, Fused):
-            return []
-        return [outcomes[name] for name, each in self.nodes.items() if each.task.operator == rows.operator]
+    def _given(self, outcomes: Mapping[str, Outcome], operator: str) -> list[Outcome]:
+        """What an operator of this slot has given: of all its parts."""
+        return [outcomes[name] for name, each in self.nodes.items() if each.task.operator == operator]
 
-    def _results(self, node: NodeWork, outcome: Outcome) -> tuple[Written | None, Written | None]:
+    def _results(self, node: StateWork, outcome: Outcome) -> tuple[Written | None, Written | None]:
         """Writes what sinks want, and keeps what later levels need."""
         late = None if outcome.late is None else self._write(f"late-{node.task.number}", outcome.late)
         if outcome.results is None:

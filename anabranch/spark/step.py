@@ -232,8 +232,8 @@ class Stepper:
             written=any(each.operator == node.operator and not each.late for each in self.outlets),
             committed=self.checkpoint.versions(node.name),
             snapshot=frozenset(snapshots_due(chains, self.checkpoint.header.shards)),
-            others=tuple(each.slotted for each in self.plan.parts_of(node.operator) if each.name != node.name),
-            first=self.plan.parts_of(node.operator)[0].name == node.name,
+            others=tuple(each.slotted for each in self.plan.together(node) if each.name != node.name),
+            first=self.plan.together(node)[0].name == node.name,
             early=not moment.finish and self._early_due(node, step),
         )
 
@@ -298,7 +298,7 @@ class Stepper:
             loads = {shard: s.rows_in for each in mine for shard, s in each.items()}
             out = sum(s.rows_out for each in mine for s in each.values())
             size = sum(s.state_bytes for each in mine for s in each.values())
-            if self.plan.parts_of(node.operator)[0].name == node.name:
+            if self.plan.together(node)[0].name == node.name and node.side != "right":
                 self.statistics.add(node.operator, loads, out, size, self.checkpoint.header.shards)
 
     def _restore(self, rows: DataFrame | None, tasks: Sequence[SlotTask], missing: Missing) -> list[Report]:
@@ -377,7 +377,7 @@ class Stepper:
 
     def _counts(self, reports: Sequence[Report]) -> dict[str, int]:
         """Rows that operators took from sources, results that were written, and rows that were left out, by reason."""
-        firsts = {self.plan.parts_of(node.operator)[0].name for node in self.levels.lift.nodes}
+        firsts = {self.plan.together(node)[0].name for node in self.levels.lift.nodes}
         sinks = {outlet.operator for outlet in self.outlets if not outlet.late}
         written = {node.name for node in self.plan.nodes if node.operator in sinks}
         counts = {"in": 0, "out": 0}

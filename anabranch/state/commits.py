@@ -77,6 +77,7 @@ class Contents:
     keys: tuple[str, ...]
     windows: tuple[Window, ...]
     session: Session | None = None
+    join: bool = False
     partials: tuple[KeptPartial, ...]
 
 

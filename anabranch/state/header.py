@@ -13,7 +13,7 @@ import msgspec
 
 from anabranch.errors import CheckpointError
 from anabranch.plan.component import JOINED, Node, Plan
-from anabranch.plan.evolution import complete_from, forgotten_before, misfits, on_panes, session_since, window_key
+from anabranch.plan.evolution import complete_from, forgotten_before, join_since, misfits, on_panes, session_since, window_key
 from anabranch.plan.fingerprint import differences, fingerprint
 from anabranch.state.commits import FORMAT, Checkpoint, Contents, Header, Kept, KeptPartial, open_checkpoint
 from anabranch.state.files import Files
@@ -71,6 +71,8 @@ def _over(node: Node, found: Checkpoint) -> Node:
         return node
     if node.session is not None:
         return session_since(node, kept.complete_from)
+    if node.side is not None:
+        return join_since(node, kept.complete_from)
     panes = replace(node.slotted.panes, width_us=kept.pane_us, offset_us=kept.pane_offset_us)
     keys = found.last.keys_in.get(node.name, {}) if found.last else {}
     if panes != node.slotted.panes or kept.complete_from or keys:
@@ -94,6 +96,7 @@ def contents_of(node: Node) -> Contents:
         keys=tuple(field.name for field in node.compute.by),
         windows=node.windows,
         session=node.session,
+        join=node.side is not None,
         partials=tuple(
             KeptPartial(
                 kind=type(kept.partial).__name__,
@@ -148,7 +151,7 @@ def _again(found: Checkpoint, node: Node) -> tuple[Kept, list[str], list[str]]:
     if not unlike:
         return kept, [], []
     same = {part for part, text in fresh.fingerprint.items() if kept.fingerprint.get(part) == text}
-    if same | {"windows"} != {*kept.fingerprint}:
+    if same | {"windows"} != {*kept.fingerprint} or node.side is not None:
         return kept, [], unlike
     wrong = misfits(node.windows, kept.pane_us, kept.pane_offset_us)
     if node.session is not None:

@@ -1,17 +1,34 @@
-"""The decoded state that a plan asks for: of windows, or of sessions."""
+"""The decoded state that a plan asks for: of windows, of sessions or of a join; and the bytes of what it holds."""
 
 from __future__ import annotations
 
-import pyarrow as pa
+from typing import Any
 
+from anabranch.plan.joins import JoinSide
 from anabranch.plan.sessions import SessionPlan
-from anabranch.plan.slotted import Slotted
-from anabranch.state.keyed import KeyedState
+from anabranch.plan.slotted import Slotted, key_schema
+from anabranch.state.blob import decode, encode
+from anabranch.state.join_entries import decode_join, encode_join
+from anabranch.state.joins import JoinState
+from anabranch.state.keyed import NumberedState
 from anabranch.state.keys import KeyTable
 from anabranch.state.sessions import SessionState
 from anabranch.state.slot import SlotState
 
 
-def state_of(plan: Slotted, keys: pa.Schema) -> KeyedState:
+def state_of(plan: Slotted) -> NumberedState[Any, Any]:
     """An empty state of a slot."""
-    return SessionState(plan, KeyTable(keys)) if isinstance(plan, SessionPlan) else SlotState(plan, KeyTable(keys))
+    keys = KeyTable(key_schema(plan))
+    if isinstance(plan, JoinSide):
+        return JoinState(plan.join, keys)
+    return SessionState(plan, keys) if isinstance(plan, SessionPlan) else SlotState(plan, keys)
+
+
+def decoded(plan: Slotted, blob: bytes) -> Any:
+    """The entries in a blob of a plan's state; a damaged one is a StateError."""
+    return decode_join(blob, plan.join) if isinstance(plan, JoinSide) else decode(blob, plan.columns)
+
+
+def encoded(plan: Slotted, entries: Any) -> bytes:
+    """The bytes of some entries of a plan's state."""
+    return encode_join(entries, plan.join) if isinstance(plan, JoinSide) else encode(entries, plan.columns)

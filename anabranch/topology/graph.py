@@ -113,7 +113,20 @@ class Sink:
     target: Any
 
 
-Operator: TypeAlias = Source | Map | Compute | Consolidate
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """Rows of two streams with equal keys in the same window."""
+
+    name: str
+    input: str  # the left one
+    right: str
+    by: tuple[Field, ...]
+    windows: tuple[Window, ...]
+    how: str
+    fields: tuple[Field, ...]
+
+
+Operator: TypeAlias = Source | Map | Compute | Consolidate | Join
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +146,9 @@ class Graph:
         raise TopologyError(f"topology {self.name!r}: {unknown('operator', name, [o.name for o in self.operators])}")
 
     def users_of(self, name: str) -> tuple[Operator, ...]:
-        return tuple(each for each in self.operators if not isinstance(each, Source) and each.input == name)
+        return tuple(each for each in self.operators if name in inputs_of(each))
 
-    def stream_of(self, name: str) -> tuple[Source | Consolidate, tuple[Map, ...]]:
+    def stream_of(self, name: str) -> tuple[Source | Consolidate | Join, tuple[Map, ...]]:
         """Where the rows of a stream come from, a source or an operator with results, and the maps that they pass, in order."""
         maps: list[Map] = []
         node = self.operator(name)
@@ -149,7 +162,7 @@ class Graph:
     def fields_of(self, name: str) -> tuple[Field, ...]:
         """The columns of a stream: of a source, of a map, or of windowed results (of these all that are never early)."""
         node = self.operator(name)
-        if isinstance(node, Source | Map):
+        if isinstance(node, Source | Map | Join):
             return node.fields
         compute = self.compute_of(name)
         moment = self.clock_of(compute.input).moment
@@ -180,8 +193,8 @@ class Graph:
         """With the wish that some operators share a component, or that they do not."""
         group = frozenset(names)
         for name in group:
-            if not isinstance(self.operator(name), Consolidate):
-                valid = [each.name for each in self.operators if isinstance(each, Consolidate)]
+            if not isinstance(self.operator(name), Consolidate | Join):
+                valid = [each.name for each in self.operators if isinstance(each, Consolidate | Join)]
                 raise TopologyError(unknown("operator with state", name, valid))
         if len(group) < 2:
             raise TopologyError(f"{'fuse' if fuse else 'keep_apart'}() needs two operators or more; it has {', '.join(group)}")
@@ -197,8 +210,8 @@ class Graph:
             raise TopologyError(f"operator name {operator.name!r} is not a text")
         if any(each.name == operator.name for each in self.operators):
             raise TopologyError(f"topology {self.name!r} has an operator named {operator.name!r} already")
-        if not isinstance(operator, Source):
-            self.operator(operator.input)
+        for each in inputs_of(operator):
+            self.operator(each)
         return replace(self, operators=(*self.operators, operator))
 
     def add_sink(self, sink: Sink) -> Graph:
@@ -206,6 +219,13 @@ class Graph:
         if any(each.name == sink.name for each in self.sinks):
             raise TopologyError(f"topology {self.name!r} has a sink named {sink.name!r} already")
         return replace(self, sinks=(*self.sinks, sink))
+
+
+def inputs_of(operator: Operator) -> tuple[str, ...]:
+    """The streams that an operator reads."""
+    if isinstance(operator, Source):
+        return ()
+    return (operator.input, operator.right) if isinstance(operator, Join) else (operator.input,)
 
 
 def key_fields(by: object, fields: Sequence[Field]) -> tuple[Field, ...]:

@@ -24,6 +24,7 @@ from anabranch.state.files import Files
 from anabranch.state.header import open_or_create
 from anabranch.state.version import Version
 from anabranch.topology import graph as g
+from anabranch.topology.types import column_type
 
 MINUTE_US = 60_000_000
 SHARDS = 4
@@ -50,12 +51,14 @@ class Written:
         self.checkpoint: Checkpoint = open_or_create(Files(str(path)), made_of, SHARDS)[0]
         self.checkpoint.take_over()
 
-    def step(self, shard: int, rows: Sequence[tuple[str, int, list[float]]], *, watermark: int, snapshot: bool = False) -> None:
+    def step(
+        self, shard: int, rows: Sequence[tuple[object, int, list[float]]], *, watermark: int, snapshot: bool = False
+    ) -> None:
         """A step that brought one shard rows of (key, pane in minutes, partial columns)."""
         columns = self.plan.nodes[0].slotted.columns
         values = zip(*(each for *_, each in rows), strict=True)
         entries = Entries(
-            pa.table({"k0": pa.array([key for key, *_ in rows])}),
+            pa.table({"k0": pa.array([key for key, *_ in rows], column_type(self.plan.nodes[0].slotted.keys[0].type))}),
             np.arange(len(rows), dtype=np.int32),
             np.array([pane * MINUTE_US for _, pane, _ in rows], dtype=np.int64),
             tuple(np.array(each, dtype=column.dtype) for each, column in zip(values, columns, strict=True)),
@@ -166,7 +169,7 @@ def test_as_many_rows_as_asked_for_are_shown(two_steps: Path) -> None:
 
 def test_a_global_aggregate_has_no_key_column(tmp_path: Path) -> None:
     written = Written(tmp_path, planned(by=()))
-    written.step(0, [("", 0, MANY)], watermark=0)
+    written.step(0, [(0, 0, MANY)], watermark=0)
     (row,) = facts(tmp_path, "--shard", 0)["shard"]["rows"]
     assert next(iter(row)) == "pane"
 
