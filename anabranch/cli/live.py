@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from anabranch.cli.results import LatestResults, moment, results_table
+from anabranch.cli.results import Watched, moment, results_tables
 from anabranch.spark.progress import Event, Progress
 from anabranch.spark.run import Run
 
@@ -54,8 +54,8 @@ class Ledger:
 class LiveView:
     """Redraws itself in place a few times a second; what else is printed meanwhile appears above it."""
 
-    def __init__(self, console: Console, title: str, ledger: Ledger, latest: LatestResults) -> None:
-        self._console, self._title, self._ledger, self._latest = console, title, ledger, latest
+    def __init__(self, console: Console, title: str, ledger: Ledger, watched: Watched) -> None:
+        self._console, self._title, self._ledger, self._watched = console, title, ledger, watched
         self._events: list[Event] = []
         self._started = time.monotonic()
         self._live = Live(console=console, refresh_per_second=4, transient=True)
@@ -82,10 +82,9 @@ class LiveView:
         events = self._events[-(left - 2) :] if left > 2 else []
         left -= len(events) + bool(events)
         steps = self._ledger.recent[-max(1, min(_RECENT, left)) :]
-        rows = self._latest.rows(left - len(steps) - 3) if left > len(steps) + 3 else []
         parts: list[RenderableType] = [title, Text(), figures(self._ledger), Text(), recent_steps(steps)]
-        if rows:
-            parts += [Text(), results_table(rows, "latest results (times in UTC)", self._console.width)]
+        for table in results_tables(self._watched, "latest results", self._console.width, left - len(steps)):
+            parts += [Text(), table]
         if events:
             parts += [Text(), *(Text(event_line(e), style="yellow", no_wrap=True, overflow="ellipsis") for e in events)]
         return Group(*parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -12,15 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rich.table import Table
+from rich.text import Text
 
 from anabranch.spark.sinks import StepResults, Target
 from anabranch.topology.graph import RESULT_COLUMNS
 
 Row: TypeAlias = Mapping[str, Any]
+Watched: TypeAlias = "Mapping[str, LatestResults]"  # by the name of the operator
 
 _MOST_ROWS = 65_536  # of a file that are looked at; a step may write millions
 _WIDE = 100
 _MOST_KEYS = 256  # of a window that are looked at
+_AROUND = 3  # lines of a table beside its rows: an empty one, the title, the header
+_NAME = "window_name"
 
 
 class LatestResults(Target):
@@ -32,11 +36,17 @@ class LatestResults(Target):
         self._rows: dict[tuple[str, str], Row] = {}  # by key and name of the window
 
     def write(self, results: StepResults) -> None:
+        if results.maps and results.names:
+            self._take(_newest(results.frame().limit(_MOST_ROWS).toArrow()))
+            return
         for name in results.names:
             with pq.ParquetFile(results.files.path(name), filesystem=results.files.filesystem) as file:
                 batch = next(file.iter_batches(batch_size=_MOST_ROWS), None)
             if batch is not None:
                 self._take(_newest(pa.Table.from_batches([batch])))
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def rows(self, most: int) -> list[Row]:
         """Some of the rows: all windows of the first key before any of the second; by key, then length of window."""
@@ -49,7 +59,7 @@ class LatestResults(Target):
             for row in rows:
                 key = _key(row)
                 if key in (known := self._known()) or len(known) < self._keys:
-                    self._rows[key, row["window_name"]] = row
+                    self._rows[key, row.get(_NAME, "")] = row
 
     def _known(self) -> list[str]:
         return list(dict.fromkeys(key for key, _ in self._rows))
@@ -61,10 +71,32 @@ class LatestResults(Target):
         return "the terminal"
 
 
+def results_tables(watched: Watched, title: str, width: int, room: int) -> list[Table]:
+    """A table of the results of each operator, all of them in so many lines; the last ones are left out where these are too few."""
+    some = {name: latest for name, latest in watched.items() if len(latest)}
+    rows = shared_rows([len(latest) for latest in some.values()], room)
+    return [
+        results_table(latest.rows(most), f"{title}{f' of {name}' if len(watched) > 1 else ''} (times in UTC)", width)
+        for (name, latest), most in zip(some.items(), rows, strict=False)
+    ]
+
+
+def shared_rows(wanted: Sequence[int], room: int) -> list[int]:
+    """How many rows each table has: all the same share, and what one does not need goes to the others."""
+    tables = wanted[: max(0, room) // (_AROUND + 1)]
+    left = room - _AROUND * len(tables)
+    found = [0] * len(tables)
+    for done, i in enumerate(sorted(range(len(tables)), key=tables.__getitem__)):
+        found[i] = min(tables[i], left // (len(tables) - done))
+        left -= found[i]
+    return found
+
+
 def results_table(rows: Sequence[Row], title: str, width: int) -> Table:
     """Results for a terminal of some width: keys, when, which window, aggregates. A narrow one shows the start of a window alone."""
     narrow = width < _WIDE
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    above = Text(title, style="bold", no_wrap=True, overflow="ignore")  # else it breaks where the table is narrow
+    table = Table(title=above, title_justify="left", box=None, pad_edge=False, header_style="dim")
     table.padding = (0, 1 if narrow else 2, 0, 0)
     for name in rows[0] if rows else ():
         number = any(isinstance(row[name], int | float | Decimal) for row in rows)
@@ -78,10 +110,10 @@ def results_table(rows: Sequence[Row], title: str, width: int) -> Table:
 
 def shown(value: object) -> str:
     """A value as people read it."""
+    if isinstance(value, dict | list):
+        return _shown_parts(value)
     if value is None:
         return "null"
-    if isinstance(value, dict) and set(value) == {"start", "end"}:
-        return f"{moment(value['start'])} - {moment(value['end'], after=value['start'])}"
     if isinstance(value, float):
         size = abs(value)
         return f"{value:,.0f}" if size >= 1000 else f"{value:,.2f}" if size >= 1 else f"{value:,.4f}"
@@ -90,10 +122,24 @@ def shown(value: object) -> str:
     return moment(value) if isinstance(value, datetime) else str(value)
 
 
+def _shown_parts(value: dict[str, Any] | list[Any]) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(shown, value))
+    if set(value) == {"start", "end"}:
+        return f"{moment(value['start'])} - {moment(value['end'], after=value['start'])}"
+    return " ".join(map(shown, value.values()))
+
+
 def moment(at: datetime, *, after: datetime | None = None) -> str:
     """A point in time, without the parts that say nothing: seconds that are zero, a date that was just named."""
+    at, after = _utc(at), None if after is None else _utc(after)
     time = f"{at:%H:%M}" + (f":{at:%S}" if at.second or at.microsecond else "")
     return time if after is not None and at.date() == after.date() else f"{at:%Y-%m-%d} {time}"
+
+
+def _utc(at: datetime) -> datetime:
+    """What Spark gives has the session's time zone."""
+    return at if at.tzinfo is None else at.astimezone(UTC)
 
 
 def _brief(window: Mapping[str, datetime]) -> str:
@@ -101,11 +147,12 @@ def _brief(window: Mapping[str, datetime]) -> str:
 
 
 def _newest(table: pa.Table) -> list[Row]:
-    """The rows of the last window of each name."""
+    """The rows of the last window of each name; a map may have dropped the names."""
     found: list[Row] = []
     ends = pc.struct_field(table.column("window"), "end")
-    for name in pc.unique(table.column("window_name")).to_pylist():
-        named = pc.equal(table.column("window_name"), name)
+    names = table.column(_NAME) if _NAME in table.column_names else pa.chunked_array([pa.repeat("", table.num_rows)])
+    for name in pc.unique(names).to_pylist():
+        named = pc.equal(names, name)
         last = pc.max(pc.filter(ends, named))
         found += table.filter(pc.and_(named, pc.equal(ends, last))).slice(0, _MOST_KEYS).to_pylist()
     return found
@@ -122,4 +169,4 @@ def _key(row: Row) -> str:
 
 
 def _length(row: Row) -> Any:
-    return row["window"]["end"] - row["window"]["start"], row["window_name"]
+    return row["window"]["end"] - row["window"]["start"], row.get(_NAME, "")

@@ -14,7 +14,7 @@ from anabranch.cli.follow import Until, follow
 from anabranch.cli.live import Ledger, LiveView, PlainView, duration, left_out
 from anabranch.cli.load import MistakeError, load_topology, place_of, said
 from anabranch.cli.places import Place, checkpoint_for
-from anabranch.cli.results import LatestResults, results_table
+from anabranch.cli.results import LatestResults, Watched, results_tables
 from anabranch.cli.told import FailedError
 from anabranch.spark.face import Topology
 from anabranch.spark.run import Run
@@ -22,7 +22,7 @@ from anabranch.topology.durations import duration_us
 from anabranch.topology.graph import Consolidate
 
 _WATCHED_KEYS = 4
-_SHOWN_AT_END = 24
+_LINES_AT_END, _LINES_OF_EACH = 27, 8
 _WIDE = 160
 
 
@@ -73,19 +73,16 @@ def run_file(options: RunOptions) -> None:
         topology = load_topology(options.file)
     topology.explain()  # what cannot run is refused before anything is removed
     sinks = [f"{sink.target}{' (late rows)' if sink.late else ''}" for sink in topology.graph.sinks]
-    latest, ledger = LatestResults(_WATCHED_KEYS), Ledger()
-    windowed = [each.name for each in topology.graph.operators if isinstance(each, Consolidate)]
-    if len(windowed) == 1:  # else the plan says what is wrong
-        topology.add_sink(windowed[0], latest, late=False, name="the terminal")
+    watched, ledger = _watched(topology), Ledger()
     with checkpoint_for(topology, options.checkpoint, fresh=options.fresh) as place:
         with _busy(console, "starting the run"):
             run = _start(topology, options, place)
         began = time.monotonic()
         try:
-            why = _follow(run, topology.name, options, console, ledger, latest)
+            why = _follow(run, topology.name, options, console, ledger, watched)
         except Exception as error:
             raise FailedError(f"{place_of(error, options.file)}{said(error)}") from error
-        _summary(console, ledger, latest, f"{topology.name} ended after {duration(time.monotonic() - began)}, {why}")
+        _summary(console, ledger, watched, f"{topology.name} ended after {duration(time.monotonic() - began)}, {why}")
         for text in sinks or ["nowhere: the topology has no sink; add one with .to(ab.parquet(...))"]:
             console.print(f"results: {text}", markup=False, soft_wrap=True)
         if not place.temporary:
@@ -103,17 +100,29 @@ def _start(topology: Topology, options: RunOptions, place: Place) -> Run:
     )
 
 
-def _follow(run: Run, name: str, options: RunOptions, console: Console, ledger: Ledger, latest: LatestResults) -> str:
+def _watched(topology: Topology) -> dict[str, LatestResults]:
+    """What a person can watch: the streams that go to a sink or, where there is none, the results of every operator."""
+    graph, found = topology.graph, dict[str, LatestResults]()
+    windowed = [each.name for each in graph.operators if isinstance(each, Consolidate)]
+    for stream in dict.fromkeys([sink.input for sink in graph.sinks if not sink.late] or windowed):
+        operator = graph.stream_of(stream)[0].name
+        name = next(each for each in (operator, stream, f"{operator} itself") if each not in found)
+        found[name] = LatestResults(_WATCHED_KEYS)
+        topology.add_sink(stream, found[name], late=False, name=f"the terminal: {name}")
+    return found
+
+
+def _follow(run: Run, name: str, options: RunOptions, console: Console, ledger: Ledger, watched: Watched) -> str:
     if not console.is_terminal:
         return follow(run, PlainView(ledger, typer.echo), options.until())
-    with LiveView(console, name, ledger, latest) as view:
+    with LiveView(console, name, ledger, watched) as view:
         return follow(run, view, options.until())
 
 
-def _summary(console: Console, ledger: Ledger, latest: LatestResults, first: str) -> None:
-    rows = latest.rows(_SHOWN_AT_END)
-    if rows:
-        console.print(results_table(rows, "the last results of some keys (times in UTC)", console.width))
+def _summary(console: Console, ledger: Ledger, watched: Watched, first: str) -> None:
+    room = max(_LINES_AT_END, _LINES_OF_EACH * len(watched))
+    for table in results_tables(watched, "the last results", console.width, room):
+        console.print(table)
         console.print()
     totals = f"{ledger.steps:,} steps, {ledger.rows_in:,} rows in, {ledger.rows_out:,} results"
     console.print(f"{first}: {totals}, left out: {left_out(ledger.left_out)}", markup=False, soft_wrap=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -67,11 +68,12 @@ def settings_of(retries: int, state: StateSettings, lift: str = AUTO) -> Setting
 
 
 def located(checkpoint: str | os.PathLike[str]) -> str:
-    """The directory or URI of a checkpoint."""
+    """The directory or URI of a checkpoint; a directory in full, since workers may run in another one than this process."""
     text = os.fspath(checkpoint)
     if not isinstance(text, str) or not text:
         raise TopologyError(f"checkpoint {checkpoint!r} is not a directory or URI")
-    return text.rstrip("/") or "/"
+    text = text.rstrip("/") or "/"
+    return text if text.startswith("file:") or "://" in text else str(Path(text).absolute())
 
 
 def spark_location(checkpoint: Checkpoint) -> str:

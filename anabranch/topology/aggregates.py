@@ -29,7 +29,7 @@ from anabranch.topology.partials import (
     Partial,
     Total,
 )
-from anabranch.topology.types import FLOATING, WHOLE, Array, arrow_type, decimal_of, dtype_of, struct_fields, to_arrow, to_lists
+from anabranch.topology.types import FLOATING, WHOLE, Array, arrow_type, decimal_of, struct_fields, to_arrow, to_lists
 
 # A Spark SQL expression or a Spark Column; opaque here.
 Expression: TypeAlias = object
@@ -164,7 +164,7 @@ class _AtTime(Aggregate, ABC):
     partial: ClassVar[type[Partial]]
 
     def partials(self, input_type: str) -> tuple[Partial, ...]:
-        dtype_of(input_type)
+        arrow_type(input_type)
         return (self.partial(input_type),)
 
     def result_type(self, input_type: str) -> str:

@@ -55,7 +55,7 @@ def udaf(given: Any) -> Callable[..., Aggregate]:
                 f"{each}()" if called else each for each, called in (_VECTORISED if vectorised else _PLAIN).items()
             )
             raise TopologyError(f"udaf({name}) has no {'method' if method else 'attribute'} {part}; it needs: {valid}")
-    column_type(_text(name, "result_type", given.result_type))
+    column_type(_without_spaces(_text(name, "result_type", given.result_type)))
     made: type[_UserOf] = VectorisedOf if vectorised else PlainOf
     made.check(name, given)
 
@@ -161,7 +161,7 @@ class _UserOf(Aggregate, ABC):
 
     @property
     def parameters(self) -> dict[str, object]:
-        return {"class": _name(self.given), "state": self._state(), "result": self.given.result_type}
+        return {"class": _name(self.given), "state": self._state(), "result": self.result_type("")}
 
     @staticmethod
     @abstractmethod
@@ -172,22 +172,20 @@ class _UserOf(Aggregate, ABC):
     def _state(self) -> str: ...
 
     def result_type(self, input_type: str) -> str:  # noqa: ARG002
-        declared: str = self.given.result_type
-        return declared
+        return _without_spaces(self.given.result_type)
 
     def _made(self, values: object) -> pa.Array:
         """The result column; what does not fit the declared type is an error that says so."""
-        declared = column_type(self.given.result_type)
+        kind = self.result_type("")
+        declared = column_type(kind)
         try:
             if isinstance(values, pa.Array | pa.ChunkedArray):
                 return values.cast(declared)
             if isinstance(values, np.ndarray) and values.dtype.kind in "if":
-                return to_arrow(values, self.given.result_type)
+                return to_arrow(values, kind)
             return pa.array(values, type=declared)
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise StepError(
-                f"udaf({_name(self.given)}): finish gave what is not of type {self.given.result_type}: {error}"
-            ) from error
+            raise StepError(f"udaf({_name(self.given)}): finish gave what is not of type {kind}: {error}") from error
 
 
 class PlainOf(_UserOf):
@@ -275,3 +273,8 @@ def _text(name: str, what: str, value: object) -> str:
     if not isinstance(value, str):
         raise TopologyError(f'udaf({name}): {what}={value!r} is not the name of a Spark type, such as "double"')
     return value
+
+
+def _without_spaces(kind: str) -> str:
+    """A type as Spark writes it, whichever way a person did: `struct<a: int, b: decimal(9, 2)>`."""
+    return "".join(kind.split())

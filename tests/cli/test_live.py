@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -60,13 +60,14 @@ def test_the_last_steps_are_said_even_within_a_second(played: PlayedRun, step: S
     assert [line.split(",")[:2] for line in said] == [["step 1", " closing"], ["step 2", " closing"]]
 
 
+@pytest.mark.parametrize("operators", [1, 3])
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 60), (60, 12)])
-def test_the_live_view_fits_the_terminal(played: PlayedRun, step: Step, width: int, height: int) -> None:
+def test_the_live_view_fits_the_terminal(played: PlayedRun, step: Step, width: int, height: int, operators: int) -> None:
     latest = LatestResults(8)
     day = {"start": datetime(2026, 1, 1, tzinfo=UTC), "end": datetime(2026, 1, 2, tzinfo=UTC)}
     latest._take({"area": f"area {i}", "window": day, "window_name": "1 day", "n": i} for i in range(100))
     console = Console(width=width, height=height, file=io.StringIO(), force_terminal=True, color_system=None)
-    view = LiveView(console, "lending", Ledger(), latest)
+    view = LiveView(console, "lending", Ledger(), dict.fromkeys(("areas", "overall", "more")[:operators], latest))
     played.progress = [step(number) for number in range(1, 50)]
     played.events = [Event(at=0.0, step=3, kind="retry", text=f"event {i}: " + "long " * 50) for i in range(9)]
     view.show(played, "running")  # type: ignore[arg-type]
@@ -76,12 +77,14 @@ def test_the_live_view_fits_the_terminal(played: PlayedRun, step: Step, width: i
     assert "1,000" in text
     assert "retry: event 8" in text or height < 20
     assert len(lines) < height
+    assert ("latest results of overall (times in UTC)" in text) == (operators > 1 and height >= 40)
+    assert ("latest results (times in UTC)" in text) == (operators == 1 and height > 20)
     assert max(map(len, lines)) <= width
 
 
 def test_before_the_first_step_the_view_says_what_it_waits_for(played: PlayedRun) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, color_system=None)
-    view = LiveView(console, "lending", Ledger(), LatestResults(1))
+    view = LiveView(console, "lending", Ledger(), {"areas": LatestResults(1)})
     view.show(played, "running")  # type: ignore[arg-type]
     assert "the first step takes longest" in "\n".join(_lines(console, view._live.renderable))
 
@@ -120,6 +123,8 @@ def test_a_rate_counts_pauses_and_leaves_out_closing_steps(step: Step) -> None:
         (shown(-0.12345), "-0.1235"),
         (shown(float("nan")), "nan"),
         (shown("x"), "x"),
+        (shown([{"word": "the", "n": 1200}, {"word": "a", "n": 7}]), "the 1,200, a 7"),
+        (shown(datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=2)))), "2025-12-31 23:00"),
         (shown({"start": datetime(2026, 1, 1), "end": datetime(2026, 1, 1, 0, 0, 30)}), "2026-01-01 00:00 - 00:00:30"),  # noqa: DTZ001
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch.cli.results import LatestResults
+from anabranch.cli.results import LatestResults, results_table, results_tables, shared_rows
 from anabranch.spark.sinks import StepResults
 from anabranch.state.files import Files
 
@@ -67,3 +67,32 @@ def test_null_is_a_key_like_others(tmp_path: Path) -> None:
     latest = LatestResults(2)
     latest.write(results(tmp_path, [(None, 0, 5, 1)]))
     assert brief(latest.rows(9)) == [(None, "5 minutes", 1)]
+
+
+def test_tables_share_the_lines_that_there_are() -> None:
+    assert shared_rows([20], 10) == [7]
+    assert shared_rows([20, 20], 16) == [5, 5]
+    assert shared_rows([2, 20, 20], 29) == [2, 9, 9]
+    assert shared_rows([20, 20, 20], 11) == [2, 3], "the third has no room for its title and a row"
+    assert shared_rows([5], 3) == shared_rows([5], -4) == shared_rows([], 9) == []
+
+
+def test_each_operator_with_results_has_a_table(tmp_path: Path) -> None:
+    watched = {"areas": LatestResults(2), "nothing": LatestResults(2), "overall": LatestResults(2)}
+    watched["areas"].write(results(tmp_path, [("a", 0, 5, 1)]))
+    watched["overall"].write(results(tmp_path, [("b", 0, 5, 2), ("c", 0, 5, 3)]))
+    tables = results_tables(watched, "latest results", 120, 20)
+    assert [str(table.title) for table in tables] == [
+        "latest results of areas (times in UTC)",
+        "latest results of overall (times in UTC)",
+    ]
+    assert [table.row_count for table in tables] == [1, 2]
+
+
+def test_results_without_names_of_windows_are_shown_by_key(tmp_path: Path) -> None:
+    window = {"start": at(0), "end": at(5)}
+    pq.write_table(pa.table({"key": ["a", "b"], "window": [window, window], "n": [1, 2]}), tmp_path / "0.parquet")
+    latest = LatestResults(2)
+    latest.write(StepResults(1, Files(str(tmp_path)), ("0.parquet",), None, None, None))  # type: ignore[arg-type]
+    assert [(row["key"], row["n"]) for row in latest.rows(9)] == [("a", 1), ("b", 2)]
+    assert results_table(latest.rows(9), "", 80).row_count == 2

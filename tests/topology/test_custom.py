@@ -6,6 +6,7 @@ import subprocess
 import sys
 import types
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,6 +165,19 @@ def test_parameters_are_part_of_the_fingerprint() -> None:
     assert text(udaf(Joined)("v", where="v > 0"), "struct<a0:string>") == (
         "n = udaf(v: struct<a0:string>, class=Joined, state=list[str], result=array<string>) where v > 0"
     )
+
+
+def test_a_result_type_may_be_written_with_spaces() -> None:
+    class Pairs(Joined):
+        result_type = "array<struct<text: string, price: decimal(9, 2)>>"
+
+        def finish(self, state: list[str]) -> list[dict[str, Any]]:  # type: ignore[override]
+            return [{"text": each, "price": Decimal(1)} for each in state]
+
+    aggregate = udaf(Pairs)("v")
+    assert aggregate.result_type("struct<a0:string>") == "array<struct<text:string,price:decimal(9,2)>>"
+    [state] = aggregate.partials("struct<a0:string>")[0].arrive([pa.chunked_array([[[{"a0": "a"}]]])])
+    assert aggregate.finish("struct<a0:string>", (state,)).to_pylist() == [[{"text": "a", "price": Decimal("1.00")}]]
 
 
 SCRIPT = """

@@ -260,6 +260,7 @@ def test_results_of_no_value_and_of_several() -> None:
         (lambda: ab.quantile("s", 0.5).partials("string"), r"quantile\(s\) has input of type string; valid: whole numbers"),
         (lambda: ab.max_by("v", "m").partials("struct<a0:int,a1:map<string,int>>"), r"map<string,int> cannot be aggregated"),
         (lambda: ab.count_distinct("a").partials("array<int>"), r"array<int> cannot be aggregated"),
+        (lambda: ab.last("window").partials("struct<start:timestamp>"), r"struct<start:timestamp> cannot be aggregated"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_can(make: Callable[[], object], message: str) -> None:

@@ -1,0 +1,71 @@
+"""Tolls of the Linear Road benchmark: a segment of an expressway costs the more, the more vehicles are in a jam there.
+
+The query of CBP's Fig. 1. All three operators may be partitioned by segment, so they run as one component, behind one exchange.
+
+anabranch run examples/linear_road.py --fresh --for "30 seconds" --finish
+"""
+
+import math
+
+from made_up import chance, numbers, second
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import anabranch as ab
+
+VEHICLES, EXPRESSWAYS, SEGMENTS = 5_000, 2, 25
+ROUND = 2_000  # seconds that it takes to drive all segments of an expressway
+BASE_TOLL, FREE, JAM_SPEED = 2, 50, 40
+
+
+def reports(numbers: DataFrame) -> DataFrame:
+    """Made-up position reports: each vehicle says every 30 seconds where it is and how fast; half-way round all slow down."""
+    time = F.col("value") * 30 / VEHICLES
+    part = F.pmod(chance(1, "vehicle") + time / ROUND, F.lit(1.0))  # of its round
+    moved = part + 0.75 * F.sin(2 * math.pi * part) / (2 * math.pi)  # miles, as a share of all
+    speed = SEGMENTS * 3600 / ROUND * (1 + 0.75 * F.cos(2 * math.pi * part))  # what that is in miles an hour
+    return numbers.withColumn("vehicle", F.col("value") % VEHICLES).select(
+        second(time).alias("at"),
+        "vehicle",
+        F.round(speed + 10 * chance(2)).cast("int").alias("speed"),
+        F.floor(chance(3, "vehicle") * EXPRESSWAYS).cast("int").alias("expressway"),
+        F.when(chance(4, "vehicle") < 0.6, "east").otherwise("west").alias("direction"),
+        F.floor(moved * SEGMENTS).cast("int").alias("segment"),
+    )
+
+
+def toll(df: DataFrame) -> DataFrame:
+    """The toll where a segment is slow and full; where no vehicle was in the last minute nobody pays."""
+    jammed = (F.col("speed") < JAM_SPEED) & (F.col("volume") > FREE)
+    charge = F.when(jammed, BASE_TOLL * F.pow(F.col("volume") - FREE, 2)).otherwise(0)
+    return df.filter("reported >= window.end - interval 1 minute").withColumn("toll", charge.cast("int")).drop("reported")
+
+
+SEGMENT = ["expressway", "direction", "segment"]
+
+app = ab.Topology("linear_road")
+source = app.source(reports(numbers("linear_road", 20_000)), event_time="at")
+
+# Of each vehicle in a segment, of all vehicles there, and of the last five minutes: each made from the one before.
+cars = source.aggregate(
+    by=[*SEGMENT, "vehicle"], windows=ab.tumbling("1 minute"), speed=ab.avg("speed"), reported=ab.max("at"), name="cars"
+)
+minutes = cars.aggregate(
+    by=SEGMENT,
+    windows=ab.tumbling("1 minute"),
+    speed=ab.avg("speed"),
+    volume=ab.count(),
+    reported=ab.max("reported"),
+    name="minutes",
+)
+tolls = minutes.aggregate(
+    by=SEGMENT,
+    windows=ab.sliding("5 minutes", every="1 minute"),
+    speed=ab.avg("speed"),
+    volume=ab.last("volume"),
+    reported=ab.max("reported"),
+    name="tolls",
+).map(toll)
+
+minutes.to(ab.parquet("out/linear_road/minutes"))
+tolls.to(ab.parquet("out/linear_road/tolls"))

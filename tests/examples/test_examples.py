@@ -1,0 +1,252 @@
+"""The examples, as they are: every row of every operator's results against SQL that was written for the example alone."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import runpy
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import anabranch as ab
+from anabranch.cli import app as anabranch
+from anabranch.testing import differences, read_results
+from anabranch.testing.chains import Stage, expected_of
+from anabranch.testing.database import connect
+from anabranch.testing.events import HOUR_US, MINUTE_US
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EACH_BATCH = 20_000
+WINDOW = ["window_start", "window_end", "window_name"]
+MINUTE, FIVE_MINUTES = ("1 minute", MINUTE_US, MINUTE_US), ("5 minutes every 1 minute", 5 * MINUTE_US, MINUTE_US)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """The variables of an example's file, and the rows that its source gives."""
+
+    spark: SparkSession
+    file: Mapping[str, Any]
+
+    def rows(self, made_by: str, batches: int) -> list[pa.Table]:
+        """The rows of so many batches, from the numbers of each."""
+        numbers = [self.spark.range(i * EACH_BATCH, (i + 1) * EACH_BATCH).toDF("value") for i in range(batches)]
+        return [self.file[made_by](each).toArrow() for each in numbers]
+
+    def run(self, *, steps: int = 3, **more: str) -> int:
+        """Runs it for some steps, closes everything, and says how many batches there were; `more` goes to sinks as well."""
+        enough = threading.Event()
+        for stream, path in more.items():
+            self.file[stream].to(ab.parquet(path))
+        any_stream = next(each for each in self.file.values() if isinstance(each, ab.Windowed))
+        any_stream.to(lambda _, step: enough.set() if step >= steps else None)
+        run = self.file["app"].start(checkpoint="checkpoint", idle=None, slots=2, shards=8)
+        while not enough.wait(0.2):
+            assert run.active, run.exception
+        run.finish()
+        return sum(each.batch_id is not None for each in run.progress)
+
+
+@pytest.fixture
+def example(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Example]:
+    """Loads an example that writes below a directory of its own, in small batches."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
+    for name in ("PYSPARK_SUBMIT_ARGS", "PYTHONPATH"):  # what a command prepares for a process of its own ends with the test
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    made_up = importlib.import_module("made_up")
+    numbers = made_up.numbers
+    monkeypatch.setattr(made_up, "numbers", lambda name, _: numbers(name, EACH_BATCH))
+    return lambda name: Example(spark=spark, file=runpy.run_path(str(EXAMPLES / f"{name}.py")))
+
+
+def in_windows(rows: str, *windows: tuple[str, int, int]) -> str:
+    """SQL: each row, whose time is `us`, once for every window that it lies in; of windows (name, length, slide)."""
+    return (
+        "("
+        + " UNION ALL ".join(
+            f"""SELECT * EXCLUDE (start), start AS window_start, start + {length} AS window_end, '{name}' AS window_name
+            FROM (SELECT *, unnest(range(us - us % {every} - {length - every}, us + 1, {every})) AS start FROM {rows})"""
+            for name, length, every in windows
+        )
+        + ")"
+    )
+
+
+def as_rows(results: str, window_name: str = "1 minute") -> str:
+    """SQL: the results of one kind of window as the rows of the next operator: they happened just before its end."""
+    chosen = f"FROM {results} WHERE window_name = '{window_name}'"
+    return f"(SELECT * EXCLUDE (window_start, window_end, window_name), window_end - 1 AS us {chosen})"
+
+
+def told_by(rows: Sequence[pa.Table], /, **tables: str) -> dict[str, pa.Table]:
+    """What SQL makes of the table `given`, one table after the other, each from those before it."""
+    with connect() as db:
+        db.execute("SET TimeZone = 'UTC'")
+        db.register("given", pa.concat_tables(rows))
+        for name, sql in tables.items():
+            db.execute(f"CREATE TEMP TABLE {name} AS {sql}")
+        return {name: db.sql(f"FROM {name}").to_arrow_table() for name in tables}
+
+
+def assert_same(path: str, expected: pa.Table, *keys: str) -> None:
+    found = read_results(path)
+    assert found.num_rows > 0
+    assert differences(found, expected, [*keys, *WINDOW]) == []
+
+
+def test_lending_equals_the_reference_late_rows_included(example: Callable[[str], Example]) -> None:
+    lending = example("lending")
+    steps = lending.rows("applications", lending.run())
+    rated = [
+        told_by([each], rated="""SELECT *, ("return" / amount - 1) / "lendingTime" AS rate FROM given""")["rated"]
+        for each in steps
+    ]
+    lengths = [("10 minutes", 10), ("30 minutes", 30), ("6 hours", 6 * 60), ("1 day", 24 * 60)]
+    windows = [(name, minutes * MINUTE_US, minutes * MINUTE_US, 0) for name, minutes in lengths]
+    windows.append(("1 hour every 10 minutes", HOUR_US, 10 * MINUTE_US, 0))
+    shortest = "window_name = '10 minutes'"
+    stages = [
+        Stage(
+            name="interest",
+            keys=["area"],
+            windows=windows,
+            aggregates=[
+                ("loans", "count", "*", "approval"),
+                ("rate", "avg", "rate", "approval"),
+                ("income", "avg", "income", "approval"),
+            ],
+        ),
+        Stage(
+            name="approval",
+            keys=["area"],
+            windows=windows,
+            aggregates=[("applications", "count", "*"), ("approved", "avg", "CAST(approval AS INT)")],
+        ),
+        Stage(
+            name="overall_interest",
+            reads="interest",
+            where=shortest,
+            keys=[],
+            windows=windows,
+            aggregates=[("loans", "sum", "loans"), ("rates", "sum", "rate * loans")],
+        ),
+        Stage(
+            name="overall_approval",
+            reads="approval",
+            where=shortest,
+            keys=[],
+            windows=windows,
+            aggregates=[("applications", "sum", "applications"), ("loans", "sum", "approved * applications")],
+        ),
+    ]
+    expected = expected_of(rated, stages, "date", 10 * MINUTE_US, "finish")
+    for name in ("interest", "approval"):
+        assert_same(f"out/lending/{name}", expected[name], "area")
+    overall = told_by(
+        [expected["overall_interest"]], rate="SELECT * EXCLUDE (rates), rates / nullif(loans, 0) AS rate FROM given"
+    )
+    assert_same("out/lending/overall_interest", overall["rate"])
+    overall = told_by(
+        [expected["overall_approval"]], share="SELECT * EXCLUDE (loans), loans / nullif(applications, 0) AS approved FROM given"
+    )
+    assert_same("out/lending/overall_approval", overall["share"])
+
+
+def test_linear_road_equals_the_reference(example: Callable[[str], Example]) -> None:
+    road = example("linear_road")
+    rows = road.rows("reports", road.run(cars="out/linear_road/cars"))
+    segment = ["expressway", "direction", "segment"]
+    keys = ", ".join([*segment, *WINDOW])
+    expected = told_by(
+        rows,
+        rows="SELECT *, given.at AS reported, epoch_us(given.at) AS us FROM given",
+        cars=f"SELECT {keys}, vehicle, avg(speed) AS speed, max(reported) AS reported FROM {in_windows('rows', MINUTE)} GROUP BY ALL",
+        minutes=f"""
+            SELECT {keys}, avg(speed) AS speed, count(*) AS volume, max(reported) AS reported
+            FROM {in_windows(as_rows("cars"), MINUTE)} GROUP BY ALL
+        """,
+        five=f"""
+            SELECT {keys}, avg(speed) AS speed, arg_max(volume, us) AS volume, max(us) AS us
+            FROM {in_windows(as_rows("minutes"), FIVE_MINUTES)} GROUP BY ALL
+        """,
+        tolls="""
+            SELECT * EXCLUDE (us), CASE WHEN speed < 40 AND volume > 50 THEN 2 * (volume - 50) * (volume - 50) ELSE 0 END AS toll
+            FROM five WHERE us = window_end - 1
+        """,
+    )
+    assert_same("out/linear_road/cars", expected["cars"], *segment, "vehicle")
+    assert_same("out/linear_road/minutes", expected["minutes"], *segment)
+    assert_same("out/linear_road/tolls", expected["tolls"], *segment)
+    tolls = read_results("out/linear_road/tolls")["toll"].to_pylist()
+    assert 0 < sum(toll > 0 for toll in tolls) < len(tolls), "some segments cost something, others do not"
+
+
+def test_sentiment_equals_the_reference(example: Callable[[str], Example]) -> None:
+    mood = example("sentiment")
+    rows = mood.rows("tweets", mood.run())
+    scores = ", ".join(f"('{word}', {score})" for word, score in mood.file["SCORES"].items())
+    expected = told_by(
+        rows,
+        valence=f"SELECT * FROM (VALUES {scores}) AS listed(word, score)",
+        english="SELECT *, epoch_us(given.at) AS us, regexp_extract(text, '#[a-z]+') AS hashtag FROM given WHERE text LIKE 'The %'",
+        words="SELECT region, hashtag, us, text, unnest(string_split(lower(text), ' ')) AS word FROM english",
+        scored="""
+            SELECT region, hashtag, us, CAST(coalesce(sum(score), 0) AS INT) AS score
+            FROM words LEFT JOIN valence USING (word) GROUP BY region, hashtag, us, text
+        """,
+        **{
+            name: f"""
+                SELECT {key}, window_start, window_end, window_name, count(*) AS tweets, avg(score) AS mood
+                FROM {in_windows("scored", MINUTE, FIVE_MINUTES)} GROUP BY ALL
+            """
+            for name, key in (("regions", "region"), ("hashtags", "hashtag"))
+        },
+        overall=f"""
+            SELECT window_start, window_end, window_name, CAST(sum(tweets) AS BIGINT) AS tweets, sum(mood * tweets) / sum(tweets) AS mood
+            FROM {in_windows(as_rows("regions"), MINUTE, FIVE_MINUTES)} GROUP BY ALL
+        """,
+        trends=f"""
+            SELECT window_start, window_end, window_name, arg_max(hashtag, row(tweets, hashtag)) AS most,
+                   arg_max(hashtag, row(mood, hashtag)) AS happiest, arg_min(hashtag, row(mood, hashtag)) AS saddest
+            FROM {in_windows(as_rows("hashtags"), MINUTE)} GROUP BY ALL
+        """,
+    )
+    assert 0 < expected["english"].num_rows < sum(each.num_rows for each in rows), "some are in other languages"
+    assert_same("out/sentiment/regions", expected["regions"], "region")
+    assert_same("out/sentiment/hashtags", expected["hashtags"], "hashtag")
+    assert_same("out/sentiment/overall", expected["overall"])
+    assert_same("out/sentiment/trends", expected["trends"])
+
+
+def test_word_count_runs_from_the_command_line_and_goes_on_where_it_ended(example: Callable[[str], Example]) -> None:
+    command = ["run", str(EXAMPLES / "word_count.py"), "--available-now", "--checkpoint", "checkpoint", "--shards", "8"]
+    for more in ([], ["--finish"]):  # a batch each: this source has no more at a time
+        result = CliRunner().invoke(anabranch, [*command, *more])
+        assert result.exit_code == 0, result.output
+        assert "results: parquet files in out/word_count/counts" in result.stdout.splitlines()
+    assert "the last results of top (times in UTC)" in result.stdout
+    rows = example("word_count").rows("lines", 2)
+    expected = told_by(
+        rows,
+        words="SELECT epoch_us(given.at) AS us, unnest(string_split(lower(line), ' ')) AS word FROM given",
+        counts=f"SELECT word, window_start, window_end, window_name, count(*) AS n FROM {in_windows('words', MINUTE)} GROUP BY ALL",
+        top=f"""
+            SELECT window_start, window_end, window_name, CAST(sum(n) AS BIGINT) AS words,
+                   list({{'word': word, 'n': n}} ORDER BY n DESC, word)[:10] AS top
+            FROM {in_windows(as_rows("counts"), MINUTE)} GROUP BY ALL
+        """,
+    )
+    assert_same("out/word_count/counts", expected["counts"], "word")
+    assert_same("out/word_count/top", expected["top"])
