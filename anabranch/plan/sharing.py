@@ -34,7 +34,7 @@ def share_or_not(windows: Sequence[Window], *, wanted: bool | None = None, rows:
     """The cheaper of both ways, for so many rows a key and hour; or the one that is wanted."""
     apart = _by_name(windows)
     if len(apart) <= 1:
-        return Sharing(groups=tuple(apart), shared=True, reason="there is one window")
+        return Sharing(groups=tuple(apart), shared=wanted is not False, reason="there is one window")
     costs = {True: _cost([tuple(windows)], rows), False: _cost(apart, rows)}
     shared = costs[True] <= costs[False] if wanted is None else wanted
     told = {True: f"shared panes take {costs[True]:,.0f} us", False: f"panes of their own {costs[False]:,.0f} us"}

@@ -31,13 +31,15 @@ class Packed:
 
 
 def pack(kinds: Mapping[str, Sequence[Field]]) -> Packed:
-    """The n-th column of a type of each kind of row shares a place; keys share with keys only, because rows are grouped by them."""
-    columns: dict[tuple[str, bool, int], Field] = {}
+    """The n-th column of a type of each kind of row shares a place; keys share with keys only, and whole
+    rows with whole rows, because rows are grouped by them.
+    """
+    columns: dict[tuple[str, str, int], Field] = {}
     places: dict[str, dict[str, str]] = {}
     for kind, fields in kinds.items():
-        seen: Counter[tuple[str, bool]] = Counter()
+        seen: Counter[tuple[str, str]] = Counter()
         for each in fields:
-            role = (each.type, is_key(each.name))
+            role = (each.type, "key" if is_key(each.name) else LATE_ROW if each.name == LATE_ROW else "value")
             shared = columns.setdefault((*role, seen[role]), Field(f"p{len(columns)}", each.type))
             seen[role] += 1
             places.setdefault(kind, {})[each.name] = shared.name
@@ -57,7 +59,7 @@ def arriving(node: Node, *, late: bool = False) -> list[Field]:
     if isinstance(node.slotted, JoinSide):
         fields += [Field(f"r{i}", each.type) for i, each in enumerate(node.slotted.payload)]
     if late:
-        inner = ",".join(f"{each.name}:{each.type}" for each in node.feed.fields)
+        inner = ",".join(f"`{each.name.replace('`', '``')}`:{each.type}" for each in node.feed.fields)
         fields.append(Field(LATE_ROW, f"struct<{inner}>"))
     return fields
 

@@ -19,6 +19,7 @@ from anabranch.plan.joins import join_input, join_plan
 from anabranch.plan.lifting import AUTO
 from anabranch.plan.planners import AUTO as PLAN_AUTO
 from anabranch.spark.inspect import check_map, check_session, warm_up
+from anabranch.spark.levels import Levels
 from anabranch.spark.lift import expression
 from anabranch.spark.node_task import StateSettings
 from anabranch.spark.opening import located, open_run, settings_of, spark_location
@@ -308,18 +309,25 @@ class Topology:
             wait_s=duration_us(shard_wait, "shard_wait") / 1e6,
             limit_bytes=state_limit,
         )
-        opened = open_run(Files(located(checkpoint)), plan, slots, shards, session)
-        found = opened.checkpoint
         outlets = self._outlets()
         for outlet in outlets:
-            outlet.target.check(found.last.step + 1 if found.last else 1)
+            outlet.target.check(before.last.step + 1 if before and before.last else 1)
+        settings = settings_of(retries, state, lift)
+        late = frozenset(plan.parts_of(each.operator)[0].name for each in outlets if each.late)
+        trial = Levels(plan, 1, late)  # what cannot be compiled is refused before the checkpoint changes
+        trial.lift.prepare(self._frames)
+        trial.check(session)
         warm_up(session)
+        opened = open_run(Files(located(checkpoint)), plan, slots, shards, session)
+        found = opened.checkpoint
         claim(
             open_host(state.root),
             found.header.id,
             found.files.location if not found.files.local else found.files.path(""),
+            found.header.operators,
         )
-        stepper = Stepper(session, opened.plan, found, outlets, settings_of(retries, state, lift), opened.routes)
+        stepper = Stepper(session, opened.plan, found, outlets, settings, opened.routes)
+        stepper.first_step = opened.first_step
         if opened.changed is not None:
             stepper.event("changed", f"the topology has changed since the checkpoint was made: {opened.changed}")
         tune(session)
@@ -423,6 +431,11 @@ class Topology:
                     raise TopologyError(f"csv cannot hold {field.name!r} of type {field.type}; {valid}")
 
     def add_sink(self, operator: str, target: Any, *, late: bool, name: str | None) -> None:
+        for other in self.graph.sinks:
+            if isinstance(target, FileTarget) and isinstance(other.target, FileTarget) and target.place == other.target.place:
+                raise TopologyError(
+                    f"sink {other.name!r} writes to {target.path} already; each sink needs a directory of its own"
+                )
         wish = f"sink_{len(self.graph.sinks) + 1}" if name is None else name
         self.graph = self.graph.add_sink(g.Sink(name=wish, input=operator, late=late, target=target))
 

@@ -88,8 +88,7 @@ class JoinWork(StateWork):
         if rows is None:
             return None
         named = {f"k{i}": each for i, each in enumerate(rows.keys)} | {f"r{i}": each for i, each in enumerate(rows.payload)}
-        pane = rows.t - (rows.t - plan.panes.offset_us) % plan.panes.width_us
-        return pa.table(named), rows.shards, pane, np.ones(len(rows.t), dtype=np.int64)
+        return pa.table(named), rows.shards, rows.panes(plan.panes), np.ones(len(rows.t), dtype=np.int64)
 
     def close(self, outcome: Outcome, moment: Moment) -> None:
         outcome.until_us = self._until(moment)

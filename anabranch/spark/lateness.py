@@ -37,6 +37,9 @@ def reasons(pane: Array, panes: Panes, watermark_us: int | None) -> Array:
     def why(each: int) -> str | None:
         if each < -FARTHEST_US:
             return marked[each]
-        return LATE if panes.windows and panes.is_over(each, watermark_us) else None
+        if not panes.windows:
+            return None
+        end = panes.last_end(each)
+        return OUTSIDE if end is None else LATE if watermark_us is not None and end <= watermark_us else None
 
     return np.array([*map(why, told.tolist()), None], dtype=object)[at]

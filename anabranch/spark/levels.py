@@ -92,7 +92,7 @@ class Levels:
 
     def _exchanged(self, frame: DataFrame, components: Sequence[Component], routes: Mapping[str, Route]) -> DataFrame:
         """Rows for the operators of a level made ready and sent to their slots; other rows pass."""
-        rowwise = self._bound(frame, components[0].level)
+        rowwise = self._bound(frame.sparkSession, components[0].level)
         nodes = [
             (c, node) for c in components for node in c.nodes if not self.plan.is_fused(node) and node not in self.lift.nodes
         ]
@@ -115,14 +115,22 @@ class Levels:
         slots = sum(routes[each.name].slots for each in components)
         numbers = {node.name: self._number[node.name] for _, node in nodes}
         slot = chosen_sql("to", {**partition_sql(components, routes, numbers), -2: "null"})
-        passing = f"pmod(hash({', '.join(['report', *(each.name for each in self._packed.columns)])}), {slots})"
+        # Reports go to a fixed place: what a task that runs again reports must meet what it reported before.
+        passing = f"if(report is not null, 0, pmod(hash({', '.join(each.name for each in self._packed.columns)}), {slots}))"
         return ready.repartitionById(slots, F.expr(f"coalesce({slot}, {passing})"))
 
-    def _bound(self, frame: DataFrame, level: int) -> RowWise:
+    def check(self, session: SparkSession) -> None:
+        """Refuses, before anything runs, maps on results that cannot be done row by row."""
+        for component in self.plan.components:
+            for node in component.nodes:
+                if component.level > 1 and not self.plan.is_fused(node) and node not in self.lift.nodes:
+                    self._take(self._bound(session, component.level), component, node)
+
+    def _bound(self, session: SparkSession, level: int) -> RowWise:
         if level not in self._rowwise:
             schema = StructType.fromDDL(f"to int, report binary, {self._packed.types()}")
             assert isinstance(schema, StructType)
-            self._rowwise[level] = RowWise(frame.sparkSession, schema)
+            self._rowwise[level] = RowWise(session, schema)
         return self._rowwise[level]
 
     def _take(self, rowwise: RowWise, component: Component, node: Node) -> Taken:

@@ -123,7 +123,7 @@ class Lift:
         self._packed = pack({node.name: arriving(node, late=node in self._late) for node in self.nodes})
         self._keys = sorted({p for node in self.nodes for name, p in self._places(node).items() if is_key(name)})
         self._rows = sorted({self._places(node)[LATE_ROW] for node in self._late})
-        self.lifted, self._aggregates = _aggregates(self.nodes, self._packed)
+        self.lifted, self._aggregates = _aggregates(self.nodes, self._packed, self.number)
         self._tagged = ["to"] if len(self.nodes) > 1 else []
         self._cached: dict[object, Any] = {}
 
@@ -269,18 +269,39 @@ class Lift:
         return self._cached[key]
 
 
-def _aggregates(nodes: Sequence[Node], packed: Packed) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """For each node, the column that has each of its lifted ones; and the expressions, each once for all nodes that share it."""
-    texts: dict[str, str] = {}
-    lifted: dict[str, dict[str, str]] = {}
+def _aggregates(
+    nodes: Sequence[Node], packed: Packed, number: Mapping[str, int]
+) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """For each node, the column that has each of its lifted ones; and the expressions, each once for all nodes that share it.
+
+    A place holds other things in rows of other nodes, which must not be aggregated: their sums may overflow.
+    """
+    users: dict[tuple[str, str], list[Node]] = {}
+    filled: dict[str, list[Node]] = {}
+    lifts = [
+        (node, name, sql, packed.places[node.name][f"x{kept.input}"] if kept.input else "1")
+        for node in nodes
+        for kept in node.slotted.kept
+        for name, sql in zip(kept.lifted, kept.partial.lift, strict=True)
+    ]
+    for node, _, sql, place in lifts:
+        if node not in users.setdefault((sql, place), []):
+            users[sql, place].append(node)
     for node in nodes:
-        places = packed.places[node.name]
-        for kept in node.slotted.kept:
-            x = places[f"x{kept.input}"] if kept.input else "1"
-            for name, sql in zip(kept.lifted, kept.partial.lift, strict=True):
-                column = texts.setdefault(sql.format(x=x, t="t"), f"a{len(texts)}")
-                lifted.setdefault(node.name, {})[name] = column
-    return lifted, [f"{sql} as {column}" for sql, column in texts.items()]
+        for place in packed.places[node.name].values():
+            filled.setdefault(place, []).append(node)
+    columns = {key: f"a{i}" for i, key in enumerate(users)}
+    texts = []
+    for (sql, place), mine in users.items():
+        alone = place == "1" or len(mine) == len(filled[place])
+        of = ", ".join(str(number[node.name]) for node in mine)
+        texts.append(
+            f"{sql.format(x=place if alone else f'(if(to in ({of}), {place}, null))', t='t')} as {columns[sql, place]}"
+        )
+    lifted: dict[str, dict[str, str]] = {}
+    for node, name, sql, place in lifts:
+        lifted.setdefault(node.name, {})[name] = columns[sql, place]
+    return lifted, texts
 
 
 def _of_place(columns: Mapping[int, Column], kind: str, *, alone: bool) -> Column:

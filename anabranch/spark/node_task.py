@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from anabranch.errors import FencedError, StateError, StateFullError
 from anabranch.plan.joins import JoinSide
-from anabranch.plan.panes import NEVER
+from anabranch.plan.panes import NEVER, Panes
 from anabranch.plan.slotted import Slotted, key_schema
-from anabranch.spark.lateness import TAKEN, all_taken, reasons
+from anabranch.spark.lateness import LEFT_OUT, TAKEN, all_taken, reasons
 from anabranch.spark.results import late_table, result_table
 from anabranch.state.commits import Stored, read_chain
 from anabranch.state.files import Files
@@ -319,7 +319,7 @@ class NodeWork(StateWork):
         plan, state = self.plan, self.windows
         outcome.rows_in = by_shard(given.shards, np.ones(len(given.shards)))
         panes = plan.panes
-        pane = given.t - (given.t - panes.offset_us) % panes.width_us
+        pane = given.panes(panes)
         if not all_taken(pane, panes, moment.after_us):
             why = reasons(pane, panes, moment.after_us)
             on_time = why == None  # noqa: E711 - element by element
@@ -374,6 +374,10 @@ class Rows:
     t: Array
     payload: Sequence[pa.ChunkedArray | pa.Array] = ()
 
+    def panes(self, panes: Panes) -> Array:
+        """The pane of each row; of one without a time, what says so."""
+        return np.where(self.t == LEFT_OUT, LEFT_OUT, self.t - (self.t - panes.offset_us) % panes.width_us)
+
     def only(self, at: Array) -> Rows:
         """The rows at some places."""
         index = pa.array(at)
@@ -387,7 +391,7 @@ def arrived_rows(incoming: pa.Table, shards: Array, plan: Slotted, named: Arrivi
     count = 1 + max((kept.input for kept in plan.kept), default=0)
     inputs = [None, *(incoming.column(named.columns[f"x{i}"]).combine_chunks() for i in range(1, count))]
     payload = [incoming.column(named.columns[f"r{i}"]) for i in range(len(plan.payload))] if isinstance(plan, JoinSide) else []
-    return Rows(shards, keys, inputs, to_array(incoming.column(named.columns["t"]), np.dtype(np.int64), 0), payload)
+    return Rows(shards, keys, inputs, to_array(incoming.column(named.columns["t"]), np.dtype(np.int64), LEFT_OUT), payload)
 
 
 def rows_of_results(upstream: Sequence[Outcome], fused: Fused) -> Rows | None:

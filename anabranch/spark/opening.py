@@ -31,6 +31,7 @@ class Opened:
     routes: dict[str, Route]
     plan: Plan
     changed: str | None
+    first_step: int
 
 
 def open_run(files: Files, plan: Plan, slots: int | None, shards: int | None, session: SparkSession) -> Opened:
@@ -41,9 +42,15 @@ def open_run(files: Files, plan: Plan, slots: int | None, shards: int | None, se
         raise TopologyError(f"shards={count!r}; valid: 1 to 32768")
     if slots is not None and (not isinstance(slots, int) or not 1 <= slots <= count):
         raise TopologyError(f"slots={slots!r}; valid: 1 to {count}, the number of shards (fixed for a checkpoint)")
+    if before is not None:
+        before.take_over()
     checkpoint, changed = open_or_create(files, plan, count)
-    checkpoint.take_over()
+    if before is None:
+        checkpoint.take_over()
+    else:
+        checkpoint.epoch = before.epoch
     last = checkpoint.last
+    first_step = last.step + 1 if last else 1
     routes = {}
     for component in plan.components:
         route = last.routes.get(component.name) if last else None
@@ -55,7 +62,7 @@ def open_run(files: Files, plan: Plan, slots: int | None, shards: int | None, se
     if moved:
         told = f"the state of {', '.join(moved)} has other shards, because it is partitioned by other attributes"
         changed = f"{changed}; {told}" if changed else told
-    return Opened(checkpoint, routes, plan, changed)
+    return Opened(checkpoint, routes, plan, changed, first_step)
 
 
 def settings_of(retries: int, state: StateSettings, lift: str = AUTO) -> Settings:

@@ -39,7 +39,7 @@ class StepResults:
     schema: StructType
     arrow: pa.Schema
     session: SparkSession
-    again: bool = False  # an attempt that died may have written this step already
+    again: int | None = None  # an attempt that died may have written steps from this one on
     maps: tuple[Callable[[DataFrame], DataFrame], ...] = ()  # what follows windows sees those that are complete
 
     def frame(self) -> DataFrame:
@@ -79,13 +79,19 @@ class FileTarget(Target):
     path: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def place(self) -> str:
+        """Where the files are, to tell whether two targets write to the same place."""
+        return self.path if "://" in self.path else str(Path(self.path).absolute())
+
     def write(self, results: StepResults) -> None:
-        if not results.names and not results.again:
+        if not results.names and results.again is None:
             return
         out = Files(self.path)
         out.make()
         prefix = f"step-{results.step:08d}-"
-        stale = [name for name in out.list() if name.startswith(prefix)] if results.again else []
+        steps = range(results.step + 1 if results.again is None else results.again, results.step + 1)
+        stale = [name for name in out.list() if (found := _STEP.match(name)) and int(found[1]) in steps]
         new = self._parquet(out, prefix, results) if self._as_written(results) else self._by_spark(out, prefix, results)
         for name in stale:
             if name not in new:

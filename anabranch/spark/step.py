@@ -84,6 +84,8 @@ class Stepper:
         self._late = frozenset(plan.parts_of(each.operator)[0].name for each in outlets if each.late)
         self.levels = Levels(plan, checkpoint.header.shards, self._late)
         self.lifting = Lifting()
+        # An attempt that died may have written to sinks from here on.
+        self.first_step = checkpoint.last.step + 1 if checkpoint.last else 1
         self.statistics = read_statistics(checkpoint.files)
         self.wanted_plan: Plan | None = None
         self._jobs = itertools.count(1)
@@ -262,7 +264,9 @@ class Stepper:
             tried = [replace(task, job=job, distrust=distrust) for task in tasks]
             try:
                 frame = self.levels.job(self.session, rows, tried, self.routes, moment.after_us, self.way)
-                return [msgspec.json.decode(row.report, type=Report) for row in frame.collect()], attempt
+                reports = [msgspec.json.decode(row.report, type=Report) for row in frame.collect()]
+                _check_complete(reports, tried)
+                return reports, attempt
             except Exception as error:
                 cause, permanent = cause_of(error)
                 if last_chance or permanent:
@@ -344,7 +348,8 @@ class Stepper:
     def results(self, operator: str, step: int, names: tuple[str, ...], *, late: bool) -> StepResults:
         """The results, or the late rows, of an operator in a step as sinks see them."""
         spark, arrow = (late_schema if late else spark_schema)(self.plan.parts_of(operator)[0])
-        return StepResults(step, self.checkpoint.files, names, spark, arrow, self.session, again=not self.progress)
+        first = None if self.progress else self.first_step
+        return StepResults(step, self.checkpoint.files, names, spark, arrow, self.session, again=first)
 
     def _commit(self, task: SlotTask, reports: Sequence[Report], batch_id: int | None, seen: Mapping[str, int]) -> Commit:
         last, now = self.last, time.monotonic()
@@ -444,6 +449,15 @@ class Stepper:
 
 def _nodes(reports: Sequence[Report]) -> Iterator[tuple[str, NodeReport]]:
     return ((name, each) for report in reports for name, each in report.nodes.items())
+
+
+def _check_complete(reports: Sequence[Report], tasks: Sequence[SlotTask]) -> None:
+    """Every slot of every level has reported once: a task that Spark ran again may have reported twice, or too late."""
+    wanted = sorted((each.name, slot) for task in tasks for each in task.components for slot in range(each.slots))
+    found = sorted((report.component, report.slot) for report in reports)
+    if found != wanted:
+        odd = sorted({*wanted} ^ {*found}) or sorted({each for each in found if found.count(each) > 1})
+        raise RuntimeError(f"slots that have not reported exactly once: {', '.join(f'{name} {slot}' for name, slot in odd)}")
 
 
 def _missing(reports: Sequence[Report]) -> dict[str, list[int]]:

@@ -102,6 +102,7 @@ class Header:
     id: str
     topology: str
     shards: int
+    sources: tuple[str, ...]  # in the order in which Spark's own checkpoint knows them
     operators: Mapping[str, Kept]
 
 

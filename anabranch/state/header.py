@@ -7,6 +7,7 @@ that are there serve them; anything else is refused by name.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -29,6 +30,7 @@ def open_or_create(files: Files, plan: Plan, shards: int) -> tuple[Checkpoint, s
             id=uuid.uuid4().hex,
             topology=plan.topology,
             shards=shards,
+            sources=tuple(source.name for source in plan.sources),
             operators={node.name: kept_of(node) for node in plan.nodes},
         )
         files.make()
@@ -62,7 +64,9 @@ def components_of(found: Checkpoint | None) -> list[frozenset[str]]:
 
 def over_checkpoint(plan: Plan, found: Checkpoint) -> Plan:
     """The plan as it goes on with a checkpoint: over its panes, by its statistics."""
-    return plan.with_nodes([_over(node, found) for node in plan.nodes])
+    order = {name: i for i, name in enumerate(found.header.sources)}
+    sources = tuple(sorted(plan.sources, key=lambda source: order.get(source.name, len(order))))
+    return replace(plan.with_nodes([_over(node, found) for node in plan.nodes]), sources=sources)
 
 
 def _over(node: Node, found: Checkpoint) -> Node:
@@ -114,6 +118,10 @@ def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[s
     old, refused, told = found.header.operators, [], []
     if found.header.shards != shards:
         refused.append(f"shards: the checkpoint has [{found.header.shards}], the topology has [{shards}]")
+    names = sorted(source.name for source in plan.sources)
+    if sorted(found.header.sources) != names:
+        had = ", ".join(sorted(found.header.sources))
+        refused.append(f"sources: the checkpoint has [{had}], the topology reads [{', '.join(names)}]")
     new: dict[str, Kept] = {}
     for node in plan.nodes:
         if node.name in old:
@@ -121,7 +129,7 @@ def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[s
             told += [f"operator {node.name!r}: {each}" for each in why]
             refused += [f"operator {node.name!r}: {each}" for each in wrong]
         else:
-            new[node.name] = _added(found, node)
+            new[node.name] = _added(found, node, [each for name, each in new.items() if name in _feeding(plan, node)])
             told.append(f"operator {node.name!r} is new: windows with rows from before are incomplete")
     gone = [name for name in old if name not in new]
     for name in gone:
@@ -179,8 +187,12 @@ def _with_windows(found: Checkpoint, kept: Kept, fresh: Kept) -> Kept:
     )
 
 
-def _added(found: Checkpoint, node: Node) -> Kept:
-    """An operator that comes later: it has seen nothing of what came before."""
+def _feeding(plan: Plan, node: Node) -> set[str]:
+    return {each.name for each in plan.parts_of(node.feed.stream)}
+
+
+def _added(found: Checkpoint, node: Node, upstream: Sequence[Kept]) -> Kept:
+    """An operator that comes later: it has seen nothing of what came before; nor complete results, where these come later too."""
     kept, last = kept_of(node), found.last
     if last is None:
         return kept
@@ -188,5 +200,9 @@ def _added(found: Checkpoint, node: Node) -> Kept:
     windows: list[Window | Session] = [*node.windows, *([node.session] if node.session else [])]
     # A session takes rows up to a gap before the first that it sees.
     first = {window_key(each): 1 + (each.gap_us if isinstance(each, Session) else 0) for each in windows}
+    for each in upstream:
+        longest = max((window.length_us for window in each.contents.windows), default=0)
+        known = [us + longest for us in each.complete_from.values()]
+        newest = max((us for us in (newest, last.watermark_us, *known) if us is not None), default=None)
     since = {} if newest is None else {key: newest + us for key, us in first.items()}
     return replace(kept, complete_from=since, after_step=last.step)

@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -69,10 +70,14 @@ def open_host(root: str | None) -> Host:
     return Host(path, name.read_text())
 
 
-def claim(host: Host, checkpoint_id: str, location: str) -> None:
-    """Notes which checkpoint a directory of state belongs to, and removes state whose checkpoint is gone."""
+def claim(host: Host, checkpoint_id: str, location: str, operators: Collection[str]) -> None:
+    """Notes which checkpoint a directory of state belongs to, and removes state whose checkpoint or operator is gone."""
     mine = host.root / checkpoint_id
     mine.mkdir(exist_ok=True)
+    kept = {host.component(checkpoint_id, each).name for each in operators}
+    for each in mine.iterdir():
+        if each.is_dir() and each.name not in kept:
+            shutil.rmtree(each, ignore_errors=True)
     (mine / "checkpoint.json").write_text(json.dumps({"location": location}))
     for note in host.root.glob("*/checkpoint.json"):
         try:

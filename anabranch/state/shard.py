@@ -217,6 +217,7 @@ class Shard:
         try:
             env.copy(str(draft), compact=True)
         except lmdb.Error:  # no room for both: the file stays as it is
+            (draft / "data.mdb").unlink(missing_ok=True)
             return
         self.close()
         (draft / "data.mdb").replace(data)

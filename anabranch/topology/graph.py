@@ -18,6 +18,7 @@ from anabranch.topology.windows import Session, Window
 
 RESULT_COLUMNS = ("window", "window_name")
 EARLY_COLUMN = "early"
+_RESERVED = (": ", " + ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +209,10 @@ class Graph:
     def add(self, operator: Operator) -> Graph:
         if not isinstance(operator.name, str) or not operator.name.strip():
             raise TopologyError(f"operator name {operator.name!r} is not a text")
+        if isinstance(operator, Consolidate | Join) and (wrong := [each for each in _RESERVED if each in operator.name]):
+            raise TopologyError(
+                f"operator name {operator.name!r} has {wrong[0]!r} in it, which names of parts and components need"
+            )
         if any(each.name == operator.name for each in self.operators):
             raise TopologyError(f"topology {self.name!r} has an operator named {operator.name!r} already")
         for each in inputs_of(operator):

@@ -259,3 +259,56 @@ def test_another_plan_at_a_restart_and_between_two_steps_changes_no_results(spar
     text = fused.topology().explain(checkpoint=tmp_path / "checkpoint", planner="auto")
     assert "w0 -> w1: fused: both may be partitioned by (a: string)" in text
     assert "that saves a rate of 1\n" not in text, "rates are those that were measured"
+
+
+def test_what_one_operator_sums_is_not_summed_in_rows_of_another(spark: SparkSession) -> None:
+    at = [f"2026-01-01 00:00:{i:02d}" for i in range(30)]
+    frame = spark.createDataFrame(
+        [(t, "k", 8 * 10**17 + i, i) for i, t in enumerate(at)], "at string, k string, id bigint, v bigint"
+    )
+    app = ab.Topology("ids")
+    source = app.source(frame.selectExpr("to_timestamp(at) as at", "k", "id", "v"), event_time="at")
+    source.aggregate(by=["k"], windows=ab.tumbling("1 minute"), name="sums", total=ab.sum("v"))
+    source.aggregate(by=[], windows=ab.tumbling("1 minute"), name="ids", newest=ab.max("id"))
+    found = app.run_batch()
+    assert [row.total for row in found["sums"].collect()] == [sum(range(30))]
+    assert [row.newest for row in found["ids"].collect()] == [8 * 10**17 + 29]
+
+
+def test_a_start_that_is_refused_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    steps = [rows(200, 120 * i, seed=i) for i in range(2)]
+    engine = Engine(spark=spark, root=tmp_path, stages=chain()[:2])
+    engine.run(steps)
+    header = (tmp_path / "checkpoint" / "anabranch.json").read_bytes()
+    app = replace(engine, stages=[chain()[0]]).topology()
+    stream = ab.Stream(app, "w0", app.empty("w0")).map(lambda df: df.selectExpr("*", "explode(array(1, 2)) as twice"))
+    stream.aggregate(by=["twice"], windows=ab.tumbling("1 minute"), name="other", n=ab.count()).to(
+        ab.parquet(tmp_path / "other")
+    )
+    with pytest.raises(ab.TopologyError, match="is not done row by row \\(it has Generate\\)"):
+        app.start(checkpoint=tmp_path / "checkpoint", trigger="availableNow", state_root=tmp_path / "state")
+    assert (tmp_path / "checkpoint" / "anabranch.json").read_bytes() == header
+
+
+def test_what_a_driver_wrote_before_it_died_is_replaced_even_if_the_next_one_plans_anew(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    steps = [rows(300, 180 * i, seed=i) for i in range(3)]
+    engine = Engine(spark=spark, root=tmp_path, stages=chain())
+    run = engine.run(steps[:2])
+    last = run.progress[-1].step
+    for stage in chain():  # as if it had died between the sinks and the commit record
+        lost = tmp_path / "results" / stage.name
+        some = next(iter(sorted(lost.glob("*.parquet"))))
+        (lost / f"step-{last + 1:08d}-results-0-0-of-an-attempt-that-died.parquet").write_bytes(some.read_bytes())
+    replace(engine, planner="unfused").run(steps[2:], first=2, finish=True)
+    assert engine.differences([*steps[:2], None, *steps[2:]], finish=True) == []
+
+
+def test_two_sinks_need_two_directories(spark: SparkSession, tmp_path: Path) -> None:
+    app = ab.Topology("sinks")
+    frame = spark.createDataFrame([], "k string, at timestamp")
+    counts = app.source(frame, event_time="at").aggregate(by="k", windows=ab.tumbling("1 minute"), n=ab.count())
+    counts.to(ab.parquet(tmp_path / "out"), name="first")
+    with pytest.raises(ab.TopologyError, match=r"sink 'first' writes to .* already; each sink needs a directory of its own"):
+        counts.late.to(ab.parquet(f"{tmp_path}/./out"))

@@ -13,7 +13,7 @@ from anabranch.plan.evolution import complete_from, forgotten_before, window_key
 from anabranch.plan.route import even_route
 from anabranch.state.commits import Checkpoint, Commit, Stored, open_checkpoint
 from anabranch.state.files import Files
-from anabranch.state.header import open_or_create
+from anabranch.state.header import open_or_create, over_checkpoint
 from anabranch.state.version import Version
 from anabranch.topology import Compute, Consolidate, Field, Graph, Source, count
 from anabranch.topology.graph import Named
@@ -189,3 +189,22 @@ def test_operators_may_come_and_go_and_one_that_comes_back_begins_anew(checkpoin
 def test_an_operator_under_another_name_is_refused_with_the_name_that_its_state_has(checkpoint: Checkpoint) -> None:
     with pytest.raises(CheckpointError, match=r"operator 'o' seems to be called 'other' now; .* give it name='o'"):
         open_or_create(checkpoint.files, plan(names=("other",)), 2)
+
+
+def test_sources_keep_the_order_in_which_spark_knows_them_and_others_are_refused(tmp_path: Path) -> None:
+    def of(*names: str) -> Plan:
+        fields = (Field("k", "bigint"), Field("at", "timestamp"))
+        counts = (Named(name="n", aggregate=count(), input_type="int"),)
+        graph = Graph(name="t")
+        for name in names:
+            graph = graph.add(Source(name=name, fields=fields, event_time="at", unit_us=None, delay_us=0))
+        for name in names:
+            graph = graph.add(Compute(name=f"c_{name}", input=name, by=fields[:1], aggregates=counts))
+            graph = graph.add(Consolidate(name=f"w_{name}", input=f"c_{name}", windows=(FIVE,)))
+        return make_plan(graph)
+
+    found, _ = open_or_create(Files(str(tmp_path / "chk")), of("a", "b"), 2)
+    swapped = over_checkpoint(of("b", "a"), found)
+    assert [source.name for source in swapped.sources] == ["a", "b"]
+    with pytest.raises(CheckpointError, match=r"sources: the checkpoint has \[a, b\], the topology reads \[a\]"):
+        open_or_create(found.files, of("a"), 2)
