@@ -506,7 +506,7 @@ def _progress(
         rows_in=counts.pop("in"),
         rows_out=counts.pop("out"),
         left_out=counts,
-        slots=sum(route.slots for route in commit.routes.values()),
+        slots=commit.slots,
         shards=max(len(route.slot_of) for route in commit.routes.values()),
         watermark_us=commit.watermark_us,
         max_event_us=commit.max_event_us,

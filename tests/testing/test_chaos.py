@@ -137,10 +137,10 @@ def test_a_fault_counts_only_when_it_is_known_to_have_happened() -> None:
 
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_damage_changes_a_file(kind: str, tmp_path: Path) -> None:
-    file, copies = tmp_path / "00001" / "data.mdb", tmp_path / "copies"
-    file.parent.mkdir()
+    file, copies = tmp_path / "operator" / "00001" / "data.mdb", tmp_path / "copies"
+    file.parent.mkdir(parents=True)
     copies.mkdir()
-    (copies / "00001").write_bytes(b"older")
+    (copies / "operator 00001").write_bytes(b"older")
     content = bytes(20_000)
     file.write_bytes(content)
     assert damage(kind, file, copies, Random(1))
