@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import typer
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
+
+from anabranch.errors import AnabranchError, TopologyError
+
+_VERIFIED = {True: "yes", False: "NO", None: "-"}
+
+
+@contextmanager
+def told(show: Callable[[dict[str, Any], Console], None], *, as_json: bool) -> Iterator[dict[str, Any]]:
+    """Prints the figures that are put into it, as a line of JSON or for people; ends with 1 where results differ, 2 for mistakes."""
+    figures: dict[str, Any] = {}
+    try:
+        yield figures
+    except AnabranchError as error:
+        typer.echo(f"anabranch: {error}", err=True)
+        raise typer.Exit(2 if isinstance(error, TopologyError) else 1) from None
+    if as_json:
+        print(json.dumps(figures))
+    else:
+        show(figures, Console())
+    if any(each.get("verified") is False for each in figures["cases"]):
+        raise typer.Exit(1)
 
 
 def show(figures: dict[str, Any], console: Console) -> None:
@@ -35,7 +60,7 @@ def _cells(case: dict[str, Any]) -> tuple[str, ...]:
         f"{case['limit_rows_per_s']:,} ({case['limit_engine']})" if "limit_rows_per_s" in case else "-",
         f"{counted[0]}-{counted[-1]}",
         runs,
-        {True: "yes", False: "NO", None: "-"}[case.get("verified")],
+        _VERIFIED[case.get("verified")],
     )
 
 
