@@ -93,3 +93,44 @@ def _notes(figures: dict[str, Any]) -> list[Text]:
         )
     )
     return notes
+
+
+def show_fusion(figures: dict[str, Any], console: Console) -> None:
+    """Prints the table of all numbers of fused operators and native's, and the settings."""
+    table = Table(title="rows per second, medians over the batches that count", title_justify="left")
+    table.add_column("case")
+    for heading in ("rows/s", "to unfused", "to native", "exchanges", "shuffled, KB a batch", "task s", "verified"):
+        table.add_column(heading, justify="right")
+    for case in figures["cases"]:
+        table.add_row(
+            case["case"],
+            f"{case['anabranch_rows_per_s']:,}",
+            f"{case['ratio_to_unfused']:.2f}x",
+            f"{case['ratio']:.2f}x" if "ratio" in case else "-",
+            str(case["exchanges"]),
+            f"{case['shuffle_bytes'] / 1024:,.0f}",
+            f"{case['anabranch_task_s']:.2f}",
+            _VERIFIED[case.get("verified")],
+        )
+    if native := figures.get("native"):
+        sizes = str(native["exchanges"]), f"{native['shuffle_bytes'] / 1024:,.0f}", f"{native['task_s']:.2f}"
+        table.add_row("native", f"{native['rows_per_s']:,}", "-", "1.00x", *sizes, "-")
+    settings = figures["settings"]
+    both, rival, ours = settings["both"], settings["native"], settings["anabranch"]
+    counted = figures["cases"][0]["counted_batches"]
+    values = ", ".join(f"{name} {settings[name]}" for name in "abcd")
+    span_s = 60 * settings["batch_rows"] / settings["rows_per_event_minute"]
+    notes = [
+        figures["text"],
+        (
+            f"{settings['rows']:,} rows, {values} values (zipf {settings['skew']}), batches of {settings['batch_rows']:,} over "
+            f"{span_s:.0f} s of event time, {counted[0]}-{counted[-1]} count; "
+            f"{settings['cores']} cores, seed {settings['seed']}; both: {both['source']}, {both['sink']} sink, {both['trigger']}"
+        ),
+        f"anabranch: {ours['slots']} slots a component, {ours['state']} state, writes {ours['writes']}",
+        (
+            f"native: {rival['shuffle_partitions']} shuffle partitions, state store {rival['state_store']}, "
+            f"writes {rival['writes']}; {rival['query']}"
+        ),
+    ]
+    console.print(Group(table, *map(Text, notes)))

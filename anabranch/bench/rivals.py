@@ -134,7 +134,7 @@ def run_query(
         batch_s=batch_seconds(query),
         watermark_us=_watermark_us(query) if cut and query.recentProgress else source.watermark_us(),
         files=committed_files(target),
-        query=str(query.runId),
+        queries=(str(query.runId),),
     )
 
 

@@ -146,7 +146,7 @@ def run_topology(bench: Bench[Options], app: ab.Topology, source: Input, place: 
         batch_s=batch_seconds(run.query),
         watermark_us=source.watermark_us(),
         files=tuple(sorted((place / "results").rglob("*.parquet"))),
-        query=str(run.query.runId),
+        queries=(str(run.query.runId),),
         left_out=sum(count for step in steps for count in step.left_out.values()),
         inner_s=tuple(step.duration_s for step in steps if step.batch_id is not None),
         slot_s=tuple(
