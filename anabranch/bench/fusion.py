@@ -30,8 +30,13 @@ from anabranch.bench.turns import Side, take_turns
 from anabranch.bench.verify import verify_all
 from anabranch.errors import AnabranchError
 from anabranch.plan.planners import UNFUSED
+from anabranch.spark.tuning import LOCAL_QUERY
 
 NATIVE = "native"
+_FILES_TEXT = {
+    "quick": "by the file manager that Anabranch has, too",
+    "default": "by Spark's own file manager, which starts a chmod process for each",
+}
 _WARM_BATCHES, _WARM_ROWS = 3, 20_000
 _VERIFYING_S = 30.0  # kept for the comparison of all rows, which comes last
 
@@ -121,6 +126,9 @@ def _run_fused(bench: Bench[FusionOptions], source: Input, place: Path, number: 
 def _run_native(bench: Bench[FusionOptions], source: Input, place: Path, warm: int, left_s: float) -> SideRun:
     """One query for each operator whose results are written, one after the other: a query has one sink."""
     emptied(place)
+    conf = bench.spark.conf
+    for name, value in LOCAL_QUERY.items():
+        conf.set(name, value) if bench.options.native_files == "quick" else conf.unset(name)
     stop = Stop(after_s=left_s, batches=warm + MIN_COUNTED, at_last_s=max(left_s, bench.ends_at - time.monotonic()) / 2)
     runs = []
     for stage in CHAIN:
@@ -232,6 +240,7 @@ def _settings(bench: Bench[FusionOptions], seconds: float) -> dict[str, Any]:
         "query": "withWatermark, then groupBy(window, keys) over the windows of the one before, chained"
         + ("; a query for each operator, one after the other" if bench.options.sinks == "all" else " in one query"),
         "writes": f"results of {writes}",
+        "checkpoint_files": _FILES_TEXT[bench.options.native_files],
     }
     found["both"] |= {
         "shuffle_bytes": "written to exchanges a batch, mean of the batches that count",
@@ -264,6 +273,13 @@ def fusion_command(
         typer.Option(metavar="last|all", help="Write the last operator's results, or all; native needs a query for each then."),
     ] = "last",
     native: Annotated[bool, typer.Option("--native/--no-native", help="Also measure native Structured Streaming.")] = True,
+    native_files: Annotated[
+        str,
+        typer.Option(
+            metavar="quick|default",
+            help="Native's checkpoint files: quick, as Anabranch's own, or as Spark comes, with a chmod process for each.",
+        ),
+    ] = "quick",
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")] = True,
     rounds: Annotated[int, typer.Option(metavar="N", help="Rounds of all sides, if there is time.")] = 3,
     minutes: Annotated[
@@ -296,6 +312,7 @@ def fusion_command(
             seed=seed,
             sinks=sinks,
             native=native,
+            native_files=native_files,
             verify=verify,
             rounds=rounds,
             minutes=minutes,

@@ -12,6 +12,7 @@ from anabranch.errors import TopologyError, unknown
 
 NATIVE_FORMS = ("auto", "rows", "panes")
 SINKS = ("last", "all")
+NATIVE_FILES = ("quick", "default")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +97,7 @@ class FusionOptions(SidesOptions):
     rows_per_minute: int = 20_000
     skew: float = 0.5
     sinks: str = "last"
+    native_files: str = "quick"
     minutes: float = 10.0
 
     def __post_init__(self) -> None:
@@ -103,6 +105,8 @@ class FusionOptions(SidesOptions):
         self.check_positive("a", "b", "c", "d")
         if self.sinks not in SINKS:
             raise TopologyError(unknown("--sinks", self.sinks, SINKS))
+        if self.native_files not in NATIVE_FILES:
+            raise TopologyError(unknown("--native-files", self.native_files, NATIVE_FILES))
 
     @property
     def cardinalities(self) -> dict[str, int]:

@@ -99,8 +99,8 @@ def show_fusion(figures: dict[str, Any], console: Console) -> None:
     """Prints the table of all numbers of fused operators and native's, and the settings."""
     table = Table(title="rows per second, medians over the batches that count", title_justify="left")
     table.add_column("case")
-    for heading in ("rows/s", "to unfused", "to native", "exchanges", "shuffled, KB a batch", "task s", "verified"):
-        table.add_column(heading, justify="right")
+    for heading in ("rows/s", "/ unfused", "/ native", "exchanges", "shuffled", "task s", "verified"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for case in figures["cases"]:
         table.add_row(
             case["case"],
@@ -108,12 +108,12 @@ def show_fusion(figures: dict[str, Any], console: Console) -> None:
             f"{case['ratio_to_unfused']:.2f}x",
             f"{case['ratio']:.2f}x" if "ratio" in case else "-",
             str(case["exchanges"]),
-            f"{case['shuffle_bytes'] / 1024:,.0f}",
+            f"{case['shuffle_bytes'] / 1024:,.0f} KB",
             f"{case['anabranch_task_s']:.2f}",
             _VERIFIED[case.get("verified")],
         )
     if native := figures.get("native"):
-        sizes = str(native["exchanges"]), f"{native['shuffle_bytes'] / 1024:,.0f}", f"{native['task_s']:.2f}"
+        sizes = str(native["exchanges"]), f"{native['shuffle_bytes'] / 1024:,.0f} KB", f"{native['task_s']:.2f}"
         table.add_row("native", f"{native['rows_per_s']:,}", "-", "1.00x", *sizes, "-")
     settings = figures["settings"]
     both, rival, ours = settings["both"], settings["native"], settings["anabranch"]
@@ -124,13 +124,13 @@ def show_fusion(figures: dict[str, Any], console: Console) -> None:
         figures["text"],
         (
             f"{settings['rows']:,} rows, {values} values (zipf {settings['skew']}), batches of {settings['batch_rows']:,} over "
-            f"{span_s:.0f} s of event time, {counted[0]}-{counted[-1]} count; "
+            f"{span_s:.0f} s of event time, {counted[0]}-{counted[-1]} count, shuffled and task time a batch; "
             f"{settings['cores']} cores, seed {settings['seed']}; both: {both['source']}, {both['sink']} sink, {both['trigger']}"
         ),
         f"anabranch: {ours['slots']} slots a component, {ours['state']} state, writes {ours['writes']}",
         (
             f"native: {rival['shuffle_partitions']} shuffle partitions, state store {rival['state_store']}, "
-            f"writes {rival['writes']}; {rival['query']}"
+            f"checkpoint files {rival['checkpoint_files']}, writes {rival['writes']}; {rival['query']}"
         ),
     ]
     console.print(Group(table, *map(Text, notes)))

@@ -77,9 +77,11 @@ def test_the_input_has_the_rows_of_its_seed_in_other_columns(source: Input) -> N
     assert source.schema.startswith("a BIGINT")
 
 
-@pytest.mark.parametrize("wrong", [{"rows": 0}, {"a": 0}, {"d": -1}, {"sinks": "some"}, {"slots": 0}, {"rounds": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"rows": 0}, {"a": 0}, {"d": -1}, {"sinks": "some"}, {"native_files": "x"}, {"slots": 0}, {"rounds": 0}]
+)
 def test_an_option_out_of_range_is_refused_by_name(wrong: dict[str, object]) -> None:
-    with pytest.raises(TopologyError, match=f"--{next(iter(wrong))}"):
+    with pytest.raises(TopologyError, match=f"--{next(iter(wrong)).replace('_', '-')}"):
         FusionOptions(**wrong)  # type: ignore[arg-type]
 
 
