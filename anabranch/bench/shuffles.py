@@ -49,14 +49,14 @@ def shuffles_of(spark: SparkSession, query: str) -> dict[int, Shuffles]:
 
 
 def _exchanges(spark: SparkSession, batch_of: dict[int, int]) -> dict[int, int]:
-    """The exchanges in the physical plan of each batch."""
+    """The exchanges in the physical plan of each batch; one that had to run again has the same plan twice."""
     store = spark._jsparkSession.sharedState().statusStore()  # noqa: SLF001 - as above
     found: dict[int, int] = {}
     for execution in _each(store.executionsList()):
         batches = {batch_of[job] for job in _each(execution.jobs().keys()) if job in batch_of}
         for batch in batches:
             nodes = _each(store.planGraph(execution.executionId()).allNodes())
-            found[batch] = found.get(batch, 0) + sum(node.name() == "Exchange" for node in nodes)
+            found[batch] = max(found.get(batch, 0), sum(node.name() == "Exchange" for node in nodes))
     return found
 
 
