@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from anabranch.bench.options import WindowsOptions
+from anabranch.bench.fusion import fusion_command
+from anabranch.bench.options import FusionOptions, WindowsOptions
 from anabranch.bench.soak import soak_command
 from anabranch.bench.windows import windows_command
 
@@ -16,6 +17,7 @@ bench_app = typer.Typer(
     no_args_is_help=True,
 )
 bench_app.command("windows")(windows_command)
+bench_app.command("fusion")(fusion_command)
 bench_app.command("soak")(soak_command)
 
 
@@ -24,4 +26,4 @@ def bench() -> None:
     """Measure Anabranch against native Structured Streaming and against the bare limit."""
 
 
-__all__ = ["WindowsOptions", "bench_app", "windows_command"]
+__all__ = ["FusionOptions", "WindowsOptions", "bench_app", "fusion_command", "windows_command"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -63,6 +63,7 @@ class Input:
     rows: tuple[int, ...]
     newest_us: tuple[int, ...]  # the greatest event time up to and with each file
     delay_s: int
+    schema: str = SPARK_SCHEMA
 
     def watermark_us(self, batches: int | None = None) -> int:
         """The watermark after the first `batches` files (default: all)."""
@@ -86,13 +87,19 @@ def generate(spec: DataSpec) -> Iterator[pa.Table]:
         yield pa.table([key_of_rank[rank], pa.array(arrival - age).cast(SCHEMA.field("at").type), value], schema=SCHEMA)
 
 
-def write_input(spec: DataSpec, directory: Path) -> Input:
-    """Writes the batches as `batch-NNNNN.parquet` with modification times a second apart: file sources go by these."""
+def write_input(
+    spec: DataSpec, directory: Path, shaped: Callable[[pa.Table], pa.Table] | None = None, schema: str = SPARK_SCHEMA
+) -> Input:
+    """Writes the batches as `batch-NNNNN.parquet` with modification times a second apart: file sources go by these.
+
+    `shaped` makes other columns of the key; `schema` then says which, as Spark reads them.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
     rows: list[int] = []
     newest: list[int] = []
-    for number, table in enumerate(generate(spec)):
+    for number, made in enumerate(generate(spec)):
+        table = made if shaped is None else shaped(made)
         path = directory / f"batch-{number:05d}.parquet"
         pq.write_table(table, path, row_group_size=max(1, math.ceil(table.num_rows / _ROW_GROUPS_PER_FILE)))
         mtime = _FIRST_MTIME_S + number
@@ -101,4 +108,11 @@ def write_input(spec: DataSpec, directory: Path) -> Input:
         rows.append(table.num_rows)
         greatest = pc.max(table["at"]).cast(pa.int64()).as_py()
         newest.append(max(greatest, newest[-1]) if newest else greatest)
-    return Input(directory=directory, files=tuple(files), rows=tuple(rows), newest_us=tuple(newest), delay_s=spec.delay_s)
+    return Input(
+        directory=directory,
+        files=tuple(files),
+        rows=tuple(rows),
+        newest_us=tuple(newest),
+        delay_s=spec.delay_s,
+        schema=schema,
+    )

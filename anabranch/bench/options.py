@@ -1,8 +1,9 @@
-"""What `anabranch bench windows` can be told, and what is refused."""
+"""What the benchmarks of two streaming sides can be told, and what is refused."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 from anabranch.bench.cases import Case
@@ -10,36 +11,29 @@ from anabranch.bench.data import DataSpec
 from anabranch.errors import TopologyError, unknown
 
 NATIVE_FORMS = ("auto", "rows", "panes")
+SINKS = ("last", "all")
+NATIVE_FILES = ("quick", "default")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowsOptions:
-    """What `anabranch bench windows` can be told."""
+class SidesOptions:
+    """What every benchmark of Anabranch against native Spark can be told."""
 
-    case: str = "A,B,C"
-    windows: str | None = None
-    rows: int = 5_000_000
-    keys: int = 10_000
+    rows: int
+    batch_rows: int
+    rows_per_minute: int
     skew: float = 1.0
     disorder_s: float = 10.0
-    batch_rows: int = 500_000
-    rows_per_minute: int = 36_500
     slots: int | None = None
     seed: int = 1
     native: bool = True
-    native_form: str = "auto"
     verify: bool = True
-    small_batch: bool = True
     rounds: int = 3
     minutes: float = 14.0
     keep: Path | None = None
 
     def __post_init__(self) -> None:
-        for name in ("rows", "keys", "batch_rows", "rows_per_minute", "rounds", "minutes"):
-            if getattr(self, name) <= 0:
-                raise TopologyError(f"--{name.replace('_', '-')} {getattr(self, name)} must be above 0")
-        if self.native_form not in NATIVE_FORMS:
-            raise TopologyError(unknown("--native-form", self.native_form, NATIVE_FORMS))
+        self.check_positive("rows", "batch_rows", "rows_per_minute", "rounds", "minutes")
         if self.slots is not None and self.slots <= 0:
             raise TopologyError(f"--slots {self.slots} must be above 0")
         if self.skew < 0 or self.disorder_s < 0:
@@ -47,14 +41,78 @@ class WindowsOptions:
         if self.keep is not None and self.keep.exists() and any(self.keep.iterdir()):
             raise TopologyError(f"--keep {self.keep} is not empty")
 
-    def data(self, case: Case | None = None) -> DataSpec:
-        """The input; some cases are about other keys or another density than was asked for."""
+    def check_positive(self, *names: str) -> None:
+        """Refuses options that are not above 0."""
+        for name in names:
+            if getattr(self, name) <= 0:
+                raise TopologyError(f"--{name.replace('_', '-')} {getattr(self, name)} must be above 0")
+
+    def data_of(self, keys: int, rows_per_minute: int | None = None) -> DataSpec:
+        """The input with so many keys."""
         return DataSpec(
             rows=self.rows,
             batch_rows=min(self.batch_rows, self.rows),
-            keys=(case and case.keys) or self.keys,
+            keys=keys,
             skew=self.skew,
             disorder_s=self.disorder_s,
-            rows_per_minute=(case and case.rows_per_minute) or self.rows_per_minute,
+            rows_per_minute=rows_per_minute or self.rows_per_minute,
             seed=self.seed,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowsOptions(SidesOptions):
+    """What `anabranch bench windows` can be told."""
+
+    case: str = "A,B,C"
+    windows: str | None = None
+    rows: int = 5_000_000
+    keys: int = 10_000
+    batch_rows: int = 500_000
+    rows_per_minute: int = 36_500
+    native_form: str = "auto"
+    small_batch: bool = True
+
+    def __post_init__(self) -> None:
+        SidesOptions.__post_init__(self)
+        self.check_positive("keys")
+        if self.native_form not in NATIVE_FORMS:
+            raise TopologyError(unknown("--native-form", self.native_form, NATIVE_FORMS))
+
+    def data(self, case: Case | None = None) -> DataSpec:
+        """The input; some cases are about other keys or another density than was asked for."""
+        return self.data_of((case and case.keys) or self.keys, case.rows_per_minute if case else None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusionOptions(SidesOptions):
+    """What `anabranch bench fusion` can be told."""
+
+    rows: int = 1_200_000
+    a: int = 10
+    b: int = 20
+    c: int = 10
+    d: int = 10
+    batch_rows: int = 100_000
+    rows_per_minute: int = 20_000
+    skew: float = 0.5
+    sinks: str = "last"
+    native_files: str = "quick"
+    minutes: float = 10.0
+
+    def __post_init__(self) -> None:
+        SidesOptions.__post_init__(self)
+        self.check_positive("a", "b", "c", "d")
+        if self.sinks not in SINKS:
+            raise TopologyError(unknown("--sinks", self.sinks, SINKS))
+        if self.native_files not in NATIVE_FILES:
+            raise TopologyError(unknown("--native-files", self.native_files, NATIVE_FILES))
+
+    @property
+    def cardinalities(self) -> dict[str, int]:
+        """How many values each attribute has."""
+        return {name: getattr(self, name) for name in "abcd"}
+
+    def data(self) -> DataSpec:
+        """The input: a key for each combination of the attributes."""
+        return self.data_of(prod(self.cardinalities.values()))

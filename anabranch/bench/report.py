@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import typer
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
+
+from anabranch.errors import AnabranchError, TopologyError
+
+_VERIFIED = {True: "yes", False: "NO", None: "-"}
+
+
+@contextmanager
+def told(show: Callable[[dict[str, Any], Console], None], *, as_json: bool) -> Iterator[dict[str, Any]]:
+    """Prints the figures that are put into it, as a line of JSON or for people; ends with 1 where results differ, 2 for mistakes."""
+    figures: dict[str, Any] = {}
+    try:
+        yield figures
+    except AnabranchError as error:
+        typer.echo(f"anabranch: {error}", err=True)
+        raise typer.Exit(2 if isinstance(error, TopologyError) else 1) from None
+    if as_json:
+        print(json.dumps(figures))
+    else:
+        show(figures, Console())
+    if any(each.get("verified") is False for each in figures["cases"]):
+        raise typer.Exit(1)
 
 
 def show(figures: dict[str, Any], console: Console) -> None:
@@ -35,7 +60,7 @@ def _cells(case: dict[str, Any]) -> tuple[str, ...]:
         f"{case['limit_rows_per_s']:,} ({case['limit_engine']})" if "limit_rows_per_s" in case else "-",
         f"{counted[0]}-{counted[-1]}",
         runs,
-        {True: "yes", False: "NO", None: "-"}[case.get("verified")],
+        _VERIFIED[case.get("verified")],
     )
 
 
@@ -68,3 +93,44 @@ def _notes(figures: dict[str, Any]) -> list[Text]:
         )
     )
     return notes
+
+
+def show_fusion(figures: dict[str, Any], console: Console) -> None:
+    """Prints the table of all numbers of fused operators and native's, and the settings."""
+    table = Table(title="rows per second, medians over the batches that count", title_justify="left")
+    table.add_column("case")
+    for heading in ("rows/s", "/ unfused", "/ native", "exchanges", "shuffled", "task s", "verified"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for case in figures["cases"]:
+        table.add_row(
+            case["case"],
+            f"{case['anabranch_rows_per_s']:,}",
+            f"{case['ratio_to_unfused']:.2f}x",
+            f"{case['ratio']:.2f}x" if "ratio" in case else "-",
+            str(case["exchanges"]),
+            f"{case['shuffle_bytes'] / 1024:,.0f} KB",
+            f"{case['anabranch_task_s']:.2f}",
+            _VERIFIED[case.get("verified")],
+        )
+    if native := figures.get("native"):
+        sizes = str(native["exchanges"]), f"{native['shuffle_bytes'] / 1024:,.0f} KB", f"{native['task_s']:.2f}"
+        table.add_row("native", f"{native['rows_per_s']:,}", "-", "1.00x", *sizes, "-")
+    settings = figures["settings"]
+    both, rival, ours = settings["both"], settings["native"], settings["anabranch"]
+    counted = figures["cases"][0]["counted_batches"]
+    values = ", ".join(f"{name} {settings[name]}" for name in "abcd")
+    span_s = 60 * settings["batch_rows"] / settings["rows_per_event_minute"]
+    notes = [
+        figures["text"],
+        (
+            f"{settings['rows']:,} rows, {values} values (zipf {settings['skew']}), batches of {settings['batch_rows']:,} over "
+            f"{span_s:.0f} s of event time, {counted[0]}-{counted[-1]} count, shuffled and task time a batch; "
+            f"{settings['cores']} cores, seed {settings['seed']}; both: {both['source']}, {both['sink']} sink, {both['trigger']}"
+        ),
+        f"anabranch: {ours['slots']} slots a component, {ours['state']} state, writes {ours['writes']}",
+        (
+            f"native: {rival['shuffle_partitions']} shuffle partitions, state store {rival['state_store']}, "
+            f"checkpoint files {rival['checkpoint_files']}, writes {rival['writes']}; {rival['query']}"
+        ),
+    ]
+    console.print(Group(table, *map(Text, notes)))

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from anabranch.bench.cases import Case, copies
-from anabranch.bench.data import SPARK_SCHEMA, Input
+from anabranch.bench.data import Input
 from anabranch.bench.measure import SideRun
 from anabranch.topology import Window
 
@@ -56,7 +56,7 @@ class Stop:
 
 def read_stream(spark: SparkSession, source: Input) -> DataFrame:
     """The input as a stream, one file a batch: the same for both sides."""
-    return spark.readStream.schema(SPARK_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source.directory))
+    return spark.readStream.schema(source.schema).option("maxFilesPerTrigger", 1).parquet(str(source.directory))
 
 
 def form_for(case: Case) -> str:
@@ -108,11 +108,19 @@ def run_native(
     spark: SparkSession, source: Input, case: Case, place: Path, settings: NativeSettings, stop: Stop | None = None
 ) -> SideRun:
     """One run over the input, from an empty checkpoint; with `stop`, perhaps not to its end."""
-    spark.conf.set(_PROVIDER, STATE_STORES[settings.store])
-    spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
     results = native_results(read_stream(spark, source), case, source.delay_s, settings.form)
+    return run_query(results, source, place, place / "results", settings.store, stop)
+
+
+def run_query(
+    results: DataFrame, source: Input, place: Path, target: Path, store: str = "memory", stop: Stop | None = None
+) -> SideRun:
+    """One run of a native query that appends parquet files to `target`; with `stop`, perhaps not to its end."""
+    conf = results.sparkSession.conf
+    conf.set(_PROVIDER, STATE_STORES[store])
+    conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
     writer = results.writeStream.format("parquet").outputMode("append").trigger(availableNow=True)
-    query = writer.option("checkpointLocation", str(place / "checkpoint")).start(str(place / "results"))
+    query = writer.option("checkpointLocation", str(place / "checkpoint")).start(str(target))
     began = time.monotonic()
     cut = False
     while query.isActive and not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # it takes fractions
@@ -125,7 +133,8 @@ def run_native(
         side="native",
         batch_s=batch_seconds(query),
         watermark_us=_watermark_us(query) if cut and query.recentProgress else source.watermark_us(),
-        files=committed_files(place / "results"),
+        files=committed_files(target),
+        queries=(str(query.runId),),
     )
 
 

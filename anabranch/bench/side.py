@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Generic, TextIO, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -17,7 +19,7 @@ from anabranch.bench.cases import Case
 from anabranch.bench.data import Input
 from anabranch.bench.measure import SideRun
 from anabranch.bench.memory import peak_mb
-from anabranch.bench.options import WindowsOptions
+from anabranch.bench.options import SidesOptions
 from anabranch.bench.rivals import batch_seconds, read_stream
 from anabranch.spark.session import local_session
 from anabranch.state.host import default_root
@@ -30,11 +32,14 @@ _SETTINGS = {
 }
 
 
+Options = TypeVar("Options", bound=SidesOptions)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class Bench(Generic[Options]):
     """Everything that the parts of one benchmark share."""
 
-    options: WindowsOptions
+    options: Options
     spark: SparkSession
     root: Path
     state_root: Path
@@ -45,8 +50,18 @@ class Bench:
     say: Callable[[str], None]
 
 
+def clocked(out: TextIO) -> Callable[[str], None]:
+    """Prints a line with the seconds since now."""
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"[{time.monotonic() - began:5.0f} s] {text}", file=out, flush=True)
+
+    return say
+
+
 @contextmanager
-def open_bench(options: WindowsOptions, ends_at: float, say: Callable[[str], None]) -> Iterator[Bench]:
+def open_bench(options: Options, ends_at: float, say: Callable[[str], None]) -> Iterator[Bench[Options]]:
     """A session, and directories that are removed in the end (what `--keep` names stays)."""
     work = Path(tempfile.mkdtemp(prefix="anabranch-bench-"))
     state_root = default_root().parent / work.name
@@ -75,13 +90,36 @@ def open_bench(options: WindowsOptions, ends_at: float, say: Callable[[str], Non
             shutil.rmtree(place, ignore_errors=True)
 
 
+@contextmanager
+def scratch(bench: Bench[Options], name: str) -> Iterator[Path]:
+    """A directory that is removed in the end, also where `--keep` keeps the rest."""
+    place = bench.root / name
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def emptied(place: Path) -> Path:
+    """The same directory, without what an earlier run has left there."""
+    shutil.rmtree(place, ignore_errors=True)
+    return place
+
+
+def clear(bench: Bench[Options], place: Path) -> None:
+    """Removes what the runs below a directory have left; with `--keep` only their checkpoints."""
+    removed = [place] if bench.options.keep is None else place.glob("*/checkpoint")
+    for each in removed:
+        shutil.rmtree(each, ignore_errors=True)
+
+
 def heap_gb() -> int:
     """Half of the machine's memory, at most 8 GB: native Spark keeps its state in the heap."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(1, min(8, (total >> 30) // 2))
 
 
-def run_anabranch(bench: Bench, source: Input, case: Case, place: Path) -> SideRun:
+def run_anabranch(bench: Bench[Options], source: Input, case: Case, place: Path) -> SideRun:
     """One run of Anabranch over the input, from an empty checkpoint, in durable mode."""
     app = ab.Topology(f"bench_{case.name}")
     rows = app.source(read_stream(bench.spark, source), event_time="at", delay=f"{source.delay_s} seconds")
@@ -89,11 +127,17 @@ def run_anabranch(bench: Bench, source: Input, case: Case, place: Path) -> SideR
         by=["key"], windows=case.windows, n=ab.count(), total=ab.sum("v"), mean=ab.avg("v"), top=ab.max("v"), name="results"
     )
     results.to(ab.parquet(str(place / "results")))
+    return run_topology(bench, app, source, place)
+
+
+def run_topology(bench: Bench[Options], app: ab.Topology, source: Input, place: Path, planner: str = "auto") -> SideRun:
+    """One run of a topology that writes below `place`/results, from an empty checkpoint, in durable mode."""
     run = app.start(
         checkpoint=str(place / "checkpoint"),
         slots=bench.slots,
         trigger={"availableNow": True},
         state_root=str(bench.state_root),
+        planner=planner,
     )
     run.wait()
     steps = run.progress
@@ -101,7 +145,8 @@ def run_anabranch(bench: Bench, source: Input, case: Case, place: Path) -> SideR
         side="anabranch",
         batch_s=batch_seconds(run.query),
         watermark_us=source.watermark_us(),
-        files=tuple(sorted((place / "results").glob("*.parquet"))),
+        files=tuple(sorted((place / "results").rglob("*.parquet"))),
+        queries=(str(run.query.runId),),
         left_out=sum(count for step in steps for count in step.left_out.values()),
         inner_s=tuple(step.duration_s for step in steps if step.batch_id is not None),
         slot_s=tuple(
@@ -112,3 +157,36 @@ def run_anabranch(bench: Bench, source: Input, case: Case, place: Path) -> SideR
         state_bytes=max(step.state_bytes for step in steps),
         peak_mb=peak_mb(),
     )
+
+
+def settings_of(bench: Bench[Options], seconds: float) -> dict[str, Any]:
+    """What one needs to know of any benchmark to judge its figures, or to repeat them."""
+    options = bench.options
+    data = options.data_of(1)
+    return {
+        "rows": options.rows,
+        "skew": options.skew,
+        "disorder_s": options.disorder_s,
+        "watermark_delay_s": data.delay_s,
+        "batch_rows": data.batch_rows,
+        "batches": data.batches,
+        "rows_per_event_minute": options.rows_per_minute,
+        "seed": options.seed,
+        "rounds": options.rounds,
+        "cores": bench.cores,
+        "anabranch": {"slots": bench.slots, "shards": 64, "state": "durable", "version": ab.__version__},
+        "native": {
+            "shuffle_partitions": int(bench.spark.conf.get("spark.sql.shuffle.partitions") or 0),
+            "state_store": bench.store if options.native else None,
+            "output_mode": "append",
+        },
+        "both": {
+            "source": "parquet, one file a batch",
+            "sink": "parquet",
+            "trigger": "availableNow",
+            "measured": "triggerExecution",
+        },
+        "heap_gb": heap_gb(),
+        "spark": bench.spark.version,
+        "seconds": round(seconds, 1),
+    }

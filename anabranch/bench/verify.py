@@ -6,10 +6,10 @@ plain GROUP BY does the rest. The comparison itself is the one that all tests us
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -100,3 +100,20 @@ class Reference:
             [[str(file) for file in files], names],
         ).fetchall()
         return [f"{number} rows of an unknown window {name!r}" for name, number in rows]
+
+
+def verify_all(
+    differences: Callable[[SideRun], tuple[int, list[str]]], runs: Sequence[SideRun], say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Every result row of some runs against a reference: how many were compared, and what differs."""
+    compared: dict[str, int] = {}
+    found: list[str] = []
+    for run in runs:
+        rows, wrong = differences(run)
+        compared[run.side] = compared.get(run.side, 0) + rows
+        found += [f"{run.side}: {line}" for line in wrong]
+    for line in found:
+        say(f"DIFFERENT: {line[:500]}")
+    rows_text = ", ".join(f"{side} {number:,}" for side, number in compared.items())
+    say(f"rows compared: {rows_text}; {len(found) or 'no'} differences")
+    return {"verified": not found, "rows_compared": compared, "differences": [line[:500] for line in found[:10]]}

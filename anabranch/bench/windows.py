@@ -7,31 +7,27 @@ Whatever time the machine needs, the benchmark plans its rounds so that it ends 
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, TextIO
 
 import typer
-from rich.console import Console
 
-import anabranch as ab
 from anabranch.bench.cases import CASES, Case, choose_cases
 from anabranch.bench.data import Input, write_input
 from anabranch.bench.limit import Limit, find_limit
 from anabranch.bench.measure import MIN_COUNTED, SideRun, counted, speed, warm_batches
 from anabranch.bench.options import WindowsOptions
-from anabranch.bench.report import show
+from anabranch.bench.report import show, told
 from anabranch.bench.rivals import NativeSettings, Stop, choose_state_store, form_for, run_native
-from anabranch.bench.side import Bench, heap_gb, open_bench, run_anabranch
-from anabranch.bench.verify import Reference
-from anabranch.errors import AnabranchError, TopologyError
+from anabranch.bench.side import Bench, clear, clocked, emptied, open_bench, run_anabranch, scratch, settings_of
+from anabranch.bench.turns import Side, take_turns
+from anabranch.bench.verify import Reference, verify_all
 
 SMALL_ROWS = 1_000
 SMALL_BATCHES = 24
@@ -49,12 +45,8 @@ _MEASURING_SHARE = 0.7  # of a case's time; the rest is for the limit and the co
 def windows(options: WindowsOptions, out: TextIO) -> dict[str, Any]:
     """Runs the benchmark, with a line about each thing that it does on `out`; gives the figures as in `--json`."""
     began = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"[{time.monotonic() - began:5.0f} s] {text}", file=out, flush=True)
-
     cases = choose_cases(options.case, options.windows)
-    with open_bench(options, began + options.minutes * 60, say) as opened:
+    with open_bench(options, began + options.minutes * 60, clocked(out)) as opened:
         trial, bench = _prepare(opened)
         reserve_s = _SMALL_RESERVE_S if options.small_batch else 0.0
         found = []
@@ -73,7 +65,7 @@ def share_of_time(cases: Sequence[Case]) -> float:
     return weights[0] / sum(weights)
 
 
-def _input(bench: Bench, case: Case) -> Input:
+def _input(bench: Bench[WindowsOptions], case: Case) -> Input:
     """The files of a case; cases over the same rows share them."""
     spec = bench.options.data(case)
     directory = bench.root / ("input" if spec == bench.options.data() else f"input-{case.name}")
@@ -81,12 +73,12 @@ def _input(bench: Bench, case: Case) -> Input:
     return write_input(spec, directory)
 
 
-def _prepare(bench: Bench) -> tuple[dict[str, float], Bench]:
+def _prepare(bench: Bench[WindowsOptions]) -> tuple[dict[str, float], Bench[WindowsOptions]]:
     """Warms both sides up on a small input, and chooses native Spark's state store by it."""
     spec = bench.options.data()
     rows = max(1, min(spec.batch_rows, 100_000))
     spec = replace(spec, rows=rows * _TRIAL_BATCHES, batch_rows=rows, seed=spec.seed + 1)
-    with _scratch(bench, "trial") as place:
+    with scratch(bench, "trial") as place:
         source = write_input(spec, place / "input")
         bench.say("warming up")
         run_anabranch(bench, source, CASES["B"], place / "anabranch")
@@ -98,16 +90,7 @@ def _prepare(bench: Bench) -> tuple[dict[str, float], Bench]:
     return trial, replace(bench, store=store)
 
 
-@contextmanager
-def _scratch(bench: Bench, name: str) -> Iterator[Path]:
-    place = bench.root / name
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-
-
-def _measure_case(bench: Bench, case: Case, source: Input, seconds: float) -> dict[str, Any]:
+def _measure_case(bench: Bench[WindowsOptions], case: Case, source: Input, seconds: float) -> dict[str, Any]:
     """All rounds of a case, its limit, and the comparison of all its results."""
     batches = len(source.files)
     warm = warm_batches(case.longest_us, bench.options.data(case).batch_span_s * 1e6, batches)
@@ -132,13 +115,11 @@ def _measure_case(bench: Bench, case: Case, source: Input, seconds: float) -> di
     if bench.options.verify:
         others = [*usable[-1:], *([_as_run(limit, source)] if limit else [])]
         figures |= _verify(bench, case, source, [ours[-1], *others])
-    removed = [place] if bench.options.keep is None else place.glob("*/checkpoint")
-    for each in removed:
-        shutil.rmtree(each, ignore_errors=True)
+    clear(bench, place)
     return figures
 
 
-def _limit(bench: Bench, case: Case, source: Input, place: Path) -> Limit | None:
+def _limit(bench: Bench[WindowsOptions], case: Case, source: Input, place: Path) -> Limit | None:
     """The bare limit; none where a row lies in so many windows that Polars and DuckDB would need a program of their own for it."""
     if case.copies // len(case.windows) > _LIMIT_COPIES:
         return None
@@ -146,7 +127,7 @@ def _limit(bench: Bench, case: Case, source: Input, place: Path) -> Limit | None
 
 
 def _by_number_of_windows(
-    bench: Bench, case: Case, source: Input, place: Path, ours: Sequence[SideRun], warm: int
+    bench: Bench[WindowsOptions], case: Case, source: Input, place: Path, ours: Sequence[SideRun], warm: int
 ) -> dict[str, float]:
     """Microseconds of slot time per row, without the writing of results, with ever more of the case's windows."""
     found: dict[str, float] = {}
@@ -161,41 +142,27 @@ def _by_number_of_windows(
     return found
 
 
-def _rounds(bench: Bench, case: Case, source: Input, place: Path, stop: Stop) -> tuple[list[SideRun], list[SideRun]]:
-    """Both sides in turns, as many rounds as there is time for: a side that has become too slow sits out the later rounds."""
+def _rounds(
+    bench: Bench[WindowsOptions], case: Case, source: Input, place: Path, stop: Stop
+) -> tuple[list[SideRun], list[SideRun]]:
+    """Both sides in turns, as many rounds as there is time for."""
+
+    def anabranch(_left_s: float) -> SideRun:
+        return run_anabranch(bench, source, case, emptied(place / "anabranch"))
+
+    def native(left_s: float) -> SideRun:
+        target = emptied(place / "native")
+        return run_native(bench.spark, source, case, target, _native(bench, case), replace(stop, after_s=left_s))
+
+    sides: dict[str, Side] = {"anabranch": anabranch, **({"native": native} if bench.options.native else {})}
     ends_at = time.monotonic() + stop.after_s
-    runs: dict[str, list[SideRun]] = {"anabranch": [], "native": []}
-    lasted = {"anabranch": 0.0, "native": 0.0}
-    sides = ["anabranch", "native"] if bench.options.native else ["anabranch"]
-    for number in range(bench.options.rounds):
-        for side in sides if number % 2 == 0 else sides[::-1]:
-            began = time.monotonic()
-            if number and began + lasted[side] > ends_at:
-                continue
-            target = place / side
-            shutil.rmtree(target, ignore_errors=True)
-            if side == "anabranch":
-                run = run_anabranch(bench, source, case, target)
-            else:
-                run = run_native(
-                    bench.spark, source, case, target, _native(bench, case), replace(stop, after_s=ends_at - began)
-                )
-            _check_batches(run, source)
-            lasted[side] = time.monotonic() - began
-            runs[side].append(run)
-            each = " ".join(f"{batch:.2f}" for batch in run.batch_s)
-            bench.say(f"case {case.name}: {side}, round {number + 1}: {each} s")
-    return runs["anabranch"], runs["native"]
+    runs = take_turns(sides, source, bench.options.rounds, ends_at, lambda text: bench.say(f"case {case.name}: {text}"))
+    return runs["anabranch"], runs.get("native", [])
 
 
-def _native(bench: Bench, case: Case) -> NativeSettings:
+def _native(bench: Bench[WindowsOptions], case: Case) -> NativeSettings:
     wanted = bench.options.native_form
     return NativeSettings(store=bench.store, form=form_for(case) if wanted == "auto" else wanted)
-
-
-def _check_batches(run: SideRun, source: Input) -> None:
-    if not run.batch_s or len(run.batch_s) > len(source.files):
-        raise AnabranchError(f"{run.side} reported {len(run.batch_s)} batches for {len(source.files)} files")
 
 
 def _figures(case: Case, source: Input, ours: Sequence[SideRun], native: Sequence[SideRun], warm: int) -> dict[str, Any]:
@@ -216,28 +183,19 @@ def _as_run(limit: Limit, source: Input) -> SideRun:
     return SideRun(side="limit", batch_s=(), watermark_us=source.watermark_us(), files=limit.files)
 
 
-def _verify(bench: Bench, case: Case, source: Input, runs: Sequence[SideRun]) -> dict[str, Any]:
+def _verify(bench: Bench[WindowsOptions], case: Case, source: Input, runs: Sequence[SideRun]) -> dict[str, Any]:
     """Every window at or below the final watermark of each side, all rows, against the reference."""
-    compared: dict[str, int] = {}
-    found: list[str] = []
     with Reference(case, source.files) as reference:
-        for run in runs:
-            compared[run.side], wrong = reference.differences(run)
-            found += [f"{run.side}: {line}" for line in wrong]
-    for line in found:
-        bench.say(f"case {case.name}: DIFFERENT: {line[:500]}")
-    rows = ", ".join(f"{side} {number:,}" for side, number in compared.items())
-    bench.say(f"case {case.name}: rows compared: {rows}; {len(found) or 'no'} differences")
-    return {"verified": not found, "rows_compared": compared, "differences": [line[:500] for line in found[:10]]}
+        return verify_all(reference.differences, runs, lambda text: bench.say(f"case {case.name}: {text}"))
 
 
-def _small_batch(bench: Bench) -> dict[str, Any]:
+def _small_batch(bench: Bench[WindowsOptions]) -> dict[str, Any]:
     """The fixed cost of a batch: 1,000 rows, a minute of event time each, so that every batch closes a window."""
     spec = replace(
         bench.options.data(), rows=SMALL_ROWS * SMALL_BATCHES, batch_rows=SMALL_ROWS, rows_per_minute=SMALL_ROWS, disorder_s=1.0
     )
     case, warm = CASES["A"], SMALL_BATCHES // 3
-    with _scratch(bench, "small") as place:
+    with scratch(bench, "small") as place:
         source = write_input(spec, place / "input")
         ours, native = _rounds_small(bench, source, case, place)
     batches = counted([*ours, *native], warm)
@@ -253,7 +211,7 @@ def _small_batch(bench: Bench) -> dict[str, Any]:
     return figures
 
 
-def _rounds_small(bench: Bench, source: Input, case: Case, place: Path) -> tuple[list[SideRun], list[SideRun]]:
+def _rounds_small(bench: Bench[WindowsOptions], source: Input, case: Case, place: Path) -> tuple[list[SideRun], list[SideRun]]:
     ours: list[SideRun] = []
     native: list[SideRun] = []
     for number in range(_SMALL_ROUNDS):
@@ -265,41 +223,14 @@ def _rounds_small(bench: Bench, source: Input, case: Case, place: Path) -> tuple
     return ours, native
 
 
-def _settings(bench: Bench, trial: dict[str, float], seconds: float) -> dict[str, Any]:
+def _settings(bench: Bench[WindowsOptions], trial: dict[str, float], seconds: float) -> dict[str, Any]:
     """All that one needs to know to judge the figures, or to repeat them."""
-    options, data = bench.options, bench.options.data()
-    conf = bench.spark.conf
-    return {
-        "rows": options.rows,
-        "keys": options.keys,
-        "skew": options.skew,
-        "disorder_s": options.disorder_s,
-        "watermark_delay_s": data.delay_s,
-        "batch_rows": data.batch_rows,
-        "batches": data.batches,
-        "rows_per_event_minute": options.rows_per_minute,
-        "seed": options.seed,
-        "rounds": options.rounds,
-        "cores": bench.cores,
-        "anabranch": {"slots": bench.slots, "shards": 64, "state": "durable", "version": ab.__version__},
-        "native": {
-            "shuffle_partitions": int(conf.get("spark.sql.shuffle.partitions") or 0),
-            "state_store": bench.store if options.native else None,
-            "state_store_trial_s": trial,
-            "output_mode": "append",
-            "query": "withWatermark, groupBy(window, key); rows: each row into all of its windows; panes: chained, by pane first",
-        },
-        "both": {
-            "source": "parquet, one file a batch",
-            "sink": "parquet",
-            "trigger": "availableNow",
-            "measured": "triggerExecution",
-        },
-        "limit_threads": bench.cores,
-        "heap_gb": heap_gb(),
-        "spark": bench.spark.version,
-        "seconds": round(seconds, 1),
+    found = settings_of(bench, seconds)
+    found["native"] |= {
+        "state_store_trial_s": trial,
+        "query": "withWatermark, groupBy(window, key); rows: each row into all of its windows; panes: chained, by pane first",
     }
+    return {**found, "keys": bench.options.keys, "limit_threads": bench.cores}
 
 
 def windows_command(
@@ -344,7 +275,7 @@ def windows_command(
 
     Example: anabranch bench windows --case A,C --rows 2000000
     """
-    try:
+    with told(show, as_json=json_) as figures:
         options = WindowsOptions(
             case=case,
             windows=windows_,
@@ -364,13 +295,4 @@ def windows_command(
             minutes=minutes,
             keep=keep,
         )
-        figures = windows(options, sys.stderr)
-    except AnabranchError as error:
-        typer.echo(f"anabranch: {error}", err=True)
-        raise typer.Exit(2 if isinstance(error, TopologyError) else 1) from None
-    if json_:
-        print(json.dumps(figures))
-    else:
-        show(figures, Console())
-    if any(each.get("verified") is False for each in figures["cases"]):
-        raise typer.Exit(1)
+        figures.update(windows(options, sys.stderr))

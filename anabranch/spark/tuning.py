@@ -16,7 +16,7 @@ _STEP = {
     "spark.sql.execution.combineAdjacentAggregation": "true",  # the lift has no exchange in it: one pass
 }
 # What users may have reasons to set themselves is left alone where they did.
-_LOCAL_QUERY = {
+LOCAL_QUERY = {
     # The default one starts a `chmod` process for each file: four a batch, a tenth of a second.
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
     "FileSystemBasedCheckpointFileManager",
@@ -33,7 +33,7 @@ def tune(session: SparkSession) -> None:
 def lent(session: SparkSession, *, local_query: bool = False) -> Iterator[None]:
     """Lends a user's session the settings of a run, and gives back what was there."""
     own = session.conf.getAll
-    wished = {name: value for name, value in _LOCAL_QUERY.items() if local_query and name not in own}
+    wished = {name: value for name, value in LOCAL_QUERY.items() if local_query and name not in own}
     settings = {**_step_settings(session), **wished}
     try:
         for name, value in settings.items():
