@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import _to_seq
 
@@ -102,6 +102,11 @@ def jseq(rows: DataFrame, expressions: Iterable[str]) -> Any:
     """Spark SQL expressions as a sequence of columns in the JVM."""
     context = rows.sparkSession.sparkContext
     return _to_seq(context, expressions, lambda text: F.expr(str(text))._jc)
+
+
+def jcolumns(rows: DataFrame, columns: Iterable[Column]) -> Any:
+    """Columns as a sequence of columns in the JVM."""
+    return _to_seq(rows.sparkSession.sparkContext, [column._jc for column in columns])
 
 
 class _Scala:

@@ -6,8 +6,9 @@ the maps of that operator in the JVM and go through the exchange to its slot. Re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -18,6 +19,7 @@ from anabranch.plan.component import EVERYTHING, Component, Node, Plan, plain_co
 from anabranch.plan.joins import JoinSide
 from anabranch.plan.route import Route
 from anabranch.plan.wire import Packed, later_rows, raw
+from anabranch.spark.inspect import jcolumns
 from anabranch.spark.lift import Lift, mapped, needs, partition_sql, shard_sql
 from anabranch.spark.node_task import Arriving, Emitted, Fused
 from anabranch.spark.rowwise import RowWise, Taken, chosen, chosen_sql
@@ -45,6 +47,7 @@ class Levels:
         self._packed: Packed = later_rows(plan)
         self._rowwise: dict[int, RowWise] = {}  # one for each level: rows cannot be bound twice to the same
         self._taken: dict[str, Taken] = {}
+        self._cached: dict[object, Any] = {}
 
     @property
     def onward(self) -> dict[str, pa.DataType]:
@@ -96,11 +99,25 @@ class Levels:
         nodes = [
             (c, node) for c in components for node in c.nodes if not self.plan.is_fused(node) and node not in self.lift.nodes
         ]
-        taken = {self._number[node.name]: self._take(rowwise, component, node) for component, node in nodes}
+        stays, columns = self._once(("columns", components[0].level), lambda: self._made_ready(frame, rowwise, nodes))
         rows = rowwise.bind(frame)
+        if stays is not None:
+            rows = rows.filter(stays)
+        ready = DataFrame(rows._jdf.select(columns), rows.sparkSession)
+        slots = sum(routes[each.name].slots for each in components)
+        numbers = {node.name: self._number[node.name] for _, node in nodes}
+        slot = chosen_sql("to", {**partition_sql(components, routes, numbers), -2: "null"})
+        # Reports go to a fixed place: what a task that runs again reports must meet what it reported before.
+        passing = f"if(report is not null, 0, pmod(hash({', '.join(each.name for each in self._packed.columns)}), {slots}))"
+        text = f"coalesce({slot}, {passing})"
+        return ready.repartitionById(slots, self._once(text, lambda: F.expr(text)))
+
+    def _made_ready(
+        self, frame: DataFrame, rowwise: RowWise, nodes: Sequence[tuple[Component, Node]]
+    ) -> tuple[Column | None, Any]:
+        """Which rows stay, and the columns that they have behind the maps of their node; the same in every step."""
+        taken = {self._number[node.name]: self._take(rowwise, component, node) for component, node in nodes}
         stays = {number: each.stays for number, each in taken.items() if each.stays is not None}
-        if stays:
-            rows = rows.filter(chosen("to", stays, F.lit(True)))
         filled: dict[str, dict[int, Column]] = {each.name: {} for each in self._packed.columns}
         for _, node in nodes:
             number = self._number[node.name]
@@ -111,13 +128,14 @@ class Levels:
             for place, by_number in filled.items()
         ]
         shard = chosen("to", {number: each.columns["shard"] for number, each in taken.items()}, F.lit(None)).alias("shard")
-        ready = rows.select("to", "report", shard, *columns)
-        slots = sum(routes[each.name].slots for each in components)
-        numbers = {node.name: self._number[node.name] for _, node in nodes}
-        slot = chosen_sql("to", {**partition_sql(components, routes, numbers), -2: "null"})
-        # Reports go to a fixed place: what a task that runs again reports must meet what it reported before.
-        passing = f"if(report is not null, 0, pmod(hash({', '.join(each.name for each in self._packed.columns)}), {slots}))"
-        return ready.repartitionById(slots, F.expr(f"coalesce({slot}, {passing})"))
+        every = [F.col("to"), F.col("report"), shard, *columns]
+        return (chosen("to", stays, F.lit(True)) if stays else None), jcolumns(frame, every)
+
+    def _once(self, key: object, make: Callable[[], Any]) -> Any:
+        """Columns in the JVM, made once: a level took some 600 calls into it in every step."""
+        if key not in self._cached:
+            self._cached[key] = make()
+        return self._cached[key]
 
     def check(self, session: SparkSession) -> None:
         """Refuses, before anything runs, maps on results that cannot be done row by row."""

@@ -35,7 +35,8 @@ class RowWise:
 
     def __init__(self, session: SparkSession, schema: StructType) -> None:
         self._template = session.createDataFrame(session.sparkContext.emptyRDD(), schema)
-        self._output = list(each_of(self._template._jdf.queryExecution().analyzed().output()))
+        output = each_of(self._template._jdf.queryExecution().analyzed().output())
+        self._output = [(each.name(), each.exprId()) for each in output]
         jvm: Any = session._jvm
         self._column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
         self._alias = jvm.org.apache.spark.sql.catalyst.expressions.Alias
@@ -82,10 +83,10 @@ class RowWise:
 
     def bind(self, rows: DataFrame) -> DataFrame:
         """Rows of the schema, as those that the columns were taken from."""
-        given = {each.name(): each for each in each_of(rows._jdf.queryExecution().analyzed().output())}
+        names, output = rows.columns, rows._jdf.queryExecution().analyzed().output()
         columns = [
-            self._as_column(self._alias(given[each.name()], each.name(), each.exprId(), self._nil, self._none, self._nil))
-            for each in self._output
+            self._as_column(self._alias(output.apply(names.index(name)), name, number, self._nil, self._none, self._nil))
+            for name, number in self._output
         ]
         return rows.select(*columns)
 
