@@ -171,23 +171,18 @@ def test_linear_road_equals_the_reference(example: Callable[[str], Example]) -> 
     keys = ", ".join([*segment, *WINDOW])
     expected = told_by(
         rows,
-        rows="SELECT *, given.at AS reported, epoch_us(given.at) AS us FROM given",
-        cars=f"SELECT {keys}, vehicle, avg(speed) AS speed, max(reported) AS reported FROM {in_windows('rows', MINUTE)} GROUP BY ALL",
-        minutes=f"""
-            SELECT {keys}, avg(speed) AS speed, count(*) AS volume, max(reported) AS reported
-            FROM {in_windows(as_rows("cars"), MINUTE)} GROUP BY ALL
-        """,
-        five=f"""
-            SELECT {keys}, avg(speed) AS speed, arg_max(volume, us) AS volume, max(us) AS us
-            FROM {in_windows(as_rows("minutes"), FIVE_MINUTES)} GROUP BY ALL
-        """,
-        tolls="""
-            SELECT * EXCLUDE (us), CASE WHEN speed < 40 AND volume > 50 THEN 2 * (volume - 50) * (volume - 50) ELSE 0 END AS toll
-            FROM five WHERE us = window_end - 1
+        reports="SELECT *, epoch_us(given.at) AS us FROM given",
+        cars=f"SELECT {keys}, vehicle, avg(speed) AS speed FROM {in_windows('reports', MINUTE)} GROUP BY ALL",
+        speeds=f"SELECT {keys}, avg(speed) AS speed FROM {in_windows(as_rows('cars'), FIVE_MINUTES)} GROUP BY ALL",
+        volumes=f"SELECT {keys}, count(DISTINCT vehicle) AS volume FROM {in_windows('reports', MINUTE)} GROUP BY ALL",
+        tolls=f"""
+            SELECT volumes.*, speed, CASE WHEN speed < 40 AND volume > 50 THEN 2 * (volume - 50) * (volume - 50) ELSE 0 END AS toll
+            FROM volumes JOIN speeds USING ({", ".join(segment)}, window_end)
         """,
     )
     assert_same("out/linear_road/cars", expected["cars"], *segment, "vehicle")
-    assert_same("out/linear_road/minutes", expected["minutes"], *segment)
+    assert_same("out/linear_road/speeds", expected["speeds"], *segment)
+    assert_same("out/linear_road/volumes", expected["volumes"], *segment)
     assert_same("out/linear_road/tolls", expected["tolls"], *segment)
     tolls = read_results("out/linear_road/tolls")["toll"].to_pylist()
     assert 0 < sum(toll > 0 for toll in tolls) < len(tolls), "some segments cost something, others do not"
