@@ -108,7 +108,7 @@ def emptied(place: Path) -> Path:
 
 def clear(bench: Bench[Options], place: Path) -> None:
     """Removes what the runs below a directory have left; with `--keep` only their checkpoints."""
-    removed = [place] if bench.options.keep is None else place.glob("*/checkpoint")
+    removed = [place] if bench.options.keep is None else list(place.rglob("checkpoint"))
     for each in removed:
         shutil.rmtree(each, ignore_errors=True)
 
