@@ -183,7 +183,8 @@ class StateWork(ABC):
                     for step in sorted(steps):
                         kept.absorb([(shard, decoded(self.plan, blob)) for shard, blob in steps[step]])
                     kept.versions = {shard: meta.version for shard, meta in metas.items()}
-                    kept.drop(after_us)
+                    if kept.dropped_us != after_us:
+                        kept.drop(after_us)
                     self.state = kept
                     return
         self.state = self._read(metas, after_us)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from anabranch.spark.reports import Report, nodes_in
+from anabranch.state.commits import Commit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,3 +42,30 @@ class Event:
     kind: str
     text: str
     figures: Mapping[str, float] = field(default_factory=dict)
+
+
+def progress_of(
+    commit: Commit, reports: Sequence[Report], counts: dict[str, int], attempts: int, restored: int, *, closing: bool
+) -> Progress:
+    """What a step was, from its record and its reports."""
+    slot_phases: dict[str, float] = {}
+    for report in reports:
+        for name, seconds in report.phases.items():
+            slot_phases[name] = slot_phases.get(name, 0.0) + seconds
+    return Progress(
+        step=commit.step,
+        batch_id=None if closing else commit.batch_id,
+        rows_in=counts.pop("in"),
+        rows_out=counts.pop("out"),
+        left_out=counts,
+        slots=commit.slots,
+        shards=max(len(route.slot_of) for route in commit.routes.values()),
+        watermark_us=commit.watermark_us,
+        max_event_us=commit.max_event_us,
+        slot_s={i: each.ended - each.started for i, each in enumerate(sorted(reports, key=lambda r: (r.component, r.slot)))},
+        slot_phases_s=slot_phases,
+        state_bytes=sum(shard.state_bytes for _, each in nodes_in(reports) for shard in each.shards.values()),
+        key_numbers=sum(each.key_numbers for _, each in nodes_in(reports)),
+        attempts=attempts,
+        restored=restored,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anabranch.state.commits import Stored
@@ -57,3 +57,38 @@ class Report:
     cpu_s: float
     nodes: Mapping[str, NodeReport]
     phases: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of the task
+
+
+def nodes_in(reports: Sequence[Report]) -> Iterator[tuple[str, NodeReport]]:
+    """What all slots tell of their operators."""
+    return ((name, each) for report in reports for name, each in report.nodes.items())
+
+
+def check_complete(reports: Sequence[Report], wanted: Sequence[tuple[str, int]]) -> None:
+    """Every slot of every level has reported once: a task that Spark ran again may have reported twice, or too late."""
+    found = sorted((report.component, report.slot) for report in reports)
+    if found != sorted(wanted):
+        odd = sorted({*wanted} ^ {*found}) or sorted({each for each in found if found.count(each) > 1})
+        raise RuntimeError(f"slots that have not reported exactly once: {', '.join(f'{name} {slot}' for name, slot in odd)}")
+
+
+def missing_in(reports: Sequence[Report]) -> dict[str, list[int]]:
+    """The shards that tasks did not find in the committed state, by operator."""
+    found: dict[str, list[int]] = {}
+    for name, each in nodes_in(reports):
+        if each.missing:
+            found.setdefault(name, []).extend(each.missing)
+    return found
+
+
+def moving_mean(before: Mapping[str, Mapping[int, float]], reports: Sequence[Report]) -> dict[str, dict[int, float]]:
+    """Keys in intervals of so many panes, over all slots: half the last mean, half this step."""
+    now: dict[str, dict[int, float]] = {}
+    for name, each in nodes_in(reports):
+        mine = now.setdefault(name, {})
+        for length, keys in each.keys_in.items():
+            mine[length] = mine.get(length, 0.0) + keys
+    return {
+        name: {**(old := before.get(name, {})), **{length: (old.get(length, keys) + keys) / 2 for length, keys in mine.items()}}
+        for name, mine in now.items()
+    }

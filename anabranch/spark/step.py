@@ -10,22 +10,25 @@ import itertools
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from anabranch.errors import CheckpointError, StepError, TopologyError
 from anabranch.faults import Faults
 from anabranch.plan.component import Component, Node, Plan
 from anabranch.plan.lifting import AUTO, Lifted, Lifting
 from anabranch.plan.route import Route, routes_for, snapshots_due
+from anabranch.plan.watermark import watermark_after
 from anabranch.spark.levels import Levels
 from anabranch.spark.node_task import Moment, NodeTask, StateSettings
-from anabranch.spark.progress import Event, Progress
-from anabranch.spark.reports import NodeReport, Report
+from anabranch.spark.progress import Event, Progress, progress_of
+from anabranch.spark.reports import Report, check_complete, missing_in, moving_mean, nodes_in
 from anabranch.spark.resharding import attributes_of, reshard
 from anabranch.spark.schemas import late_schema, spark_schema
 from anabranch.spark.sinks import StepResults, Target
@@ -92,6 +95,7 @@ class Stepper:
         self._early_at: dict[str, float] = {}
         self._heard_at = dict.fromkeys((source.name for source in plan.sources), time.monotonic())
         self._phases: dict[str, float] = {}
+        self._schemas: dict[tuple[str, bool], tuple[StructType, pa.Schema]] = {}  # Spark takes calls into the JVM to make one
 
     @property
     def last(self) -> Commit | None:
@@ -116,24 +120,9 @@ class Stepper:
         return last is not None and self._ahead(last.seen, last.watermark_us) != last.next_us
 
     def _ahead(self, seen: Mapping[str, int], watermark_us: int | None) -> int | None:
-        """How far all sources have come: the least of what each has seen minus its delay, without those that are silent too long."""
         now = time.monotonic()
-        silent = {
-            source.name
-            for source in self.plan.sources
-            if source.idle_us is not None and now - self._heard_at[source.name] > source.idle_us / 1e6
-        }
-        if len(silent) == len(self.plan.sources):
-            silent = set()
-        reached = [
-            seen[source.name] - source.delay_us if source.name in seen else None
-            for source in self.plan.sources
-            if source.name not in silent
-        ]
-        known = [each for each in reached if each is not None]
-        if len(known) < len(reached):
-            return watermark_us
-        return min(known) if watermark_us is None else max(watermark_us, min(known))
+        silent_us = {source: round(1e6 * (now - at)) for source, at in self._heard_at.items()}
+        return watermark_after(self.plan.sources, seen, silent_us, watermark_us)
 
     def batch(self, rows: DataFrame, batch_id: int, observed: Callable[[], Mapping[str, int]]) -> Progress | None:
         """Runs the step of a batch; one that is committed already returns at once."""
@@ -168,7 +157,7 @@ class Stepper:
         reports, attempts = self._run(rows, tasks)
         mark = self._phase("job", mark)
         self._fault("job.after", step)
-        missing = _missing(reports)
+        missing = missing_in(reports)
         if missing:
             self._fault("restore.before", step)
             reports = self._restore(rows, tasks, missing)
@@ -187,10 +176,10 @@ class Stepper:
         if rows is not None:
             self._learn(reports)
             self._measure(reports)
-        ends = [each.next_end_us for _, each in _nodes(reports) if each.next_end_us is not None]
+        ends = [each.next_end_us for _, each in nodes_in(reports) if each.next_end_us is not None]
         self.next_end_us = min(ends, default=None)
         restored = sum(map(len, missing.values()))
-        progress = _progress(commit, reports, self._counts(reports), attempts, restored, closing=rows is None)
+        progress = progress_of(commit, reports, self._counts(reports), attempts, restored, closing=rows is None)
         progress = replace(progress, duration_s=time.time() - started, phases_s=dict(self._phases), finished_at=time.time())
         self.progress.append(progress)
         return progress
@@ -265,7 +254,7 @@ class Stepper:
             try:
                 frame = self.levels.job(self.session, rows, tried, self.routes, moment.after_us, self.way)
                 reports = [msgspec.json.decode(row.report, type=Report) for row in frame.collect()]
-                _check_complete(reports, tried)
+                check_complete(reports, [(c.name, n) for task in tried for c in task.components for n in range(c.slots)])
                 return reports, attempt
             except Exception as error:
                 cause, permanent = cause_of(error)
@@ -282,7 +271,7 @@ class Stepper:
     def _learn(self, reports: Sequence[Report]) -> None:
         """Chooses the way of the next step by what this one has measured."""
         lifted = {node.name for node in self.levels.lift.nodes}
-        nodes = [each for name, each in _nodes(reports) if name in lifted]
+        nodes = [each for name, each in nodes_in(reports) if name in lifted]
         rows = sum(shard.rows_in for each in nodes for shard in each.shards.values())
         seen = Lifted(rows, sum(each.arrived for each in nodes), sum(each.distinct for each in nodes))
         before, self.lifting = self.lifting, self.lifting.next(seen)
@@ -298,7 +287,7 @@ class Stepper:
     def _measure(self, reports: Sequence[Report]) -> None:
         """Keeps what planners go by: rows of each operator, by shard, and its state."""
         for node in self.plan.nodes:
-            mine = [each.shards for name, each in _nodes(reports) if name == node.name]
+            mine = [each.shards for name, each in nodes_in(reports) if name == node.name]
             loads = {shard: s.rows_in for each in mine for shard, s in each.items()}
             out = sum(s.rows_out for each in mine for s in each.values())
             size = sum(s.state_bytes for each in mine for s in each.values())
@@ -313,7 +302,7 @@ class Stepper:
         found = sum(map(len, missing.values()))
         for _ in range(1 + self.settings.retries):
             reports, _attempts = self._run(rows, [self._restoring(task, missing) for task in tasks])
-            missing = _missing(reports)
+            missing = missing_in(reports)
             if not missing:
                 self.event("restore", f"step {tasks[0].step}: {found} shards restored from the durable log")
                 return reports
@@ -334,7 +323,7 @@ class Stepper:
         half = (len(self.outlets) - 1) // 2
         for i, outlet in enumerate(self.outlets):
             parts = {node.name for node in self.plan.parts_of(outlet.operator)}
-            mine = [each for name, each in _nodes(reports) if name in parts]
+            mine = [each for name, each in nodes_in(reports) if name in parts]
             written = [each.late if outlet.late else each.results for each in mine]
             names = tuple(each.path for each in written if each is not None)
             try:
@@ -347,20 +336,22 @@ class Stepper:
 
     def results(self, operator: str, step: int, names: tuple[str, ...], *, late: bool) -> StepResults:
         """The results, or the late rows, of an operator in a step as sinks see them."""
-        spark, arrow = (late_schema if late else spark_schema)(self.plan.parts_of(operator)[0])
+        if (operator, late) not in self._schemas:
+            self._schemas[operator, late] = (late_schema if late else spark_schema)(self.plan.parts_of(operator)[0])
+        spark, arrow = self._schemas[operator, late]
         first = None if self.progress else self.first_step
         return StepResults(step, self.checkpoint.files, names, spark, arrow, self.session, again=first)
 
     def _commit(self, task: SlotTask, reports: Sequence[Report], batch_id: int | None, seen: Mapping[str, int]) -> Commit:
         last, now = self.last, time.monotonic()
         stored: dict[str, dict[int, Stored]] = {}
-        for name, each in _nodes(reports):
+        for name, each in nodes_in(reports):
             stored.setdefault(name, {}).update({shard: s.stored for shard, s in each.shards.items() if s.stored})
         known = dict(last.seen) if last else {}
         for source, us in seen.items():
             self._heard_at[source] = now
             known[source] = max(us, known.get(source, us))
-        closed = [each.until_us for _, each in _nodes(reports) if each.until_us is not None]
+        closed = [each.until_us for _, each in nodes_in(reports) if each.until_us is not None]
         totals = dict(last.rows) if last else {}
         for name, count in self._counts(reports).items():
             totals[name] = totals.get(name, 0) + count
@@ -377,7 +368,7 @@ class Stepper:
             stored=stored,
             attributes=attributes_of(self.plan),
             rows=totals,
-            keys_in=_moving_mean(last.keys_in if last else {}, reports),
+            keys_in=moving_mean(last.keys_in if last else {}, reports),
         )
 
     def _counts(self, reports: Sequence[Report]) -> dict[str, int]:
@@ -386,7 +377,7 @@ class Stepper:
         sinks = {outlet.operator for outlet in self.outlets if not outlet.late}
         written = {node.name for node in self.plan.nodes if node.operator in sinks}
         counts = {"in": 0, "out": 0}
-        for name, each in _nodes(reports):
+        for name, each in nodes_in(reports):
             counts["in"] += sum(shard.rows_in for shard in each.shards.values()) if name in firsts else 0
             counts["out"] += sum(shard.rows_out for shard in each.shards.values()) if name in written else 0
             for reason, rows in each.left_out.items():
@@ -447,41 +438,6 @@ class Stepper:
         return now
 
 
-def _nodes(reports: Sequence[Report]) -> Iterator[tuple[str, NodeReport]]:
-    return ((name, each) for report in reports for name, each in report.nodes.items())
-
-
-def _check_complete(reports: Sequence[Report], tasks: Sequence[SlotTask]) -> None:
-    """Every slot of every level has reported once: a task that Spark ran again may have reported twice, or too late."""
-    wanted = sorted((each.name, slot) for task in tasks for each in task.components for slot in range(each.slots))
-    found = sorted((report.component, report.slot) for report in reports)
-    if found != wanted:
-        odd = sorted({*wanted} ^ {*found}) or sorted({each for each in found if found.count(each) > 1})
-        raise RuntimeError(f"slots that have not reported exactly once: {', '.join(f'{name} {slot}' for name, slot in odd)}")
-
-
-def _missing(reports: Sequence[Report]) -> dict[str, list[int]]:
-    """The shards that tasks did not find in the committed state, by operator."""
-    found: dict[str, list[int]] = {}
-    for name, each in _nodes(reports):
-        if each.missing:
-            found.setdefault(name, []).extend(each.missing)
-    return found
-
-
-def _moving_mean(before: Mapping[str, Mapping[int, float]], reports: Sequence[Report]) -> dict[str, dict[int, float]]:
-    """Keys in intervals of so many panes, over all slots: half the last mean, half this step."""
-    now: dict[str, dict[int, float]] = {}
-    for name, each in _nodes(reports):
-        mine = now.setdefault(name, {})
-        for length, keys in each.keys_in.items():
-            mine[length] = mine.get(length, 0.0) + keys
-    return {
-        name: {**(old := before.get(name, {})), **{length: (old.get(length, keys) + keys) / 2 for length, keys in mine.items()}}
-        for name, mine in now.items()
-    }
-
-
 def cause_of(error: BaseException) -> tuple[str, bool]:
     """What went wrong in a job, in one line, and whether trying again cannot help."""
     text = str(error)
@@ -491,29 +447,3 @@ def cause_of(error: BaseException) -> tuple[str, bool]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
     return (raised or lines or [type(error).__name__])[0][:500], False
-
-
-def _progress(
-    commit: Commit, reports: Sequence[Report], counts: dict[str, int], attempts: int, restored: int, *, closing: bool
-) -> Progress:
-    slot_phases: dict[str, float] = {}
-    for report in reports:
-        for name, seconds in report.phases.items():
-            slot_phases[name] = slot_phases.get(name, 0.0) + seconds
-    return Progress(
-        step=commit.step,
-        batch_id=None if closing else commit.batch_id,
-        rows_in=counts.pop("in"),
-        rows_out=counts.pop("out"),
-        left_out=counts,
-        slots=commit.slots,
-        shards=max(len(route.slot_of) for route in commit.routes.values()),
-        watermark_us=commit.watermark_us,
-        max_event_us=commit.max_event_us,
-        slot_s={i: each.ended - each.started for i, each in enumerate(sorted(reports, key=lambda r: (r.component, r.slot)))},
-        slot_phases_s=slot_phases,
-        state_bytes=sum(shard.state_bytes for _, each in _nodes(reports) for shard in each.shards.values()),
-        key_numbers=sum(each.key_numbers for _, each in _nodes(reports)),
-        attempts=attempts,
-        restored=restored,
-    )

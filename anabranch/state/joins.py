@@ -286,10 +286,7 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         return held
 
     def _renumber(self, kept: Array) -> None:
-        numbers = np.full(len(self.keys), -1, dtype=np.int32)
-        numbers[kept] = np.arange(len(kept), dtype=np.int32)
-        self.keys.keep(kept)
-        self.shard_of = self.shard_of[kept]
+        numbers = self._numbers_of(kept)
         for held in self.sides.values():
             for chunks in held.values():
                 chunks[:] = [Waiting(numbers[chunk.key], chunk.times, chunk.payload) for chunk in chunks]

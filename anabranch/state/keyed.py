@@ -110,6 +110,14 @@ class NumberedState(ABC, Generic[PlanT, EntriesT]):
         """True when nothing is forgotten that was not over at a watermark: an attempt that closed windows may have failed."""
         return self.dropped_us is None or (watermark_us is not None and self.dropped_us <= watermark_us)
 
+    def _numbers_of(self, kept: Array) -> Array:
+        """Forgets all keys but these, and gives the new number of each old one; -1 of those that are gone."""
+        numbers = np.full(len(self.keys), -1, dtype=np.int32)
+        numbers[kept] = np.arange(len(kept), dtype=np.int32)
+        self.keys.keep(kept)
+        self.shard_of = self.shard_of[kept]
+        return numbers
+
     def _reclaim(self) -> None:
         """Gives the numbers of keys that hold nothing to others, where that is worth it."""
         if len(self.keys) > _SMALL:

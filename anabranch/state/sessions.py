@@ -171,11 +171,7 @@ class SessionState(KeyedState):
         return held
 
     def _renumber(self, kept: Array) -> None:
-        numbers = np.full(len(self.keys), -1, dtype=np.int32)
-        numbers[kept] = np.arange(len(kept), dtype=np.int32)
-        self.keys.keep(kept)
-        self.shard_of = self.shard_of[kept]
-        self.rows = numbers[self.rows]
+        self.rows = self._numbers_of(kept)[self.rows]
 
 
 def _swept(rows: Array, first: Array, last: Array) -> tuple[Array, Array]:

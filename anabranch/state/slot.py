@@ -253,12 +253,9 @@ class SlotState(KeyedState):
         return held
 
     def _renumber(self, kept: Array) -> None:
-        numbers = np.full(len(self.keys), -1, dtype=np.int32)
-        numbers[kept] = np.arange(len(kept), dtype=np.int32)
         merged = {pane: present(self._merged(chunks)) for pane, chunks in self.panes.items()}
         formed = {which: (*present(chunk), until_us) for which, (chunk, until_us) in self.formed.items()}
-        self.keys.keep(kept)
-        self.shard_of = self.shard_of[kept]
+        numbers = self._numbers_of(kept)
         self.panes = {pane: [self._chunk(numbers[rows], columns)] for pane, (rows, columns) in merged.items()}
         self.formed = {}
         for which, (rows, columns, until_us) in formed.items():
