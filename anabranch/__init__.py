@@ -1,10 +1,11 @@
 """Anabranch: elastic, self-tuning keyed stream processing on Apache Spark, in Python."""
 
 from anabranch.errors import AnabranchError, CheckpointError, NotYetError, StateError, StepError, TopologyError
-from anabranch.spark.face import Computed, Joined, Stream, Topology, Windowed, join
+from anabranch.spark.face import Topology
 from anabranch.spark.progress import Event, Progress
 from anabranch.spark.run import Run
 from anabranch.spark.sinks import console, csv, json, memory, parquet, writer
+from anabranch.spark.streams import Computed, Joined, Stream, Windowed, join
 from anabranch.topology import (
     Aggregate,
     Session,

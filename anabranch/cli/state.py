@@ -26,7 +26,7 @@ from anabranch.state.blob import Entries, decode
 from anabranch.state.commits import Checkpoint, Contents, open_checkpoint
 from anabranch.state.commits import Kept as Noted
 from anabranch.state.files import Files
-from anabranch.state.opened import state_of
+from anabranch.state.kinds import state_of
 from anabranch.topology.custom import Custom
 from anabranch.topology.durations import format_duration
 from anabranch.topology.graph import Field

@@ -10,19 +10,8 @@ import pyarrow as pa
 
 from anabranch.plan.joins import JoinSide, Side
 from anabranch.spark.lateness import all_taken, reasons
-from anabranch.spark.node_task import (
-    Arriving,
-    Fused,
-    Moment,
-    NodeTask,
-    Outcome,
-    StateWork,
-    Upstream,
-    arrived_rows,
-    by_shard,
-    keys_of,
-    rows_of_results,
-)
+from anabranch.spark.node_task import arrived_rows, by_shard, keys_of, rows_of_results
+from anabranch.spark.operator_state import Arriving, Fused, Moment, NodeTask, Outcome, StateWork, Upstream
 from anabranch.state.join_entries import SideRows
 from anabranch.state.joins import JoinState
 from anabranch.topology.types import Array, to_array

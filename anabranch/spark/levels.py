@@ -16,12 +16,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from anabranch.plan.component import EVERYTHING, Component, Node, Plan, plain_column
+from anabranch.plan.exchange import Packed, later_rows, raw
 from anabranch.plan.joins import JoinSide
 from anabranch.plan.route import Route
-from anabranch.plan.wire import Packed, later_rows, raw
 from anabranch.spark.inspect import jcolumns
 from anabranch.spark.lift import Lift, mapped, needs, partition_sql, shard_sql
-from anabranch.spark.node_task import Arriving, Emitted, Fused
+from anabranch.spark.operator_state import Arriving, Emitted, Fused
 from anabranch.spark.rowwise import RowWise, Taken, chosen, chosen_sql
 from anabranch.spark.slot_task import REPORT_SCHEMA, SlotTask
 from anabranch.topology.types import column_type

@@ -14,11 +14,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from anabranch.plan.component import EVERYTHING, Component, Node, Plan
+from anabranch.plan.exchange import LATE_ROW, Packed, arriving, is_key, pack
 from anabranch.plan.joins import JoinSide
 from anabranch.plan.lifting import LIFT_FIRST
 from anabranch.plan.panes import Panes
 from anabranch.plan.route import Route
-from anabranch.plan.wire import LATE_ROW, Packed, arriving, is_key, pack
 from anabranch.spark.inspect import in_place, jseq, needed_columns
 from anabranch.spark.lateness import ELSEWHERE, FARTHEST_US, LEFT_OUT, OUT, TOO_LATE
 from anabranch.spark.rowwise import RowWise, chosen, chosen_sql

@@ -13,7 +13,7 @@ from anabranch.faults import from_environment
 from anabranch.plan.component import Plan
 from anabranch.plan.lifting import AUTO, WAYS
 from anabranch.plan.route import Route, even_route
-from anabranch.spark.node_task import StateSettings
+from anabranch.spark.operator_state import StateSettings
 from anabranch.spark.resharding import reshard
 from anabranch.spark.step import Settings
 from anabranch.state.commits import Checkpoint, open_checkpoint

@@ -21,7 +21,7 @@ from anabranch.plan.route import Route
 from anabranch.spark.lift import shard_sql
 from anabranch.state.commits import Checkpoint, Stored
 from anabranch.state.keyed import NumberedState
-from anabranch.state.opened import decoded, encoded, state_of
+from anabranch.state.kinds import decoded, encoded, state_of
 from anabranch.state.version import Version
 from anabranch.topology.types import Array
 

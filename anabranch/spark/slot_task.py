@@ -24,7 +24,8 @@ from anabranch.errors import StateFullError
 from anabranch.faults import Faults
 from anabranch.plan.joins import JoinSide
 from anabranch.spark.join_task import JoinWork
-from anabranch.spark.node_task import Moment, NodeTask, NodeWork, Outcome, StateSettings, StateWork, undictionaried
+from anabranch.spark.node_task import NodeWork, undictionaried
+from anabranch.spark.operator_state import Moment, NodeTask, Outcome, StateSettings, StateWork
 from anabranch.spark.reports import NodeReport, Report, ShardReport, Written
 from anabranch.spark.results import write_table
 from anabranch.state.commits import Stored

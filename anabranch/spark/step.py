@@ -26,7 +26,7 @@ from anabranch.plan.lifting import AUTO, Lifted, Lifting
 from anabranch.plan.route import Route, routes_for, snapshots_due
 from anabranch.plan.watermark import watermark_after
 from anabranch.spark.levels import Levels
-from anabranch.spark.node_task import Moment, NodeTask, StateSettings
+from anabranch.spark.operator_state import Moment, NodeTask, StateSettings
 from anabranch.spark.progress import Event, Progress, progress_of
 from anabranch.spark.reports import Report, check_complete, missing_in, moving_mean, nodes_in
 from anabranch.spark.resharding import attributes_of, reshard

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from anabranch.plan.component import Slotted, make_plan
-from anabranch.spark import node_task
-from anabranch.spark.node_task import Arriving, Moment, NodeTask, StateSettings
+from anabranch.spark import operator_state
+from anabranch.spark.operator_state import Arriving, Moment, NodeTask, StateSettings
 from anabranch.spark.reports import NodeReport, Report
 from anabranch.spark.slot_task import ComponentTask, SlotTask, _Attempt
 from anabranch.state.files import Files
@@ -76,9 +76,9 @@ def after(task: SlotTask, report: NodeReport) -> SlotTask:
 
 def spoil(file: Path, damage: str) -> None:
     """What another process may do to a shard's file; here nothing may be mapped meanwhile."""
-    for shard in node_task._shards.values():
+    for shard in operator_state._shards.values():
         shard.close()
-    node_task._shards.clear()
+    operator_state._shards.clear()
     if damage == "deleted":
         file.unlink()
     elif damage == "truncated":

@@ -1,0 +1,179 @@
+"""Streams as the user sees them: rows, partials, windowed results, joins and late rows; each call adds a node to the topology."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+
+from anabranch.errors import NotYetError, TopologyError
+from anabranch.spark.inspect import check_map
+from anabranch.spark.lift import expression
+from anabranch.spark.schemas import fields_of
+from anabranch.spark.sinks import as_target
+from anabranch.topology import graph as g
+from anabranch.topology.aggregates import Aggregate, text_of
+from anabranch.topology.durations import Duration
+from anabranch.topology.windows import Session, Window
+
+if TYPE_CHECKING:
+    from anabranch.spark.face import Topology
+
+
+class Stream:
+    """Rows with an event time: a source, the results of windows, or what a map made of them."""
+
+    def __init__(self, app: Topology, name: str, frame: DataFrame) -> None:
+        self._app, self.name, self._frame = app, name, frame
+
+    @property
+    def app(self) -> Topology:
+        return self._app
+
+    def map(self, fn: Callable[[DataFrame], DataFrame], *, name: str | None = None) -> Stream:
+        """A stateless function of a DataFrame, in Spark SQL; it must be deterministic and keep the event-time column.
+
+        The event time of windowed results is their column `window`: they happened just before its end.
+        """
+        frame = check_map(fn, self._frame, self._app.graph.clock_of(self.name))
+        node = g.Map(name=self._app.name_for(name, "map"), input=self.name, fn=fn, fields=fields_of(frame.schema))
+        self._app.add(node)
+        return Stream(self._app, node.name, frame)
+
+    def compute(self, by: str | Iterable[str], *, name: str | None = None, **aggregates: Aggregate) -> Computed:
+        """Mergeable aggregates per key; follow it with `.consolidate(windows)`."""
+        keys = g.key_fields(by, fields_of(self._frame.schema))
+        g.check_result_names(keys, aggregates)
+        named = tuple(self._named(each, aggregate) for each, aggregate in aggregates.items())
+        wish = f"by_{'_'.join(field.name for field in keys)}" if keys else "total"
+        node = g.Compute(name=self._app.name_for(name, wish), input=self.name, by=keys, aggregates=named)
+        self._app.add(node)
+        return Computed(self._app, node.name)
+
+    def aggregate(
+        self,
+        *,
+        by: str | Iterable[str],
+        windows: Window | Session | Iterable[Window | Session | tuple[Window, ...]],
+        early: int | Duration | None = None,
+        share: bool | None = None,
+        name: str | None = None,
+        **aggregates: Aggregate,
+    ) -> Windowed:
+        """`compute` and `consolidate` in one call."""
+        listed = [windows] if isinstance(windows, Window | Session) else list(windows)
+        g.check_windows(listed)
+        return self.compute(by, name=None, **aggregates).consolidate(*listed, early=early, share=share, name=name)
+
+    def to(self, target: object, *, name: str | None = None) -> Stream:
+        """Sends rows to a sink: ab.parquet(...), ab.memory(), a function of (DataFrame, step) ..."""
+        if isinstance(self._app.graph.stream_of(self.name)[0], g.Source):
+            raise NotYetError(f"stream {self.name!r} has no windows; only windowed results can go to a sink so far")
+        chosen = as_target(target)
+        self._app.check_results(self.name, chosen)
+        self._app.add_sink(self.name, chosen, late=False, name=name)
+        return self
+
+    def _named(self, name: str, aggregate: object) -> g.Named:
+        if not isinstance(aggregate, Aggregate):
+            raise TopologyError(f"{name}={aggregate!r} is not an aggregate; write {name}=ab.avg(...) or another one")
+        if aggregate.where is not None:
+            kind = self._type_of(aggregate.where, f"the filter of {name!r}")
+            if kind != "boolean":
+                raise TopologyError(f"the filter of {name!r} ({aggregate.where}) has type {kind}; valid: boolean")
+        input_type = "int" if aggregate.expression is None else self._type_of(aggregate.expression, f"aggregate {name!r}")
+        aggregate.partials(input_type)
+        return g.Named(name=name, aggregate=aggregate, input_type=input_type)
+
+    def _type_of(self, value: object, what: str) -> str:
+        if not all(isinstance(each, str | Column) for each in (value if isinstance(value, tuple) else (value,))):
+            raise TopologyError(f"{what}: {value!r} is neither a Spark SQL expression nor a Column")
+        try:
+            chosen = self._frame.select(expression(value, self._frame.columns).alias("x"))
+        except Exception as error:  # noqa: BLE001 - whatever Spark says about the expression
+            columns = ", ".join(self._frame.columns)
+            reason = str(error).strip().splitlines()[0]
+            raise TopologyError(f"{what}: {text_of(value)} does not fit the stream's columns ({columns}): {reason}") from None
+        return chosen.schema["x"].dataType.simpleString()
+
+
+def join(
+    left: Stream,
+    right: Stream,
+    *,
+    by: str | Iterable[str],
+    window: Window | Iterable[Window | tuple[Window, ...]],
+    how: str = "inner",
+    name: str | None = None,
+) -> Joined:
+    """Pairs of rows of two streams with equal keys in the same window, when it closes; in outer joins also rows without a partner.
+
+    how: "inner", "left", "right" or "full". A null in a key equals nothing, as in Spark's own join.
+    """
+    given: tuple[object, object] = (left, right)
+    for each in given:
+        if not isinstance(each, Stream):
+            raise TopologyError(f"join() needs two streams; {each!r} is none")
+    return left.app.joined(left, right, by, [window] if isinstance(window, Window) else list(window), how, name)
+
+
+class Computed:
+    """Partials per key, to be consolidated into windows."""
+
+    def __init__(self, app: Topology, name: str) -> None:
+        self._app, self.name = app, name
+
+    def consolidate(
+        self,
+        *windows: Window | Session | tuple[Window, ...],
+        early: int | Duration | None = None,
+        share: bool | None = None,
+        name: str | None = None,
+    ) -> Windowed:
+        """The windows that are formed from the partials; any number, sharing what they can.
+
+        early: every so many steps (or "10 seconds"), windows that are still open are written as they are; then all results have
+        a column `early`, true for these and false when a window is complete.
+        share: whether all windows are formed from panes that they share, or each from its own; by cost where it is not said.
+        """
+        compute = self._app.graph.compute_of(self.name)
+        names = [*(field.name for field in compute.by), *(each.name for each in compute.aggregates)]
+        checked = g.check_windows(windows)
+        node = g.Consolidate(
+            name=self._app.name_for(name, f"{self.name}_windows"),
+            input=self.name,
+            windows=tuple(each for each in checked if isinstance(each, Window)),
+            sessions=tuple(each for each in checked if isinstance(each, Session)),
+            early=g.check_early(early, names),
+            share=share,
+        )
+        self._app.add(node)
+        return Windowed(self._app, node.name, self._app.empty(node.name))
+
+
+class Windowed(Stream):
+    """Results per key and window, a stream like others: what follows sees those of complete windows."""
+
+    @property
+    def late(self) -> Late:
+        """The rows that came too late for every window, had no event time, or lie in none; with the reason."""
+        return Late(self._app, self.name)
+
+
+class Joined(Stream):
+    """Joined rows per key and window, a stream like others."""
+
+
+class Late:
+    """The rows that an operator left out."""
+
+    def __init__(self, app: Topology, name: str) -> None:
+        self._app, self.name = app, name
+
+    def to(self, target: object, *, name: str | None = None) -> Late:
+        """Sends the rows to a sink."""
+        chosen = as_target(target)
+        self._app.check_late(self.name)
+        self._app.add_sink(self.name, chosen, late=True, name=name)
+        return self
