@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = Path(__file__).parent.parent / "anabranch"
-PURE = ("plan", "elastic", "place")
+PURE = ("plan", "elastic", "place", "workloads")
 MAY_IMPORT_PYSPARK = ("spark", "bench")
 
 # Clocks, randomness, I/O, threads, and ways around this list.

@@ -1,0 +1,168 @@
+"""Rows a second as a function of time: straight lines between knots, jumps where two knots have one time, and waves on top.
+
+Rates are integrated exactly, so the rows of any stretch of time are known without going through it. Rates can be added and
+multiplied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import isfinite, pi
+from typing import TypeAlias
+
+import numpy as np
+
+from anabranch.errors import TopologyError
+from anabranch.topology.durations import Duration, duration_us
+from anabranch.workloads.draws import Floats, shares
+
+Knot: TypeAlias = tuple[float, float]
+"""A time in seconds, and the rows a second then."""
+
+Wave: TypeAlias = tuple[float, float]
+"""Rows a second above and below at most, and the seconds of one period; at time 0 a wave is at its middle and rises."""
+
+# DABS-Storm's Fig. 11 is a drawing; these are shares of the time and of the way from low to high, by what the text says of it.
+_PROGRESSIVE = (
+    (0.0, 0.0),
+    (0.1, 0.0),
+    (0.4, 1.0),
+    (0.6, 1.0),
+    (0.9, 0.0),
+)  # "a large increase with a plateau before a decrease"
+_ERRATIC = ((0.08, 0.03, 0.7), (0.24, 0.02, 1.0), (0.42, 0.02, 0.6), (0.62, 0.2, 0.85))  # the last increase "lasts longer"
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Rows a second over time. The last knot's rate stays."""
+
+    knots: tuple[Knot, ...]
+    waves: tuple[Wave, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.knots or self.knots[0][0] != 0:
+            raise TopologyError(f"a rate must say what it is at second 0; its knots are {self.knots}")
+        if any(after[0] < before[0] for before, after in pairwise(self.knots)):
+            raise TopologyError(f"the times of a rate must not go back; its knots are {self.knots}")
+        if any(not (isfinite(period) and period > 0) for _, period in self.waves):
+            raise TopologyError(f"a wave needs a period longer than zero; the waves are {self.waves}")
+        lowest = min(rate for _, rate in self.knots) - sum(abs(height) for height, _ in self.waves)
+        if not isfinite(lowest + max(rate for _, rate in self.knots)) or lowest < 0:
+            raise TopologyError(f"rows a second must be 0 or more at any time; this rate goes down to {lowest:g}")
+
+    def __add__(self, other: Rate) -> Rate:
+        """Both at once."""
+        times = sorted({time for time, _ in self.knots + other.knots})
+        sides = [(time, self._sides(time), other._sides(time)) for time in times]
+        knots: list[Knot] = []
+        for time, ours, theirs in sides:
+            before, after = ours[0] + theirs[0], ours[1] + theirs[1]
+            knots += [(time, after)] if before == after or time == 0 else [(time, before), (time, after)]
+        return Rate(tuple(knots), self.waves + other.waves)
+
+    def __mul__(self, factor: float) -> Rate:
+        """So many times the rows."""
+        return Rate(
+            tuple((time, rate * factor) for time, rate in self.knots),
+            tuple((height * factor, period) for height, period in self.waves),
+        )
+
+    __rmul__ = __mul__
+
+    def at(self, seconds: Floats | float) -> Floats:
+        """Rows a second at these times; at a jump the rate after it."""
+        times = np.asarray(seconds, dtype=np.float64)
+        place, since = self._place(times)
+        _, start, slope, _ = self._pieces
+        rate = start[place] + slope[place] * since
+        for height, period in self.waves:
+            rate = rate + height * np.sin(2 * pi * times / period)
+        return rate
+
+    def rows_until(self, seconds: Floats | float) -> Floats:
+        """The integral from 0 to these times: rows, with fractions."""
+        times = np.asarray(seconds, dtype=np.float64)
+        place, since = self._place(times)
+        _, start, slope, before = self._pieces
+        rows = before[place] + start[place] * since + 0.5 * slope[place] * since * since
+        for height, period in self.waves:
+            rows = rows + height * period / (2 * pi) * (1 - np.cos(2 * pi * times / period))
+        return rows
+
+    def _place(self, times: Floats) -> tuple[np.typing.NDArray[np.intp], Floats]:
+        """The piece that each time lies in, and the seconds since that began."""
+        begin = self._pieces[0]
+        place = np.searchsorted(begin, times, side="right") - 1
+        return place, times - begin[place]
+
+    @cached_property
+    def _pieces(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """For the stretch behind each knot: when it begins, its rate then, how that changes a second, and the rows before it."""
+        times, rates = np.array(self.knots, dtype=np.float64).T
+        lengths = np.diff(times)
+        slopes = np.divide(np.diff(rates), lengths, out=np.zeros_like(lengths), where=lengths > 0)
+        rows = np.concatenate([[0.0], np.cumsum(lengths * (rates[:-1] + rates[1:]) / 2)])
+        return times, rates, np.append(slopes, 0.0), rows
+
+    def _sides(self, time: float) -> tuple[float, float]:
+        """The rate just before a time and just after it, without waves."""
+        here = [rate for at, rate in self.knots if at == time]
+        if here:
+            return here[0], here[-1]
+        times, start, slope, _ = self._pieces
+        place = int(np.searchsorted(times, time, side="right")) - 1
+        rate = float(start[place] + slope[place] * (time - times[place]))
+        return rate, rate
+
+
+def constant(rows: float) -> Rate:
+    """Always so many rows a second."""
+    return Rate(((0.0, float(rows)),))
+
+
+def stepped(first: float, *later: tuple[Duration, float]) -> Rate:
+    """So many rows a second at first, and others from each of the times given on, such as ("1 minute", 1_000)."""
+    knots, last = [(0.0, float(first))], float(first)
+    for when, rows in later:
+        time = _seconds(when, "time of a step")
+        knots += [(time, last), (time, float(rows))]
+        last = float(rows)
+    return Rate(tuple(knots))
+
+
+def progressive(low: float, high: float, over: Duration) -> Rate:
+    """A large increase, a plateau, a decrease (DABS-Storm, Fig. 11a)."""
+    seconds = _seconds(over, "over")
+    return Rate(tuple((share * seconds, low + height * (high - low)) for share, height in _PROGRESSIVE))
+
+
+def erratic(low: float, high: float, over: Duration, *, seed: int | None = None) -> Rate:
+    """Sudden peaks, the last of which lasts (DABS-Storm, Fig. 11b); with a seed, six peaks of drawn times, lengths and heights."""
+    seconds = _seconds(over, "over")
+    base = float(low)
+    knots = [(0.0, base)]
+    for share, length, height in _ERRATIC if seed is None else _drawn_peaks(seed):
+        start, end, peak = share * seconds, (share + length) * seconds, base + height * (high - base)
+        knots += [(start, base), (start, peak), (end, peak), (end, base)]
+    return Rate(tuple(knots))
+
+
+def sine(mean: float, amplitude: float, period: Duration) -> Rate:
+    """A wave around a mean."""
+    return Rate(((0.0, float(mean)),), ((float(amplitude), _seconds(period, "period")),))
+
+
+def _drawn_peaks(seed: int) -> list[tuple[float, float, float]]:
+    """Start, length and height of a peak in each sixth of the time, as shares; a length is a fiftieth to a tenth."""
+    numbers = np.arange(6, dtype=np.int64)
+    when, length, height = (shares(seed, salt, numbers) for salt in (101, 102, 103))
+    lengths = 0.02 + 0.08 * length
+    starts = numbers / 6 + when * (1 / 6 - lengths)
+    return list(zip(starts.tolist(), lengths.tolist(), (0.3 + 0.7 * height).tolist(), strict=True))
+
+
+def _seconds(value: Duration, what: str) -> float:
+    return duration_us(value, what) / 1e6

@@ -1,0 +1,121 @@
+"""The rows of a workload: row n is due at a time, has a key, and is the same whoever asks for it, whenever.
+
+The rows of each second are the whole rows by which the rate's integral grows in it, spread evenly over that second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.errors import TopologyError
+from anabranch.topology.durations import Duration, duration_us, format_duration
+from anabranch.workloads.draws import Floats, Integers, words
+from anabranch.workloads.keys import Keys
+from anabranch.workloads.rates import Rate
+
+_SECOND_US = 1_000_000
+_PAYLOAD = 9  # salt
+MOST_PAYLOAD = 1 << 20
+START_US = 1_769_889_600 * _SECOND_US
+"""2026-01-31 20:00 UTC, where event times begin unless said otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """So many rows a second, with such keys, for so long."""
+
+    rate: Rate
+    keys: Keys
+    lasting: Duration
+    seed: int = 0
+    payload: int = 0
+    """Bytes of a column that nobody needs; 0: there is no such column."""
+    start_us: int = START_US
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise TopologyError(f"seed {self.seed} is negative; valid: 0 or more")
+        if not 0 <= self.payload <= MOST_PAYLOAD:
+            raise TopologyError(f"a payload of {self.payload} bytes; valid: 0 to {MOST_PAYLOAD}")
+        if duration_us(self.lasting, "lasting") % _SECOND_US:
+            raise TopologyError(f"lasting {self.lasting!r}; valid: whole seconds")
+
+    @cached_property
+    def seconds(self) -> int:
+        return duration_us(self.lasting, "lasting") // _SECOND_US
+
+    @property
+    def total(self) -> int:
+        """Rows in all."""
+        return int(self.before[-1])
+
+    @cached_property
+    def before(self) -> Integers:
+        """The rows due before each second; the last entry is all of them."""
+        rows = self.rate.rows_until(np.arange(self.seconds + 1, dtype=np.float64))
+        return np.floor(rows + 1e-6).astype(np.int64)  # what rounding took from a whole row is given back
+
+    def counts(self) -> Integers:
+        """The rows of each second."""
+        return np.diff(self.before)
+
+    def due(self, seconds: float) -> int:
+        """The rows that are due at a time, those of that very microsecond included."""
+        after_us = int(seconds * _SECOND_US)
+        if after_us < 0:
+            return 0
+        second, into_us = divmod(after_us, _SECOND_US)
+        if second >= self.seconds:
+            return self.total
+        first, count = int(self.before[second]), int(self.before[second + 1] - self.before[second])
+        return first + min(count, ((into_us + 1) * count - 1) // _SECOND_US + 1)
+
+    def due_us(self, numbers: Integers) -> Integers:
+        """When rows are due: microseconds after the beginning."""
+        second = np.searchsorted(self.before, numbers, side="right") - 1
+        first = self.before[second]
+        return second * _SECOND_US + (numbers - first) * _SECOND_US // (self.before[second + 1] - first)
+
+    def key_shares(self, second: float) -> Floats:
+        """The probability of each key at a time."""
+        return self.keys.shares_at(self.seed, second)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """`at` is the event time, `value` the row's number, from which others can be drawn; then `key`, and the payload if any."""
+        fields = [("at", pa.timestamp("us", tz="UTC")), ("value", pa.int64()), ("key", pa.int64())]
+        return pa.schema([*fields, ("payload", pa.binary())] if self.payload else fields)
+
+    def batch(self, start: int, end: int) -> pa.RecordBatch:
+        """Rows start to end - 1."""
+        if not 0 <= start <= end <= self.total:
+            raise ValueError(f"rows {start} to {end} of {self.total}")
+        numbers = np.arange(start, end, dtype=np.int64)
+        due_us = self.due_us(numbers)
+        at = pa.array(due_us + self.start_us).cast(self.schema.field("at").type)
+        columns = [at, pa.array(numbers), pa.array(self.keys.drawn(self.seed, numbers, due_us / _SECOND_US))]
+        return pa.record_batch([*columns, *self._payloads(numbers)], schema=self.schema)
+
+    def table(self, start: int = 0, end: int | None = None) -> pa.Table:
+        """All rows, or those from start to end - 1: what a run over the stream has seen, for references."""
+        return pa.Table.from_batches([self.batch(start, self.total if end is None else end)])
+
+    def __str__(self) -> str:
+        return (
+            f"{self.total} rows with {self.keys.count} keys in {format_duration(self.seconds * _SECOND_US)}, seed {self.seed}"
+        )
+
+    def _payloads(self, numbers: Integers) -> list[pa.Array]:
+        """Bytes that do not compress, the same ones for the same row."""
+        if not self.payload:
+            return []
+        each = -(-self.payload // 8)
+        places = numbers[:, None] * each + np.arange(each)
+        content = words(self.seed, _PAYLOAD, places.ravel()).view(np.uint8).reshape(len(numbers), each * 8)
+        offsets = np.arange(len(numbers) + 1, dtype=np.int32) * self.payload
+        data = np.ascontiguousarray(content[:, : self.payload])
+        return [pa.Array.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(data)])]
