@@ -6,7 +6,7 @@ since it needs the package hypothesis.
 
 from __future__ import annotations
 
-from anabranch.testing.compare import bag_differences, differences, flatten_window, read_results
+from anabranch.testing.compare import bag_differences, differences, flatten_window, read_results, records
 from anabranch.testing.events import EventPlan, event_batches, write_batches
 from anabranch.testing.joins import JoinQuery, expected_join
 from anabranch.testing.reference import WindowQuery, expected_late, expected_results, sessions_at_once
@@ -25,6 +25,7 @@ __all__ = [
     "expected_results",
     "flatten_window",
     "read_results",
+    "records",
     "sessions_at_once",
     "write_batches",
 ]

@@ -8,7 +8,7 @@ of different precision: a comparison is about values, not about how they are sto
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,6 +52,12 @@ def flatten_window(table: pa.Table) -> pa.Table:
     for place, part in enumerate(("start", "end")):
         flat = flat.add_column(position + place, f"window_{part}", _microseconds(pc.struct_field(window, part)))
     return flat
+
+
+def records(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows of a table as dictionaries, with times in microseconds: what references in plain Python go through."""
+    rows: list[dict[str, Any]] = _normalised(table).to_pylist()
+    return rows
 
 
 def differences(left: pa.Table, right: pa.Table, keys: Sequence[str]) -> list[str]:
