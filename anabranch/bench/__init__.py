@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from anabranch.bench.elastic import ElasticOptions, elastic_command
 from anabranch.bench.fusion import fusion_command
 from anabranch.bench.options import FusionOptions, WindowsOptions
 from anabranch.bench.soak import soak_command
@@ -19,6 +20,7 @@ bench_app = typer.Typer(
 bench_app.command("windows")(windows_command)
 bench_app.command("fusion")(fusion_command)
 bench_app.command("soak")(soak_command)
+bench_app.command("elastic")(elastic_command)
 
 
 @bench_app.callback()
@@ -26,4 +28,12 @@ def bench() -> None:
     """Measure Anabranch against native Structured Streaming and against the bare limit."""
 
 
-__all__ = ["FusionOptions", "WindowsOptions", "bench_app", "fusion_command", "windows_command"]
+__all__ = [
+    "ElasticOptions",
+    "FusionOptions",
+    "WindowsOptions",
+    "bench_app",
+    "elastic_command",
+    "fusion_command",
+    "windows_command",
+]

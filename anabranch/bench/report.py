@@ -14,7 +14,7 @@ from rich.text import Text
 
 from anabranch.errors import AnabranchError, TopologyError
 
-_VERIFIED = {True: "yes", False: "NO", None: "-"}
+VERIFIED = {True: "yes", False: "NO", None: "-"}
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def _cells(case: dict[str, Any]) -> tuple[str, ...]:
         f"{case['limit_rows_per_s']:,} ({case['limit_engine']})" if "limit_rows_per_s" in case else "-",
         f"{counted[0]}-{counted[-1]}",
         runs,
-        _VERIFIED[case.get("verified")],
+        VERIFIED[case.get("verified")],
     )
 
 
@@ -110,7 +110,7 @@ def show_fusion(figures: dict[str, Any], console: Console) -> None:
             str(case["exchanges"]),
             f"{case['shuffle_bytes'] / 1024:,.0f} KB",
             f"{case['anabranch_task_s']:.2f}",
-            _VERIFIED[case.get("verified")],
+            VERIFIED[case.get("verified")],
         )
     if native := figures.get("native"):
         sizes = str(native["exchanges"]), f"{native['shuffle_bytes'] / 1024:,.0f} KB", f"{native['task_s']:.2f}"
