@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from itertools import pairwise
+from math import inf
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -54,9 +55,11 @@ def workload(
     in a batch. partitions: tasks that read a batch, unless it is small. columns: a function that makes other columns of these, one
     Arrow batch of another. With the trigger "availableNow" a run ends with the last row; a paced one takes its time until then.
     """
-    for name, value in (("speed", speed), ("each_batch", each_batch), ("partitions", partitions)):
-        if value is not None and not value > 0:
-            raise TopologyError(f"{name} is {value!r}; it must be more than 0")
+    if speed is not None and not 0 < speed < inf:
+        raise TopologyError(f"speed is {speed!r}; valid: a number above 0, or None")
+    for name, value in (("each_batch", each_batch), ("partitions", partitions)):
+        if value is not None and not (isinstance(value, int) and value > 0):
+            raise TopologyError(f"{name} is {value!r}; valid: a whole number above 0, or None")
     pace = {"speed": json.dumps(speed), "each_batch": json.dumps(each_batch)}
     return _reader(spark, spark.readStream, load, columns, partitions).options(**pace).load()
 
