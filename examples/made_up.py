@@ -1,10 +1,15 @@
 """Made-up rows for the examples. The n-th row is a function of n alone: every run sees the same ones, however fast it goes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+import anabranch as ab
+
+Columns: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 START = 1_769_889_600  # 2026-01-31 20:00 UTC
 
 
@@ -12,6 +17,12 @@ def numbers(name: str, each_batch: int) -> DataFrame:
     """A stream of 0, 1, 2 ... without end, in the column `value`; some of them in each batch."""
     spark = SparkSession.builder.appName(name).getOrCreate()
     return spark.readStream.format("rate-micro-batch").option("rowsPerBatch", each_batch).load()
+
+
+def rows_of(name: str, load: ab.Workload, speed: float, columns: Columns | None = None) -> DataFrame:
+    """The stream of a workload, so many of its seconds in one of ours, with the columns that a function makes of its own."""
+    spark = SparkSession.builder.appName(name).getOrCreate()
+    return ab.workload(spark, load, speed=speed, columns=columns)
 
 
 def second(seconds: Column) -> Column:

@@ -11,16 +11,19 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_array, hstack
 
 from anabranch.errors import AnabranchError
 from anabranch.plan.adaptation import Adaptation, Costs
 from anabranch.plan.cbp import NO_HINTS, depth_first, improved
 from anabranch.plan.components import ComponentPlan, component_plan
 from anabranch.plan.streams import Hints, Space, Streams, bits
+
+if TYPE_CHECKING:
+    from scipy.optimize import LinearConstraint
+    from scipy.sparse import csr_array
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,9 @@ def pool(costs: Costs, most: int) -> list[int]:
 
 def cheapest_partition(costs: Costs, candidates: Sequence[int]) -> list[int]:
     """The cheapest partition into candidates, by an integer program: each unit is in one chosen component."""
+    from scipy.optimize import Bounds, LinearConstraint, milp  # it takes a third of the time that importing Anabranch takes
+    from scipy.sparse import csr_array, hstack
+
     space = costs.space
     weights = np.array([costs.weight(c) for c in candidates])
     scale = max(float(np.abs(weights).max()), 1e-300)
@@ -134,6 +140,9 @@ def _levels(space: Space, candidates: Sequence[int]) -> list[LinearConstraint]:
 
     Components are connected, so all of a component is at one level, and no two can wait for each other.
     """
+    from scipy.optimize import LinearConstraint
+    from scipy.sparse import csr_array, hstack
+
     ends = [(i, j) for i in range(len(space.units)) for j in bits(space.out[i])]
     if not ends:
         return []
@@ -149,6 +158,8 @@ def _levels(space: Space, candidates: Sequence[int]) -> list[LinearConstraint]:
 
 def _matrix(sets: Sequence[int], candidates: Sequence[int]) -> csr_array:
     """Which of the candidates (columns) hold each of the sets (rows)."""
+    from scipy.sparse import csr_array
+
     found = [(row, column) for row, units in enumerate(sets) for column, c in enumerate(candidates) if c & units == units]
     rows, columns = zip(*found, strict=True) if found else ((), ())
     return csr_array((np.ones(len(found)), (rows, columns)), shape=(len(sets), len(candidates)))

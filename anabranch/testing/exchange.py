@@ -16,7 +16,7 @@ import pyarrow as pa
 from anabranch.workloads.draws import shares
 
 ALIVE_US = 60_000_000
-USERS, LOT = 10_000, 100
+USERS, LOT = 1_000, 100
 SEED = 54
 _WAVE_US = 20 * 60 * 1_000_000
 

@@ -1,7 +1,7 @@
 """Payments by card, and two rules that tell fraud: computed card by card, over all rows at once.
 
 - "probing": so many small payments, and then a large one, within a time. The small ones count once.
-- "unconfirmed": a large payment that nobody confirms within a time. The alert happens when that time is over.
+- "unconfirmed": a large payment that nobody confirms before a time is over. The alert happens then.
 """
 
 from __future__ import annotations
@@ -72,6 +72,6 @@ def alerts_of(given: Iterable[Mapping[str, Any]]) -> list[Alert]:
             if len(small) >= PROBES:
                 counted_us = at_us
                 alerts.append(Alert(at_us, card, "probing", row["number"], row["cents"]))
-            if not any(each["kind"] == "confirmation" and 0 < each["at"] - at_us <= CONFIRM_US for each in of_card):
+            if not any(each["kind"] == "confirmation" and 0 < each["at"] - at_us < CONFIRM_US for each in of_card):
                 alerts.append(Alert(at_us + CONFIRM_US, card, "unconfirmed", row["number"], row["cents"]))
     return alerts

@@ -1,4 +1,4 @@
-"""Pages that users look at, and the visits that they make up: a visit ends when a user does nothing for longer than a gap."""
+"""Pages that users look at, and the visits that they make up: a visit ends when a user has done nothing for so long."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Visit:
 
 
 def visits_of(given: Iterable[Mapping[str, Any]], gap_us: int = GAP_US) -> list[Visit]:
-    """All visits, if all rows were known; `at` is in microseconds. A view exactly a gap after the last one still belongs to it."""
+    """All visits, if all rows were known; `at` is in microseconds. A view exactly a gap after the last one begins another visit."""
     found = []
     rows = sorted(given, key=lambda each: (each["user"], each["at"], each["number"]))
     for user, views_of_user in groupby(rows, key=lambda each: each["user"]):
         visits: list[list[Mapping[str, Any]]] = []
         for row in views_of_user:
-            if visits and row["at"] - visits[-1][-1]["at"] <= gap_us:
+            if visits and row["at"] - visits[-1][-1]["at"] < gap_us:
                 visits[-1].append(row)
             else:
                 visits.append([row])

@@ -19,7 +19,7 @@ from anabranch.workloads.rates import Rate
 
 _SECOND_US = 1_000_000
 _PAYLOAD = 9  # salt
-MOST_PAYLOAD = 1 << 20
+MOST_PAYLOAD, MOST_SECONDS = 1 << 20, 31 * 24 * 3600
 START_US = 1_769_889_600 * _SECOND_US
 """2026-01-31 20:00 UTC, where event times begin unless said otherwise."""
 
@@ -41,8 +41,8 @@ class Workload:
             raise TopologyError(f"seed {self.seed} is negative; valid: 0 or more")
         if not 0 <= self.payload <= MOST_PAYLOAD:
             raise TopologyError(f"a payload of {self.payload} bytes; valid: 0 to {MOST_PAYLOAD}")
-        if duration_us(self.lasting, "lasting") % _SECOND_US:
-            raise TopologyError(f"lasting {self.lasting!r}; valid: whole seconds")
+        if duration_us(self.lasting, "lasting") % _SECOND_US or self.seconds > MOST_SECONDS:
+            raise TopologyError(f"lasting {self.lasting!r}; valid: whole seconds, up to 31 days")
 
     @cached_property
     def seconds(self) -> int:

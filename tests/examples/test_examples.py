@@ -24,7 +24,7 @@ from anabranch.testing.database import connect
 from anabranch.testing.events import HOUR_US, MINUTE_US
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EACH_BATCH = 20_000
@@ -57,6 +57,13 @@ class Example:
         run.finish()
         return sum(each.batch_id is not None for each in run.progress)
 
+    def run_to_the_end(self) -> None:
+        """Runs it over a source that ends, in more than one step, and closes everything."""
+        run = self.file["app"].start(checkpoint="checkpoint", trigger="availableNow", slots=2, shards=8)
+        assert run.wait(300)
+        run.finish()
+        assert sum(each.batch_id is not None for each in run.progress) >= 3
+
 
 @pytest.fixture
 def example(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Example]:
@@ -68,6 +75,11 @@ def example(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     made_up = importlib.import_module("made_up")
     numbers = made_up.numbers
     monkeypatch.setattr(made_up, "numbers", lambda name, _: numbers(name, EACH_BATCH))
+
+    def as_fast_as_it_goes(name: str, load: ab.Workload, speed: float, columns: Any = None) -> DataFrame:
+        return ab.workload(spark, load, each_batch=load.total // 3, columns=columns)
+
+    monkeypatch.setattr(made_up, "rows_of", as_fast_as_it_goes)
     return lambda name: Example(spark=spark, file=runpy.run_path(str(EXAMPLES / f"{name}.py")))
 
 
@@ -245,3 +257,34 @@ def test_word_count_runs_from_the_command_line_and_goes_on_where_it_ended(exampl
     )
     assert_same("out/word_count/counts", expected["counts"], "word")
     assert_same("out/word_count/top", expected["top"])
+
+
+def test_dabs_equals_the_reference(example: Callable[[str], Example], spark: SparkSession) -> None:
+    dabs = example("dabs")
+    dabs.run_to_the_end()
+    rows = dabs.file["opinions"](ab.workload_rows(spark, dabs.file["LOAD"])).toArrow()
+    cities = ", ".join(f"'{each}'" for each in dabs.file["CITIES"])
+    minute = in_windows("relevant", MINUTE)
+
+    def subgroups(name: str, group: str) -> str:
+        return f"""
+            SELECT topic, "{group}", {", ".join(WINDOW)}, opinions, opinion, opinions_of_all, opinion_of_all,
+                   sqrt(opinions) * abs(opinion - opinion_of_all) AS quality
+            FROM (SELECT topic, "{group}", {", ".join(WINDOW)}, count(*) AS opinions, avg(opinion) AS opinion FROM {minute} GROUP BY ALL)
+            JOIN (SELECT topic, window_end, count(*) AS opinions_of_all, avg(opinion) AS opinion_of_all FROM {minute} GROUP BY ALL)
+            USING (topic, window_end) WHERE quality >= 4
+        """
+
+    expected = told_by(
+        [rows],
+        relevant=f"""
+            SELECT epoch_us(given.at) AS us, topic, opinion, list_extract([{cities}], 1 + code % 12) AS city,
+                   CASE WHEN age < 30 THEN 'young' WHEN age < 60 THEN 'grown up' ELSE 'old' END AS "group"
+            FROM given WHERE topic NOT IN ('weather', 'celebrities')
+        """,
+        by_city=subgroups("by_city", "city"),
+        by_age=subgroups("by_age", "group"),
+    )
+    assert 0 < expected["relevant"].num_rows < rows.num_rows == dabs.file["LOAD"].total
+    assert_same("out/dabs/by_city", expected["by_city"], "topic", "city")
+    assert_same("out/dabs/by_age", expected["by_age"], "topic", "group")

@@ -164,6 +164,7 @@ def test_a_hot_spot_takes_its_share_and_moves() -> None:
         (lambda: load(seed=-1), "seed -1 is negative"),
         (lambda: load(payload=-1), "payload of -1 bytes"),
         (lambda: load(lasting="1500 ms"), "whole seconds"),
+        (lambda: load(lasting="32 days"), "'32 days'; valid: whole seconds, up to 31 days"),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_value(make: object, words: str) -> None:

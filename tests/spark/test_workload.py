@@ -1,0 +1,130 @@
+"""A workload as a streaming source: offsets, restarts, back-pressure, an end."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+import anabranch as ab
+from anabranch.spark.workload import StreamReader, WorkloadSource, _encoded
+from anabranch.testing import differences
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LOAD = ab.Workload(
+    rate=ab.erratic(2_000, 20_000, "12 seconds") + ab.sine(500, 500, "7 seconds"),
+    keys=ab.hot_spot(1_000, 0.2, width=3, every="5 seconds", skew=0.5, omega=4),
+    lasting="12 seconds",
+    seed=7,
+    payload=9,
+)
+
+
+def started(rows: DataFrame, place: Path, **trigger: Any) -> StreamingQuery:
+    writer = rows.writeStream.format("parquet").option("checkpointLocation", str(place / "checkpoint"))
+    return writer.trigger(**trigger).start(str(place / "out"))
+
+
+def written(place: Path) -> pa.Table:
+    return pa.concat_tables(pq.ParquetFile(file).read() for file in (place / "out").glob("*.parquet"))
+
+
+def batches(query: StreamingQuery, least: int) -> list[Any]:
+    """Progress of the batches that had rows, as soon as there are so many."""
+    while len(found := [each for each in query.recentProgress if each["numInputRows"]]) < least:
+        assert query.isActive, query.exception()
+        query.awaitTermination(0.1)  # type: ignore[arg-type]
+    return found
+
+
+def doubled(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows.drop_columns(["payload"]).append_column("twice", pa.array(rows["key"].to_numpy() * 2))
+
+
+def test_a_query_that_is_stopped_and_started_again_reads_every_row_once(spark: SparkSession, tmp_path: Path) -> None:
+    expected = LOAD.table()
+    first = started(ab.workload(spark, LOAD, speed=4, each_batch=3_000), tmp_path, processingTime="0 seconds")
+    batches(first, 2)
+    first.stop()
+    before = written(tmp_path).num_rows
+    assert 0 < before < LOAD.total, "it was stopped on the way"
+    second = started(ab.workload(spark, LOAD, speed=4, partitions=3), tmp_path, availableNow=True)
+    assert second.awaitTermination(120), "a run over what is available ends with the last row"
+    assert differences(written(tmp_path), expected, ["value"]) == []
+    assert (
+        differences(ab.workload_rows(spark, LOAD, columns=doubled).toArrow(), doubled(LOAD.batch(0, LOAD.total)), ["value"])
+        == []
+    )
+
+
+def test_rows_that_are_due_and_not_read_are_a_backlog_that_grows(spark: SparkSession, tmp_path: Path) -> None:
+    surge = ab.Workload(rate=ab.stepped(400_000, ("1 second", 0), ("10 minutes", 1)), keys=ab.uniform(10), lasting="11 minutes")
+    query = started(ab.workload(spark, surge, speed=1, each_batch=50_000), tmp_path, availableNow=True)
+    while not read_until(seen := batches(query, 3), 400_000):
+        query.awaitTermination(0.1)  # type: ignore[arg-type]
+    waiting = [ab.backlog(each) for each in seen]
+    assert all(each["numInputRows"] <= 50_000 for each in seen)
+    assert max(waiting) > waiting[0] >= 0, "more rows come than are read"
+    assert waiting[-1] == 0
+    stopped_at = time.monotonic()
+    query.stop()
+    assert time.monotonic() - stopped_at < 60, "a run that waits for rows can be stopped: the next one comes after ten minutes"
+
+
+def read_until(seen: list[Any], row: int) -> bool:
+    return any(f'"row": {row},' in each["sources"][0]["endOffset"] for each in seen)
+
+
+def reader(load: ab.Workload, **pace: float | None) -> StreamReader:
+    """The source as its process beside the driver has it."""
+    options = {name: json.dumps(value) for name, value in pace.items()}
+    source = WorkloadSource({"load": _encoded(load), "columns": "", "partitions": "4", **options})
+    return source.streamReader(source.schema())
+
+
+def test_offsets_follow_the_clock_also_while_no_query_runs() -> None:
+    paced = reader(LOAD, speed=2)
+    first = paced.initialOffset()
+    assert first["row"] == 0
+    for ago_s in (0.5, 3.0, 5.9):
+        began = {**first, "began_ms": int((time.time() - ago_s) * 1000)}
+        found = paced.latestOffset(began, ReadAllAvailable())
+        assert LOAD.due(2 * ago_s) <= found["row"] <= LOAD.due(2 * ago_s + 5)
+        assert found["began_ms"] == began["began_ms"], "a query that starts again goes on with the same clock"
+        assert paced.reportLatestOffset()["row"] >= found["row"]
+        assert paced.latestOffset(began, ReadMaxRows(7))["row"] == 7
+    assert paced.latestOffset({**began, "row": LOAD.total}, ReadAllAvailable())["row"] == LOAD.total
+    assert reader(LOAD).latestOffset(reader(LOAD).initialOffset(), ReadAllAvailable())["row"] == LOAD.total
+    cut = paced.partitions({**first, "row": 5}, {**first, "row": LOAD.total})
+    assert [each.start for each in cut] == [5, *(each.end for each in cut[:-1])]
+    assert cut[-1].end == LOAD.total
+    assert list(paced.partitions(first, first)) == []
+
+
+def test_offsets_of_another_workload_are_refused() -> None:
+    other = ab.Workload(rate=LOAD.rate, keys=LOAD.keys, lasting="12 seconds", seed=8, payload=9)
+    with pytest.raises(ab.CheckpointError, match=r"the offsets are of another workload than this one: .* seed 8"):
+        reader(other).latestOffset(reader(LOAD).initialOffset(), ReadAllAvailable())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"speed": 0}, "speed is 0; valid: a number above 0"),
+        ({"each_batch": -5}, "each_batch is -5; valid: a whole number above 0"),
+        ({"partitions": 1.5}, "partitions is 1.5"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ab.TopologyError, match=words):
+        ab.workload(None, LOAD, **options)  # type: ignore[arg-type]
