@@ -22,6 +22,7 @@ from anabranch.testing.chaos_plan import (
     DAMAGES,
     KINDS,
     OTHER_SLOTS,
+    REROUTE,
     RESIZE,
     TWO,
     Act,
@@ -226,6 +227,7 @@ def test_faults_do_not_change_results(tmp_path: Path) -> None:
         "state truncated",
         COMMIT_LOST,
         RESIZE,
+        REROUTE,
         OTHER_SLOTS,
         TWO,
     ]
