@@ -14,11 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from anabranch.cli.live import duration
-from anabranch.cli.load import MistakeError
 from anabranch.elastic.observation import Observation
 from anabranch.elastic.replay import Replayed, figures_of, kinds_of, replay, totals
 from anabranch.elastic.settings import BALANCES, MODES, OFF, POLICIES, Elastic
-from anabranch.errors import CheckpointError, unknown
+from anabranch.errors import CheckpointError, TopologyError, unknown
 from anabranch.state.commits import open_checkpoint
 from anabranch.state.events import read_events
 from anabranch.state.files import Files
@@ -37,11 +36,11 @@ def elastic_of(
 ) -> Elastic | None:
     """What the command line says about elasticity; None where it says nothing."""
     if mode is not None and mode not in MODES:
-        raise MistakeError(unknown("--elastic", mode, MODES))
+        raise TopologyError(unknown("--elastic", mode, MODES))
     if policy not in {"auto", *POLICIES}:
-        raise MistakeError(unknown("--policy", policy, ["auto", *POLICIES]))
+        raise TopologyError(unknown("--policy", policy, ["auto", *POLICIES]))
     if balance not in BALANCES:
-        raise MistakeError(unknown("--balance", balance, BALANCES))
+        raise TopologyError(unknown("--balance", balance, BALANCES))
     silent = mode is None and latency is None and max_slots is None and policy == "auto"
     if silent or mode == OFF:
         return None
@@ -61,7 +60,7 @@ def history_command(
     """
     files = Files(checkpoint)
     if open_checkpoint(files) is None:
-        raise MistakeError(f"{checkpoint} is not a checkpoint: it has no anabranch.json")
+        raise CheckpointError(f"{checkpoint} is not a checkpoint: it has no anabranch.json")
     events = read_events(files)
     try:
         steps = read_history(checkpoint)

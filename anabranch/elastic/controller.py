@@ -126,7 +126,7 @@ def _more(memory: Memory, seen: Evaluation, each: Loaded, wanted: int, guards: G
 def _fewer(memory: Memory, seen: Evaluation, each: Loaded, guards: Guards) -> tuple[int, str]:
     """As many as were wanted at most for some time; not while rows wait or slots are busy."""
     patience = guards.stabilise_s * memory.patience.get(each.name, 1)
-    lately = [one for one in memory.asked if one.at > seen.now - patience and each.name in one.slots]
+    lately = [one for one in memory.asked if one.at >= seen.now - patience and each.name in one.slots]
     covered = bool(memory.asked) and memory.asked[0].at <= seen.now - patience
     highest = max(one.slots[each.name] for one in lately)
     if seen.waits:

@@ -63,7 +63,7 @@ def test_every_help_shows_an_example(capsys: pytest.CaptureFixture[str], command
         (["run"], "Missing argument 'FILE'."),
         (["plan", "job.py", "--stats", "x", "--planner", "best"], "unknown --planner 'best'; valid: auto, unfused, fusion by"),
         (["plan", "job.py", "--stats", "nowhere"], "--stats nowhere is not a checkpoint: it has no anabranch.json"),
-        (["run", "job.py", "--slot", "2"], "No such option: --slot (Possible options: --log, --slots)"),
+        (["run", "job.py", "--slot", "2"], "No such option: --slot (Possible options: --log, --max-slots, --slots)"),
         (["run", "nowhere/job.py"], "nowhere/job.py cannot be read: No such file or directory"),
         (["run", "job.py", "--for", "soon"], "--for 'soon' is not a time"),
         (["run", "job.py", "--idle", "3 parsecs"], "--idle '3 parsecs': unknown unit 'parsecs'; valid: microseconds"),

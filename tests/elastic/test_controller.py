@@ -253,6 +253,39 @@ def test_more_slots_that_change_nothing_are_not_added_again() -> None:
     assert any("had no effect" in note for note in loop.notes), loop
 
 
+def test_other_shards_that_change_nothing_are_not_moved_again() -> None:
+    """The load of shards is told wrongly, as with rows that cost different times: moving them brings nothing."""
+    weights = np.ones(128)
+    weights[:32] = 8.0
+    loop = Loop(steady(20_000), Elastic(policy="static"), slots=4, weights=weights, bottleneck=True)
+    loop.route = replace(loop.route, slot_of=tuple(shard // 32 for shard in range(128)))
+    loop.run(400)
+    assert [kind_of(change) for _, decision in loop.decisions for change in decision.changes] == ["other shards"], loop
+    assert any("other shards had no effect" in note for note in loop.notes), loop
+
+
+def test_a_person_who_resizes_meanwhile_is_no_failure_of_the_controller() -> None:
+    loop = Loop(steady(50_000), LATENCY, slots=3, limit=80_000)
+    while not loop.decisions:
+        loop.run(loop.at + 0.1)
+    loop.route = loop.route.resized(5)  # another route than the one decided, with a version after it
+    loop.run(loop.at + 0.1)
+    assert any("was not applied" in note for note in loop.notes), loop
+    loop.run(loop.at + 120)
+    assert loop.memory.blocked == {}, loop
+    assert loop.route.slots >= 6, loop
+
+
+def test_effects_of_all_changes_are_told_with_what_was_promised() -> None:
+    loop = Loop(progressive, LATENCY).run(900)
+    effects = [effect for *_, decision in loop.trace for effect in decision.effects]
+    changes = [change for _, decision in loop.decisions for change in decision.changes]
+    assert len(effects) >= len(changes) - 1, loop
+    more = [effect for effect in effects if effect.what == "areas: more slots"]
+    assert more
+    assert all(effect.share is not None and effect.share > 0.5 for effect in more), more
+
+
 def test_a_restart_in_the_middle_of_a_change_decides_anew() -> None:
     """The driver dies between the decision and the step that would have applied it."""
     loop = Loop(steady(50_000), LATENCY, slots=3, applied=False)

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from anabranch.spark.source_progress import backlog, batch_progress
+from anabranch.elastic.observation import Observation, SourceSeen
+from anabranch.spark.observing import completed
+from anabranch.spark.source_progress import BatchProgress, backlog, batch_progress
 
 
 def source(start: Any, end: Any, latest: Any, rows: int) -> dict[str, Any]:
@@ -44,3 +46,29 @@ def test_a_batch() -> None:
     found = batch_progress(text)
     assert (found.batch_id, found.seconds, found.rows, found.backlog) == (3, 0.675, (1000.0, 0.0), (0.0, None))
     assert batch_progress({"batchId": 0}).seconds is None
+
+
+def seen(at: float, rows: float, *, closing: bool = False, **sources: SourceSeen) -> Observation:
+    given = sources or {"loans": SourceSeen(rows=rows)}
+    return Observation(step=1, at=at, duration_s=0.4, cores=2, sources=given, components=(), closing=closing)
+
+
+def spark(rows: float, waits: float | None, seconds: float = 0.9) -> BatchProgress:
+    return BatchProgress(batch_id=1, seconds=seconds, rows=(rows,), backlog=(waits,))
+
+
+def test_what_arrives_is_what_was_taken_and_what_waits_more_than_before() -> None:
+    first = completed(seen(10.0, 90), spark(100, 5000), None)
+    assert (first.sources["loans"].rows, first.sources["loans"].backlog, first.duration_s) == (100, 5000, 0.9)
+    assert first.sources["loans"].rows_per_s is None
+    catching_up = completed(seen(12.0, 0), spark(4000, 2000), first)
+    assert catching_up.sources["loans"].rows_per_s == 500
+    unknown = completed(seen(14.0, 70), None, catching_up)
+    assert (unknown.sources["loans"].rows, unknown.duration_s) == (70, 0.4)
+    closing = completed(seen(13.0, 0, closing=True), None, catching_up)
+    assert (closing.sources["loans"].backlog, closing.sources["loans"].rows_per_s) == (2000, None)
+
+
+def test_sources_that_spark_counts_otherwise_are_left_as_reports_tell() -> None:
+    both = seen(1.0, 0, loans=SourceSeen(rows=7), rates=SourceSeen(rows=8))
+    assert completed(both, spark(100, None), None).sources == both.sources
