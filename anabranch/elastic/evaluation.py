@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import sqrt
 from statistics import median
 
 import numpy as np
@@ -19,6 +20,8 @@ from anabranch.elastic.observation import ComponentSeen, Evaluation, Floats, Loa
 from anabranch.elastic.settings import Guards
 
 _RECENT = 5  # steps
+_SHIFTED = 0.1  # of all work in other shards
+_BY_CHANCE = 1.2  # three times the mean of what chance moves: half of sqrt(2 / pi) * sqrt(shards / rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -148,12 +151,23 @@ def _smoothed(past: Smoothed | None, each: ComponentSeen, source_rows: float, we
         )
     if not source_rows:
         return past
+    work_s = past.work_s
+    if _shifted(past.work_s, each.work_s, each.rows.sum()):  # other keys are hot: what was known about shards is of no use
+        work_s = each.work_s * (past.work_s.sum() / each.work_s.sum())
     return Smoothed(
-        work_s=past.work_s + weight * (each.work_s - past.work_s),
+        work_s=work_s + weight * (each.work_s - work_s),
         rows=past.rows + weight * (float(each.rows.sum()) - past.rows),
         rows_out=past.rows_out + weight * (float(each.rows_out.sum()) - past.rows_out),
         source_rows=past.source_rows + weight * (source_rows - past.source_rows),
     )
+
+
+def _shifted(before: Floats, now: Floats, rows: float) -> bool:
+    """Whether the work lies in other shards than before: a larger part of it has moved than so many rows move by chance."""
+    if before.sum() <= 0 or now.sum() <= 0:
+        return False
+    moved = float(np.abs(before / before.sum() - now / now.sum()).sum()) / 2
+    return moved > max(_SHIFTED, _BY_CHANCE * sqrt(len(now) / max(rows, 1.0)))
 
 
 def _meaning(history: History, fact: Fact, seen: Observation, holds: tuple[str, ...], guards: Guards) -> Evaluation:
