@@ -1,5 +1,6 @@
 """Anabranch: elastic, self-tuning keyed stream processing on Apache Spark, in Python."""
 
+from anabranch.elastic.settings import Elastic, Guards
 from anabranch.errors import AnabranchError, CheckpointError, NotYetError, StateError, StepError, TopologyError
 from anabranch.spark.face import Topology
 from anabranch.spark.progress import Event, Progress
@@ -62,7 +63,9 @@ __all__ = [
     "AnabranchError",
     "CheckpointError",
     "Computed",
+    "Elastic",
     "Event",
+    "Guards",
     "Joined",
     "Keys",
     "NotYetError",

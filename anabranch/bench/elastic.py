@@ -13,10 +13,10 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,12 +36,14 @@ from anabranch.spark.session import local_session
 from anabranch.spark.workload import workload
 from anabranch.state.host import default_root
 from anabranch.testing.compare import differences
+from anabranch.testing.database import connect
 from anabranch.workloads import Workload, constant, erratic, progressive, sine, zipf
 
 SMALL, LARGE, DEFAULT = "static-small", "static-large", "default"
 PROFILES = ("progressive", "erratic", "omega", "sine")
 _WARM_S = 12
 _DELAY = "1 second"
+_WINDOW_US = 5_000_000
 _SETTINGS = {
     "spark.sql.streaming.numRecentProgressUpdates": "100000",
     "spark.sql.streaming.metricsEnabled": "false",
@@ -194,7 +196,7 @@ def _run(spark: SparkSession, options: ElasticOptions, load: Workload, policy: s
     app = ab.Topology("bench_elastic")
     waits = ab.udaf(Waits(options.cost_ms / 1000))
     counted = app.source(rows, event_time="at", delay=_DELAY).aggregate(
-        by=["key"], windows=ab.tumbling("5 seconds"), n=waits("value"), name="results"
+        by=["key"], windows=ab.tumbling(timedelta(microseconds=_WINDOW_US)), n=waits("value"), name="results"
     )
     counted.to(ab.parquet(str(place / "results")))
     run = app.start(
@@ -220,14 +222,13 @@ def _run(spark: SparkSession, options: ElasticOptions, load: Workload, policy: s
 
 def verify(load: Workload, files: Sequence[Path]) -> tuple[int, list[str]]:
     """Every result row against DuckDB's."""
-    rows = load.table()
-    expected = duckdb.sql(
-        """SELECT key, epoch_us("at") // 5000000 * 5000000 AS window_start, count(*) AS n FROM rows GROUP BY ALL"""
-    ).to_arrow_table()
     tables = [pq.ParquetFile(file).read(columns=["key", "window", "n"]) for file in files]
-    results = pa.concat_tables(tables) if tables else pa.table({})  # noqa: F841 - DuckDB reads it
-    actual = duckdb.sql("""SELECT key, epoch_us("window"."start") AS window_start, n FROM results""").to_arrow_table()
-    assert rows.num_rows
+    with connect() as db:
+        db.register("rows", load.table())
+        db.register("results", pa.concat_tables(tables))
+        start = f"// {_WINDOW_US} * {_WINDOW_US} AS window_start"
+        expected = db.sql(f'SELECT key, epoch_us("at") {start}, count(*) AS n FROM rows GROUP BY ALL').to_arrow_table()
+        actual = db.sql('SELECT key, epoch_us("window"."start") AS window_start, n FROM results').to_arrow_table()
     return expected.num_rows, differences(actual, expected, ["key", "window_start"])
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from anabranch.cli.elastic import Latency, MaxSlots, PolicyName, elastic_of, history_command, replay_command
 from anabranch.cli.load import MistakeError, load_topology, said
 from anabranch.cli.run import RunOptions, run_file
 from anabranch.cli.state import state_command
@@ -22,6 +23,7 @@ from anabranch.plan.planners import AUTO, PLANNERS
 from anabranch.state.commits import open_checkpoint
 from anabranch.state.files import Files
 
+_EAGER = ("run", "explain", "plan", "state", "history", "replay")
 _STYLE: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A Python file that defines a Topology, best in a variable `app`.")]
@@ -31,7 +33,7 @@ class LazyGroup(TyperGroup):
     """Commands that are imported when they are called (or listed): they need packages that others do not."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        return ["run", "explain", "plan", "state", *_LAZY]
+        return [*_EAGER, *_LAZY]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in _LAZY:
@@ -51,6 +53,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("state")(state_command)
+app.command("history")(history_command)
+app.command("replay")(replay_command)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -65,7 +69,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         if message is None:
             raise
         text = " ".join(str(message()).split())
-        complain(f"{text} Valid: run, explain, plan, state, {', '.join(_LAZY)}." if "No such command" in text else text)
+        complain(f"{text} Valid: {', '.join([*_EAGER, *_LAZY])}." if "No such command" in text else text)
         code = 2
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -116,6 +120,12 @@ def run(
     idle: Annotated[
         str, typer.Option(metavar="TIME", help="Close windows when no batch comes for this long, or `never`.")
     ] = "1 second",
+    elastic: Annotated[
+        str | None, typer.Option(metavar="on|advise|off", help="Whether slots adapt by themselves. Default: off.")
+    ] = None,
+    latency: Latency = None,
+    max_slots: MaxSlots = None,
+    policy: PolicyName = "auto",
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines instead of the live view.")] = False,
     log: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Spark's log. Default: a temporary file, kept when the run fails.")
@@ -123,7 +133,8 @@ def run(
 ) -> None:
     """Run the topology of a file and watch it.
 
-    Results go to the file's sinks; Ctrl-C ends the run after the current step.
+    Results go to the file's sinks; Ctrl-C ends the run after the current step. With --elastic, --latency, --max-slots or --policy
+    the run adapts its slots by itself.
 
     Example: anabranch run examples/lending.py --checkpoint out/checkpoint --for "45 seconds" --finish
     """
@@ -140,6 +151,7 @@ def run(
         idle=idle,
         plain=plain,
         since=time.monotonic(),
+        elastic=elastic_of(elastic, latency, max_slots, policy),
     )
     with told(file, log):
         run_file(options)

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from anabranch.cli.results import Watched, moment, results_tables
+from anabranch.elastic.observation import Decision
 from anabranch.spark.progress import Event, Progress
 from anabranch.spark.run import Run
 
@@ -57,6 +58,7 @@ class LiveView:
     def __init__(self, console: Console, title: str, ledger: Ledger, watched: Watched) -> None:
         self._console, self._title, self._ledger, self._watched = console, title, ledger, watched
         self._events: list[Event] = []
+        self._decision: Decision | None = None
         self._started = time.monotonic()
         self._live = Live(console=console, refresh_per_second=4, transient=True)
 
@@ -70,6 +72,7 @@ class LiveView:
     def show(self, run: Run, doing: str) -> None:
         _, events = self._ledger.take(run)
         self._events = [*self._events, *events][-3:]
+        self._decision = run.decision
         self._live.update(self._picture(doing))
 
     def _picture(self, doing: str) -> RenderableType:
@@ -79,14 +82,20 @@ class LiveView:
         if not self._ledger.recent:
             return Group(title, Text("the first step takes longest: Spark compiles it", style="dim"))
         left = self._console.size.height - 9  # below the title, the figures and the header of the steps
+        told = (
+            []
+            if self._decision is None
+            else [Text(controller_line(self._decision), style="green", no_wrap=True, overflow="ellipsis")]
+        )
+        left -= len(told)
         events = self._events[-(left - 2) :] if left > 2 else []
         left -= len(events) + bool(events)
         steps = self._ledger.recent[-max(1, min(_RECENT, left)) :]
-        parts: list[RenderableType] = [title, Text(), figures(self._ledger), Text(), recent_steps(steps)]
+        parts: list[RenderableType] = [title, Text(), figures(self._ledger), *told, Text(), recent_steps(steps)]
         for table in results_tables(self._watched, "latest results", self._console.width, left - len(steps)):
             parts += [Text(), table]
         if events:
-            parts += [Text(), *(Text(event_line(e), style="yellow", no_wrap=True, overflow="ellipsis") for e in events)]
+            parts += [Text(), *(_line(event_line(each), "yellow") for each in events)]
         return Group(*parts)
 
 
@@ -173,6 +182,16 @@ def step_line(steps: Sequence[Progress], rate: float) -> str:
         f"watermark {instant(last.watermark_us)}",
     ]
     return ", ".join(facts)
+
+
+def _line(text: str, style: str) -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def controller_line(decision: Decision) -> str:
+    """What the controller has decided after a step, or why it has left all as it is."""
+    verb = "advises" if decision.advice else "decides" if decision else "waits" if decision.reason != "all is well" else "sees"
+    return f"controller after step {decision.step} {verb}: {decision.reason}"
 
 
 def event_line(event: Event) -> str:

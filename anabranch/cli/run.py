@@ -16,6 +16,7 @@ from anabranch.cli.load import MistakeError, load_topology, place_of, said
 from anabranch.cli.places import Place, checkpoint_for
 from anabranch.cli.results import LatestResults, Watched, results_tables
 from anabranch.cli.told import FailedError
+from anabranch.elastic.settings import Elastic
 from anabranch.spark.face import Topology
 from anabranch.spark.run import Run
 from anabranch.topology.durations import duration_us
@@ -42,6 +43,7 @@ class RunOptions:
     idle: str
     plain: bool
     since: float
+    elastic: Elastic | None = None
 
     def until(self) -> Until:
         seconds = None if self.seconds is None else duration_us(self.seconds, "--for") / 1e6
@@ -87,6 +89,8 @@ def run_file(options: RunOptions) -> None:
             console.print(f"results: {text}", markup=False, soft_wrap=True)
         if not place.temporary:
             text = f"checkpoint: {place.location}; look into it with: anabranch state {place.location}"
+            if options.elastic is not None:
+                text += f", anabranch history {place.location}"
             console.print(text, markup=False, soft_wrap=True)
 
 
@@ -97,6 +101,7 @@ def _start(topology: Topology, options: RunOptions, place: Place) -> Run:
         shards=options.shards,
         trigger=options.as_trigger(),
         idle=None if options.idle == "never" else options.idle,
+        elastic=options.elastic,
     )
 
 

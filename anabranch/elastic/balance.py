@@ -121,6 +121,17 @@ def spread(loads: Floats, route: Route, slots: int) -> Route:
     return Route(moved(table, balance(weights, table, slots, EVEN)), slots, route.version + 1)
 
 
+def dealt(loads: Floats, slots: int, version: int) -> Route:
+    """Another number of slots without regard to where shards are: heaviest first, to the least loaded slot."""
+    weights = loads + (loads.mean() * _IDLE or 1.0)
+    heap = [(0.0, slot) for slot in range(slots)]
+    table = [0] * len(loads)
+    for shard in np.argsort(-weights, kind="stable").tolist():
+        load, table[shard] = heap[0]
+        heapq.heapreplace(heap, (load + float(weights[shard]), table[shard]))
+    return Route(tuple(table), slots, version)
+
+
 class _Held:
     """The shards of slots as (load, shard), lightest first; found for a slot when it is first asked for, as few slots give shards."""
 

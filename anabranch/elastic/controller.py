@@ -6,71 +6,78 @@ steps after it show what came of it: a change without effect is not made again f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import ceil
 from statistics import median
 
-from anabranch.elastic.balance import balance, flux, moved, spread
-from anabranch.elastic.evaluation import History, evaluate
-from anabranch.elastic.observation import Change, Decision, Evaluation, Expected, Loaded, Observation, Reroute, Resize, Wanted
-from anabranch.elastic.settings import ADVISE, OFF, Elastic, Guards
+from anabranch.elastic.balance import balance, dealt, flux, moved, spread
+from anabranch.elastic.baselines import Centric
+from anabranch.elastic.effects import expected_of, judge
+from anabranch.elastic.evaluation import evaluate
+from anabranch.elastic.memory import IN, MOVE, OUT, PLAN, Asked, Memory, Planned, kind_of
+from anabranch.elastic.observation import Change, Decision, Evaluation, Loaded, Observation, Offer, Reroute, Resize, Wanted
+from anabranch.elastic.settings import ADVISE, OFF, Elastic, Guards, Learns, Policy
 from anabranch.plan.route import Route
 
-OUT, IN, MOVE = "more slots", "fewer slots", "other shards"
+__all__ = ["Memory", "allowed", "control", "decide", "hot_shards", "kind_of"]
+
 _MOST_PATIENCE = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a policy wanted after a step, and which components were out of balance."""
-
-    at: float
-    slots: Mapping[str, int]
-    uneven: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """What the controller knows from the steps before. A run that starts again starts with an empty one, and warms up."""
-
-    history: History = field(default_factory=History)
-    asked: tuple[Asked, ...] = ()
-    changed_at: float | None = None
-    pending: tuple[Change, ...] = ()  # whose effect is not judged yet
-    blocked: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (component, kind of change) -> until when
-    shrunk_at: Mapping[str, float] = field(default_factory=dict)
-    patience: Mapping[str, int] = field(default_factory=dict)  # how many times as long fewer slots must suffice
-    said: Mapping[str, float] = field(default_factory=dict)  # notes and advice, and when
 
 
 def control(memory: Memory, seen: Observation, settings: Elastic) -> tuple[Memory, Decision]:
     """What is to change before the next step, and what to remember for the one after."""
     if settings.mode == OFF:
         return memory, Decision(step=seen.step, reason="elasticity is off")
+    if seen.closing and not _long_idle(memory, seen, settings.guards):
+        return memory, Decision(step=seen.step, reason="a closing step")
     history, evaluation = evaluate(memory.history, seen, settings.guards)
-    memory, notes = judge(replace(memory, history=history), evaluation, settings.guards)
+    memory, effects, notes = judge(replace(memory, history=history), evaluation, settings.guards)
+    decision = Decision(step=seen.step, effects=effects, notes=notes)
     if evaluation.holds:
-        return _told(memory, Decision(step=seen.step, reason=evaluation.holds[0], notes=notes), evaluation, settings)
-    wanted = settings.chosen.wanted(evaluation, settings.latency_s, settings.most(seen.cores))
+        return _told(memory, replace(decision, reason=evaluation.holds[0]), evaluation, settings)
+    memory, policy = _policy(memory, evaluation, settings)
+    wanted = policy.wanted(evaluation, settings.latency_s, settings.most(seen.cores))
     memory = _asked(memory, evaluation, wanted, settings)
-    notes += hot_shards(evaluation, settings)
+    decision = replace(decision, figures=wanted.figures, notes=notes + hot_shards(evaluation, settings))
     waiting = _waiting(memory, evaluation, settings.guards)
     if waiting is not None:
-        return _told(memory, Decision(step=seen.step, reason=waiting, notes=notes), evaluation, settings)
+        return _told(memory, replace(decision, reason=waiting), evaluation, settings)
     changes, reason = decide(memory, evaluation, wanted, settings)
-    decision = Decision(step=seen.step, changes=changes, reason=reason, figures=wanted.figures, notes=notes)
+    offer = None if changes else _worth(memory, evaluation, seen.offer, settings)
+    if offer is not None:
+        reason = (
+            f"components {', '.join(offer.before)} -> {', '.join(offer.after)} by {offer.planner}: {offer.rows_before:,.6g} -> "
+            f"{offer.rows_after:,.6g} rows of a step between them"
+        )
+    pause_s = policy.pause_s(evaluation, changes) if isinstance(policy, Centric) else 0.0
+    decision = replace(decision, changes=changes, replan=offer, reason=reason, pause_s=pause_s)
     return _told(memory, decision, evaluation, settings)
+
+
+def _long_idle(memory: Memory, seen: Observation, guards: Guards) -> bool:
+    """Steps without input tell nothing about costs; where nothing else comes for long, they tell that there is no input."""
+    last = memory.history.last
+    return last is not None and (last.closing or seen.at - last.at >= guards.stabilise_s)
+
+
+def _policy(memory: Memory, seen: Evaluation, settings: Elastic) -> tuple[Memory, Policy]:
+    """The policy, with what it has learnt where it is one that learns."""
+    if not isinstance(settings.chosen, Learns):
+        return memory, settings.chosen
+    before = memory.policy if isinstance(memory.policy, Learns) else settings.chosen
+    policy = before.learnt(seen)
+    return replace(memory, policy=policy), policy
 
 
 def decide(memory: Memory, seen: Evaluation, wanted: Wanted, settings: Elastic) -> tuple[tuple[Change, ...], str]:
     """All resizes that the guards let pass; where there are none, a reroute of what is out of balance."""
     changes: list[Change] = []
     reasons: list[str] = []
+    careful = not isinstance(settings.chosen, Centric) or settings.chosen.careful
     for each in seen.components:
         slots, reason = allowed(memory, seen, each, settings)
         if slots != each.slots:
-            changes.append(_resize(memory, each, slots))
+            changes.append(_resize(memory, each, slots, careful=careful))
             reasons.append(f"{each.name}: {each.slots} -> {slots} slots ({wanted.reason})")
         elif reason:
             reasons.append(f"{each.name}: {reason}")
@@ -119,7 +126,7 @@ def _more(memory: Memory, seen: Evaluation, each: Loaded, wanted: int, guards: G
 def _fewer(memory: Memory, seen: Evaluation, each: Loaded, guards: Guards) -> tuple[int, str]:
     """As many as were wanted at most for some time; not while rows wait or slots are busy."""
     patience = guards.stabilise_s * memory.patience.get(each.name, 1)
-    lately = [one for one in memory.asked if one.at > seen.now - patience and each.name in one.slots]
+    lately = [one for one in memory.asked if one.at >= seen.now - patience and each.name in one.slots]
     covered = bool(memory.asked) and memory.asked[0].at <= seen.now - patience
     highest = max(one.slots[each.name] for one in lately)
     if seen.waits:
@@ -134,33 +141,6 @@ def _fewer(memory: Memory, seen: Evaluation, each: Loaded, guards: Guards) -> tu
     return slots, ""
 
 
-def judge(memory: Memory, seen: Evaluation, guards: Guards) -> tuple[Memory, tuple[str, ...]]:
-    """Compares the effect that changes promised with what the steps since show."""
-    waiting: list[Change] = []
-    blocked = dict(memory.blocked)
-    notes: list[str] = []
-    versions = {each.name: each.route.version for each in seen.components}
-    for change in memory.pending:
-        version = versions.get(change.component)  # None where the plan has changed
-        if version != change.route.version:
-            notes.append(f"{change.component}: route {change.route.version} was not applied, {version} is; decided anew")
-            continue
-        since = [fact for fact in memory.history.facts if fact.versions.get(change.component) == version]
-        effects = [fact.longest_s[change.component] for fact in since if change.component in fact.longest_s]
-        if len(since) < guards.steps(guards.judge_steps, seen.period_s):
-            waiting.append(change)
-        elif effects and kind_of(change) != IN:
-            expected = change.expected
-            promised, found = expected.before_s - expected.after_s, expected.before_s - median(effects)
-            if promised > 0 and found < guards.without_effect * promised:
-                blocked[change.component, kind_of(change)] = seen.now + guards.block_s
-                notes.append(
-                    f"{change.component}: {kind_of(change)} had no effect: {expected.after_s * 1e6:.3g} us of the longest slot for "
-                    f"a row were expected, {median(effects) * 1e6:.3g} us found, {expected.before_s * 1e6:.3g} us before"
-                )
-    return replace(memory, pending=tuple(waiting), blocked=blocked), tuple(notes)
-
-
 def hot_shards(seen: Evaluation, settings: Elastic) -> tuple[str, ...]:
     """What no number of slots can help: one shard with more load than a slot may have."""
     return tuple(
@@ -172,41 +152,37 @@ def hot_shards(seen: Evaluation, settings: Elastic) -> tuple[str, ...]:
     )
 
 
-def kind_of(change: Change) -> str:
-    """What a change is, for comparing it with earlier ones."""
-    if isinstance(change, Reroute):
-        return MOVE
-    return OUT if change.route.slots > change.before else IN
-
-
-def _resize(memory: Memory, each: Loaded, slots: int) -> Resize:
-    route = spread(each.share, each.route, slots)
-    return Resize(component=each.name, route=route, before=each.slots, expected=_expected(memory, each, route))
+def _resize(memory: Memory, each: Loaded, slots: int, *, careful: bool) -> Resize:
+    route = spread(each.share, each.route, slots) if careful else dealt(each.share, slots, each.route.version + 1)
+    return Resize(component=each.name, route=route, before=each.slots, expected=expected_of(memory, each, route))
 
 
 def _reroute(memory: Memory, seen: Evaluation, each: Loaded, settings: Elastic) -> Reroute | None:
     """Other shards in the same slots, where that is wanted for some steps, is worth it and was not in vain the last time."""
     latest = memory.asked[-settings.guards.confirm_steps :]
     confirmed = len(latest) == settings.guards.confirm_steps and all(each.name in one.uneven for one in latest)
-    if settings.balance == "none" or not confirmed or memory.blocked.get((each.name, MOVE), 0.0) > seen.now:
+    if settings.balancing == "none" or not confirmed or memory.blocked.get((each.name, MOVE), 0.0) > seen.now:
         return None
-    if settings.balance == "flux":
+    if settings.balancing == "flux":
         moves = flux(each.share, each.route.slot_of, each.slots, settings.theta)
     else:
         moves = balance(each.share, each.route.slot_of, each.slots, settings.theta)
     route = Route(moved(each.route.slot_of, moves), each.slots, each.route.version + 1)
-    expected = _expected(memory, each, route)
+    expected = expected_of(memory, each, route)
     if not moves or expected.after_s > (1 - settings.guards.worth) * expected.before_s:
         return None
     return Reroute(component=each.name, route=route, moved=len(moves), expected=expected)
 
 
-def _expected(memory: Memory, each: Loaded, route: Route) -> Expected:
-    """The longest slot takes the share of its load: what it takes beside that stays."""
-    known = [fact.longest_s[each.name] for fact in memory.history.facts[-3:] if each.name in fact.longest_s]
-    before = median(known) if known else 0.0
-    now, then = each.slot_shares.max(), replace(each, route=route).slot_shares.max()
-    return Expected(before_s=before, after_s=max(0.0, before - each.cost_s * float(now - then)))
+def _worth(memory: Memory, seen: Evaluation, offer: Offer | None, settings: Elastic) -> Offer | None:
+    """Other components, where they save enough, nothing waits, and the last ones are old and were not in vain."""
+    guards = settings.guards
+    if offer is None or not settings.replan or seen.waits or memory.blocked.get(("", PLAN), 0.0) > seen.now:
+        return None
+    young = memory.planned_at is not None and seen.now - memory.planned_at < guards.replan_s
+    saves = offer.rows_before - offer.rows_after
+    worth = saves > 0 and saves >= guards.replan_worth * offer.rows_before
+    return offer if worth and not young and {*offer.before} != {*offer.after} else None
 
 
 def _asked(memory: Memory, seen: Evaluation, wanted: Wanted, settings: Elastic) -> Memory:
@@ -218,7 +194,7 @@ def _asked(memory: Memory, seen: Evaluation, wanted: Wanted, settings: Elastic) 
 
 def _waiting(memory: Memory, seen: Evaluation, guards: Guards) -> str | None:
     """Why nothing is changed now: the last change is young, or its effect unknown."""
-    if memory.pending:
+    if memory.pending or memory.planned is not None:
         return "the effect of the last change is not known yet"
     if memory.changed_at is not None and seen.now - memory.changed_at < guards.cool_down_s:
         return f"cooling down: the last change is {seen.now - memory.changed_at:.1f} s old"
@@ -233,8 +209,10 @@ def _told(memory: Memory, decision: Decision, seen: Evaluation, settings: Elasti
     decision = replace(decision, notes=notes)
     if settings.mode == ADVISE and decision:
         advice = " and ".join(f"{change.component} to {change.route.slots} by {kind_of(change)}" for change in decision.changes)
+        advice = advice or f"components {', '.join(decision.replan.after if decision.replan else ())}"
         if advice in said:
-            return replace(memory, said=said), Decision(step=decision.step, reason=f"advised already: {advice}", notes=notes)
+            quiet = replace(decision, changes=(), replan=None, reason=f"advised already: {advice}", pause_s=0.0)
+            return replace(memory, said=said), quiet
         return replace(memory, said={**said, advice: seen.now}), replace(decision, advice=True)
     memory = replace(memory, said=said)
     return (_changed(memory, decision, seen, settings.guards) if decision else memory), decision
@@ -250,7 +228,11 @@ def _changed(memory: Memory, decision: Decision, seen: Evaluation, guards: Guard
         elif kind_of(change) == OUT and name in shrunk:
             soon = seen.now - shrunk.pop(name) < 2 * guards.stabilise_s * patience.get(name, 1)
             patience[name] = min(_MOST_PATIENCE, 2 * patience.get(name, 1)) if soon else 1
-    resized = any(kind_of(change) != MOVE for change in decision.changes)
+    resized = any(kind_of(change) != MOVE for change in decision.changes) or decision.replan is not None
+    if decision.replan is not None:
+        known = [fact.between for fact in memory.history.facts[-3:] if fact.between is not None]
+        planned = Planned(offer=decision.replan, between=median(known) if known else 0.0)
+        memory = replace(memory, planned=planned, planned_at=seen.now)
     return replace(
         memory,
         changed_at=seen.now,

@@ -1,6 +1,6 @@
 """Collect and evaluate: from one step's figures to what the policies need, without the steps that tell nothing.
 
-Capacity is seconds of CPU for a row, smoothed over steps. What a step takes beside that is the median of the steps before. A step
+Capacity is seconds of work for a row, smoothed over steps. What a step takes beside that is the median of the steps before. A step
 that took far longer than its rows explain (garbage collection, a busy machine) is left out, unless many such steps follow each
 other; so are the first steps of a run and the first after a change. Rows that arrive are counted apart from rows that a step took:
 a run that catches up takes more than arrives.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import sqrt
 from statistics import median
 
 import numpy as np
@@ -19,13 +20,15 @@ from anabranch.elastic.observation import ComponentSeen, Evaluation, Floats, Loa
 from anabranch.elastic.settings import Guards
 
 _RECENT = 5  # steps
+_SHIFTED = 0.1  # of all work in other shards
+_BY_CHANCE = 1.2  # three times the mean of what chance moves: half of sqrt(2 / pi) * sqrt(shards / rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Smoothed:
-    """One component, newer steps with more weight: CPU by shard, rows in and out, rows of the sources."""
+    """One component, newer steps with more weight: work by shard, rows in and out, rows of the sources."""
 
-    cpu_s: Floats
+    work_s: Floats
     rows: float
     rows_out: float
     source_rows: float
@@ -42,11 +45,13 @@ class Fact:
     arrives: float  # rows a second, over all sources
     backlog: float
     rates: Mapping[str, float]  # rows a second that each component gets of what arrives
-    worked: Mapping[str, float]  # seconds of CPU
+    worked: Mapping[str, float]  # seconds of work
     longest_s: Mapping[str, float]  # seconds of the longest slot for a row of the component; only where it had rows
     versions: Mapping[str, int]  # of the routes
     fixed_s: float
     overhead_s: float
+    between: float | None = None  # rows that came from other components, for a row of the sources; None without rows
+    components: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +70,13 @@ def evaluate(history: History, seen: Observation, guards: Guards) -> tuple[Histo
     """The history with this step, and what it means."""
     fact = _fact(history, seen)
     settled = history.settled + 1 if history.last is not None and _versions(history.last) == _versions(seen) else 0
-    warmed = history.warmed + (_rows(seen) > 0)
+    warmed = history.warmed + (seen.rows > 0)
     hold = _hold(replace(history, settled=settled, warmed=warmed), seen, guards)
     skipped = history.skipped + 1 if hold else 0
     facts, smoothed = history.facts, history.smoothed
     if hold is None:
         facts = (*facts, fact)[-guards.remember :]
-        smoothed = {each.name: _smoothed(smoothed.get(each.name), each, _rows(seen), guards.smooth) for each in seen.components}
+        smoothed = {each.name: _smoothed(smoothed.get(each.name), each, seen.rows, guards.smooth) for each in seen.components}
     after = History(facts=facts, smoothed=smoothed, warmed=warmed, skipped=skipped, last=seen, settled=settled)
     return after, _meaning(after, fact, seen, (hold,) if hold else (), guards)
 
@@ -100,7 +105,7 @@ def _explained_s(history: History, seen: Observation) -> float | None:
         past = history.smoothed.get(each.name)
         if past is not None and past.rows > 0:
             rows = by_slot(each.rows, each.route)
-            longest = float(rows.max()) * past.cpu_s.sum() / past.rows
+            longest = float(rows.max()) * past.work_s.sum() / past.rows
             levels[each.level] = max(levels.get(each.level, 0.0), longest)
     recent = history.facts[-_RECENT:]
     overhead = median(fact.overhead_s for fact in recent) * len({each.level for each in seen.components})
@@ -115,12 +120,12 @@ def _fact(history: History, seen: Observation) -> Fact:
         waited = last.sources[name].backlog if last is not None and name in last.sources else source.backlog
         known = source.rows_per_s
         arrives += known if known is not None else max(0.0, source.rows + source.backlog - waited) / max(period_s, 1e-9)
-    total = _rows(seen)
+    total = seen.rows
     levels: dict[int, list[Floats]] = {}
     for each in seen.components:
         levels.setdefault(each.level, []).append(each.slot_s)
     slots_s = sum(makespan(np.concatenate(tasks), seen.cores) for tasks in levels.values())
-    overheads = np.concatenate([np.maximum(0.0, each.slot_s - by_slot(each.cpu_s, each.route)) for each in seen.components])
+    overheads = np.concatenate([np.maximum(0.0, each.slot_s - by_slot(each.work_s, each.route)) for each in seen.components])
     return Fact(
         step=seen.step,
         at=seen.at,
@@ -129,27 +134,40 @@ def _fact(history: History, seen: Observation) -> Fact:
         arrives=arrives,
         backlog=sum(source.backlog for source in seen.sources.values()),
         rates={each.name: arrives * (each.rows.sum() / total) if total else 0.0 for each in seen.components},
-        worked={each.name: float(each.cpu_s.sum()) for each in seen.components},
+        worked={each.name: float(each.work_s.sum()) for each in seen.components},
         longest_s={each.name: float(each.slot_s.max() / rows) for each in seen.components if (rows := each.rows.sum()) > 0},
         versions=_versions(seen),
         fixed_s=max(0.0, seen.duration_s - slots_s),
         overhead_s=float(np.median(overheads)) if overheads.size else 0.0,
+        between=seen.between / total if total else None,
+        components=tuple(each.name for each in seen.components),
     )
 
 
 def _smoothed(past: Smoothed | None, each: ComponentSeen, source_rows: float, weight: float) -> Smoothed:
-    if past is None or len(past.cpu_s) != len(each.cpu_s):
+    if past is None or len(past.work_s) != len(each.work_s):
         return Smoothed(
-            cpu_s=each.cpu_s, rows=float(each.rows.sum()), rows_out=float(each.rows_out.sum()), source_rows=source_rows
+            work_s=each.work_s, rows=float(each.rows.sum()), rows_out=float(each.rows_out.sum()), source_rows=source_rows
         )
     if not source_rows:
         return past
+    work_s = past.work_s
+    if _shifted(past.work_s, each.work_s, each.rows.sum()):  # other keys are hot: what was known about shards is of no use
+        work_s = each.work_s * (past.work_s.sum() / each.work_s.sum())
     return Smoothed(
-        cpu_s=past.cpu_s + weight * (each.cpu_s - past.cpu_s),
+        work_s=work_s + weight * (each.work_s - work_s),
         rows=past.rows + weight * (float(each.rows.sum()) - past.rows),
         rows_out=past.rows_out + weight * (float(each.rows_out.sum()) - past.rows_out),
         source_rows=past.source_rows + weight * (source_rows - past.source_rows),
     )
+
+
+def _shifted(before: Floats, now: Floats, rows: float) -> bool:
+    """Whether the work lies in other shards than before: a larger part of it has moved than so many rows move by chance."""
+    if before.sum() <= 0 or now.sum() <= 0:
+        return False
+    moved = float(np.abs(before / before.sum() - now / now.sum()).sum()) / 2
+    return moved > max(_SHIFTED, _BY_CHANCE * sqrt(len(now) / max(rows, 1.0)))
 
 
 def _meaning(history: History, fact: Fact, seen: Observation, holds: tuple[str, ...], guards: Guards) -> Evaluation:
@@ -178,7 +196,7 @@ def _meaning(history: History, fact: Fact, seen: Observation, holds: tuple[str, 
 
 def _loaded(each: ComponentSeen, history: History, fact: Fact, pending: float) -> Loaded:
     past = history.smoothed.get(each.name)
-    total = float(past.cpu_s.sum()) if past else 0.0
+    total = float(past.work_s.sum()) if past else 0.0
     rates = tuple((one.at, one.rates[each.name]) for one in history.facts if each.name in one.rates)
     recent = [one for one in history.facts[-_RECENT:] if each.name in one.worked] or [fact]
     span = sum(one.period_s for one in recent)
@@ -187,7 +205,7 @@ def _loaded(each: ComponentSeen, history: History, fact: Fact, pending: float) -
         level=each.level,
         parents=each.parents,
         route=each.route,
-        share=past.cpu_s / total if past and total > 0 else np.full(len(each.rows), 1.0 / len(each.rows)),
+        share=past.work_s / total if past and total > 0 else np.full(len(each.rows), 1.0 / len(each.rows)),
         cost_s=total / past.rows if past and past.rows > 0 else 0.0,
         selectivity=past.rows_out / past.rows if past and past.rows > 0 else 1.0,
         rate=median(rate for _, rate in rates[-3:]) if rates else 0.0,
@@ -215,7 +233,3 @@ def _waits(fact: Fact) -> bool:
 
 def _versions(seen: Observation) -> dict[str, int]:
     return {each.name: each.route.version for each in seen.components}
-
-
-def _rows(seen: Observation) -> float:
-    return sum(source.rows for source in seen.sources.values())

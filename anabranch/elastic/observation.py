@@ -27,7 +27,7 @@ class SourceSeen:
     """One source in one step."""
 
     rows: float  # that the step took
-    rows_per_s: float | None = None  # that arrive; None where the source does not tell, then what the step took counts
+    rows_per_s: float | None = None  # that arrive; None where nobody has counted them, then what the step took counts
     backlog: float = 0.0  # rows that wait at the source after the step
     lag_s: float | None = None  # how far the newest event time is behind the clock
 
@@ -45,6 +45,23 @@ class ComponentSeen:
     slot_s: Floats
     level: int = 0
     parents: tuple[str, ...] = ()
+    busy_s: Floats | None = None  # that slots spent on the rows of each shard, waiting for others included; None: the CPU
+
+    @property
+    def work_s(self) -> Floats:
+        """What a shard takes of its slot: an operator that waits for a service uses no CPU, and yet nobody else has the slot."""
+        return self.cpu_s if self.busy_s is None else self.busy_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Another cut into components that a planner offers, and the rows of a step that cross from one to another, now and then."""
+
+    planner: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    rows_before: float
+    rows_after: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +76,18 @@ class Observation:
     components: tuple[ComponentSeen, ...]
     interval_s: float = 0.0  # of the trigger; 0: the next step follows at once
     disturbed: bool = False  # the job was tried again, or shards were restored
+    closing: bool = False  # a step without input
+    offer: Offer | None = None  # where somebody has planned anew
+
+    @property
+    def rows(self) -> float:
+        """That the step took from all sources."""
+        return sum(source.rows for source in self.sources.values())
+
+    @property
+    def between(self) -> float:
+        """Rows that came from other components."""
+        return float(sum(each.rows.sum() for each in self.components if each.parents))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -160,6 +189,23 @@ Change: TypeAlias = Reroute | Resize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What came of a change: the figure it was made for, before it, as promised, and as found since."""
+
+    what: str  # which component, and what kind of change
+    unit: str
+    before: float
+    expected: float
+    observed: float
+
+    @property
+    def share(self) -> float | None:
+        """The part of the promise that was kept; None where nothing was promised."""
+        promised = self.before - self.expected
+        return (self.before - self.observed) / promised if promised else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What is to change before the next step, and why; no changes is a decision too."""
 
@@ -169,6 +215,9 @@ class Decision:
     figures: Mapping[str, float] = field(default_factory=dict)
     advice: bool = False  # only said, not to be applied
     notes: tuple[str, ...] = ()  # what a person should know though nothing changes
+    replan: Offer | None = None  # other components
+    effects: tuple[Effect, ...] = ()  # of earlier changes
+    pause_s: float = 0.0  # what the change costs by itself, in the way of a rival that must stop for it
 
     def __bool__(self) -> bool:
-        return bool(self.changes)
+        return bool(self.changes) or self.replan is not None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Protocol
+from typing import Protocol, Self, runtime_checkable
 
 from anabranch.elastic.autoscale import AutoScale
 from anabranch.elastic.balance import THETA
-from anabranch.elastic.baselines import Incremental, Static
+from anabranch.elastic.baselines import NAIVE, RESOURCE_CENTRIC, Centric, Incremental, Learning, Static
 from anabranch.elastic.latency import Network, Stepwise
 from anabranch.elastic.observation import Evaluation, Wanted
 from anabranch.errors import TopologyError
@@ -25,12 +25,23 @@ class Policy(Protocol):
     def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted: ...
 
 
+@runtime_checkable
+class Learns(Policy, Protocol):
+    """A policy that changes with what it sees."""
+
+    def learnt(self, seen: Evaluation) -> Self: ...
+
+
 POLICIES: dict[str, Policy] = {
     "autoscale": AutoScale(),
     "latency": Stepwise(),
     "network": Network(),
     "incremental": Incremental(),
     "static": Static(),
+    "learning": Learning(explore=0.05),
+    "resource-centric": Centric(paradigm=RESOURCE_CENTRIC),
+    "naive executor-centric": Centric(paradigm=NAIVE, careful=False),
+    "flux": Static(),  # and shards by Flux
 }
 
 
@@ -55,6 +66,8 @@ class Guards:
     without_effect: float = 0.1  # a change that brings less than this part of what it promised is not repeated
     block_s: float = 600.0  # for so long
     worth: float = 0.02  # other shards in the slots must save this part of the longest slot
+    replan_s: float = 600.0  # between two plans, and between two looks for a better one
+    replan_worth: float = 0.2  # other components must save this part of the rows between them
     remember: int = 32  # steps
     smooth: float = 0.3  # weight of the newest step
 
@@ -73,6 +86,7 @@ class Elastic:
     policy: str | Policy = "auto"  # the step model with a latency, AutoScale+ without; or one of POLICIES, or your own
     balance: str = "shards"
     theta: float = THETA
+    replan: bool = True  # whether components may change
     mode: str = ON
     guards: Guards = field(default_factory=Guards)
 
@@ -96,11 +110,21 @@ class Elastic:
         return None if self.latency is None else duration_us(self.latency, "latency") / 1e6
 
     @property
+    def balancing(self) -> str:
+        """How shards are balanced over slots."""
+        return "flux" if self.policy == "flux" else self.balance
+
+    @property
     def chosen(self) -> Policy:
         """The policy itself."""
         if not isinstance(self.policy, str):
             return self.policy
         return POLICIES[self.policy if self.policy != "auto" else "autoscale" if self.latency is None else "latency"]
+
+    @property
+    def most_slots(self) -> int | None:
+        """What the slots of a component may be at first, where nobody says how many; None: any number."""
+        return None if self.max_slots is None or self.mode != ON else self.max_slots
 
     def most(self, cores: int) -> int:
         """Slots of a level at most."""

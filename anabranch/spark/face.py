@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructField, StructType
 
+from anabranch.elastic.settings import Elastic
 from anabranch.errors import TopologyError, unknown
 from anabranch.plan import explain, make_plan
 from anabranch.plan.component import Plan, plan_again
@@ -20,17 +21,21 @@ from anabranch.plan.lifting import AUTO
 from anabranch.plan.planners import AUTO as PLAN_AUTO
 from anabranch.spark.inspect import check_session, warm_up
 from anabranch.spark.levels import Levels
-from anabranch.spark.opening import located, open_run, settings_of, spark_location
+from anabranch.spark.observing import Place
+from anabranch.spark.opening import checked_elastic, located, open_run, settings_of, spark_location
 from anabranch.spark.operator_state import StateSettings
 from anabranch.spark.run import Run, as_trigger
 from anabranch.spark.schemas import fields_of
 from anabranch.spark.sinks import Behind, FileTarget, MemoryTarget, Target
+from anabranch.spark.steering import Steering
 from anabranch.spark.step import Outlet, Stepper
 from anabranch.spark.streams import Joined, Stream
 from anabranch.spark.tuning import lent, tune
 from anabranch.state.commits import open_checkpoint
+from anabranch.state.events import EventLog
 from anabranch.state.files import Files
 from anabranch.state.header import components_of, over_checkpoint, sharing_of
+from anabranch.state.history import HistoryLog
 from anabranch.state.host import claim, open_host
 from anabranch.state.statistics import read_statistics
 from anabranch.topology import graph as g
@@ -115,6 +120,7 @@ class Topology:
         shard_wait: Duration = "60 seconds",
         lift: str = AUTO,
         planner: str | None = None,
+        elastic: Elastic | None = None,
     ) -> Run:
         """Starts the topology; it goes on where the checkpoint ended.
 
@@ -124,8 +130,10 @@ class Topology:
         memory). state_limit: most bytes of state a shard may have. shard_wait: how long to wait for a shard that another
         process holds. lift: "lift first" combines rows before they are sent to their slots, "route first" after; "auto" goes by
         what is measured. planner: what cuts the topology into components ("auto", "unfused" or another one; default: as the
-        checkpoint has it, at first "auto"); where another plan needs other shards, the state is written anew.
+        checkpoint has it, at first "auto"); where another plan needs other shards, the state is written anew. elastic: how slots,
+        their shards and components adapt while it runs, `ab.Elastic(latency="2 seconds")`; default: they do not.
         """
+        elastic = checked_elastic(elastic)
         before = open_checkpoint(Files(located(checkpoint)))
         shared = sharing_of(before)
         graph = self.graph
@@ -158,7 +166,7 @@ class Topology:
         trial.lift.prepare(self._frames)
         trial.check(session)
         warm_up(session)
-        opened = open_run(Files(located(checkpoint)), plan, slots, shards, session)
+        opened = open_run(Files(located(checkpoint)), plan, slots, shards, session, elastic.most_slots)
         found = opened.checkpoint
         claim(
             open_host(state.root),
@@ -168,6 +176,9 @@ class Topology:
         )
         stepper = Stepper(session, opened.plan, found, outlets, settings, opened.routes)
         stepper.first_step = opened.first_step
+        place = Place(cores=session.sparkContext.defaultParallelism, interval_s=chosen.interval_s)
+        stepper.steering = Steering(elastic, place, planned, HistoryLog(found.files))
+        stepper.log = EventLog(found.files)
         if opened.changed is not None:
             stepper.event("changed", f"the topology has changed since the checkpoint was made: {opened.changed}")
         tune(session)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from anabranch.elastic.settings import OFF, Elastic
 from anabranch.errors import TopologyError, unknown
 from anabranch.faults import from_environment
 from anabranch.plan.component import Plan
@@ -34,8 +35,10 @@ class Opened:
     first_step: int
 
 
-def open_run(files: Files, plan: Plan, slots: int | None, shards: int | None, session: SparkSession) -> Opened:
-    """Opens or makes the checkpoint of a run, and takes it over from whoever ran before."""
+def open_run(
+    files: Files, plan: Plan, slots: int | None, shards: int | None, session: SparkSession, most: int | None = None
+) -> Opened:
+    """Opens or makes the checkpoint of a run, and takes it over from whoever ran before. `most` bounds slots that nobody chose."""
     before = open_checkpoint(files)
     count = shards if shards is not None else before.header.shards if before else SHARDS
     if not isinstance(count, int) or not 1 <= count <= 32768:
@@ -55,7 +58,7 @@ def open_run(files: Files, plan: Plan, slots: int | None, shards: int | None, se
     for component in plan.components:
         route = last.routes.get(component.name) if last else None
         if route is None:
-            route = even_route(count, slots or min(count, session.sparkContext.defaultParallelism))
+            route = even_route(count, slots or min(count, most or count, session.sparkContext.defaultParallelism))
         routes[component.name] = route if slots in {None, route.slots} else route.resized(slots or route.slots)
     plan = over_checkpoint(plan, checkpoint)
     moved = reshard(session, checkpoint, plan, routes)
@@ -72,6 +75,15 @@ def settings_of(retries: int, state: StateSettings, lift: str = AUTO) -> Setting
     if not isinstance(retries, int) or retries < 0:
         raise TopologyError(f"retries={retries!r}; valid: 0 or more")
     return Settings(retries=retries, state=state, lift=lift, faults=from_environment())
+
+
+def checked_elastic(elastic: object) -> Elastic:
+    """How a run adapts; not at all where nothing is said."""
+    if elastic is None:
+        return Elastic(mode=OFF)
+    if not isinstance(elastic, Elastic):
+        raise TopologyError(f'elastic={elastic!r}; valid: None, or ab.Elastic(latency="2 seconds", max_slots=8)')
+    return elastic
 
 
 def located(checkpoint: str | os.PathLike[str]) -> str:

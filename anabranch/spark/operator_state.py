@@ -166,9 +166,7 @@ class StateWork(ABC):
         A shard whose blobs are damaged is wiped and taken out of `metas`.
         """
         metas = {shard: meta for shard, meta in self.metas.items() if shard in shards}
-        kept = _cache.take(
-            self._cached_as, frozenset(metas), frozenset(shard for shard, meta in metas.items() if not meta.chain)
-        )
+        kept = _cache.take(self._cached_as, frozenset(metas)) or self._adapted(metas, after_us)
         if kept is not None and kept.reaches(after_us):
             later = {shard: meta.since(kept.versions.get(shard)) for shard, meta in metas.items()}
             if all(links is not None for links in later.values()):
@@ -186,6 +184,24 @@ class StateWork(ABC):
                     self.state = kept
                     return
         self.state = self._read(metas, after_us)
+
+    def _adapted(self, metas: dict[int, Meta], after_us: int | None) -> NumberedState[Any, Any] | None:
+        """A slot that was kept under another route: shards that left it are forgotten, those that came are read; None where most did.
+
+        So another route costs what it moves and not what the slot holds.
+        """
+        kept = _cache.nearest(self._cached_as, metas)
+        if kept is None or not kept.reaches(after_us):
+            return None
+        kept.leave([shard for shard in kept.versions if shard not in metas])
+        coming = {shard: meta for shard, meta in metas.items() if shard not in kept.versions}
+        if coming:
+            read = self._read(came := dict(coming), after_us)
+            for shard in coming.keys() - came.keys():
+                del metas[shard]
+            kept.absorb(read.snapshot(came).items())
+            kept.versions.update(read.versions)
+        return kept
 
     def _read(self, metas: dict[int, Meta], after_us: int | None) -> NumberedState[Any, Any]:
         state = state_of(self.plan)
@@ -271,15 +287,16 @@ class _Cache:
         self._size = size
         self._slots: OrderedDict[tuple[str, frozenset[int]], NumberedState[Any, Any]] = OrderedDict()
 
-    def take(self, operator: str, shards: frozenset[int], new: frozenset[int]) -> NumberedState[Any, Any] | None:
-        """The slot with these shards, or with all of them but some that are new: they hold nothing yet."""
-        for key in [
-            (operator, shards),
-            *(key for key in self._slots if key[0] == operator and shards - new <= key[1] < shards),
-        ]:
-            if (found := self._slots.pop(key, None)) is not None:
-                return found
-        return None
+    def take(self, operator: str, shards: frozenset[int]) -> NumberedState[Any, Any] | None:
+        return self._slots.pop((operator, shards), None)
+
+    def nearest(self, operator: str, shards: Collection[int]) -> NumberedState[Any, Any] | None:
+        """The slot that has most of these shards, where it has at least half of them."""
+        near = [key for key in self._slots if key[0] == operator]
+        best = max(near, key=lambda key: len(key[1].intersection(shards)), default=None)
+        if best is None or 2 * len(best[1].intersection(shards)) < max(1, len(shards)):
+            return None
+        return self._slots.pop(best)
 
     def put(self, operator: str, state: NumberedState[Any, Any]) -> None:
         """Keeps a slot; others that share shards with it are of an older route and go."""

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from anabranch.spark.reports import Report, nodes_in
 from anabranch.state.commits import Commit
+from anabranch.state.events import Event
+
+__all__ = ["Event", "Progress", "progress_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +21,7 @@ class Progress:
     rows_in: int
     rows_out: int
     left_out: Mapping[str, int]  # rows that no open window took, by reason
-    slots: int
+    slots: int  # of the component that has most
     shards: int
     watermark_us: int | None
     max_event_us: int | None
@@ -31,17 +34,7 @@ class Progress:
     duration_s: float = 0.0
     phases_s: Mapping[str, float] = field(default_factory=dict)  # job, restore, sinks, commit, clean
     finished_at: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something that a person should know: what happened, in which step, and why."""
-
-    at: float
-    step: int
-    kind: str
-    text: str
-    figures: Mapping[str, float] = field(default_factory=dict)
+    slots_of: Mapping[str, int] = field(default_factory=dict)  # each component
 
 
 def progress_of(
@@ -68,4 +61,5 @@ def progress_of(
         key_numbers=sum(each.key_numbers for _, each in nodes_in(reports)),
         attempts=attempts,
         restored=restored,
+        slots_of={name: route.slots for name, route in commit.routes.items()},
     )

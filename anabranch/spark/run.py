@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from anabranch.elastic.observation import Decision
 from anabranch.errors import AnabranchError, TopologyError
-from anabranch.plan.component import Plan
 from anabranch.plan.planners import AUTO
 from anabranch.spark.lift import observed_micros
 from anabranch.spark.progress import Event, Progress
+from anabranch.spark.source_progress import BatchProgress, batch_progress
+from anabranch.spark.steering import Planning
 from anabranch.spark.step import Stepper
 from anabranch.topology.durations import duration_us
 
@@ -32,6 +34,14 @@ class Trigger:
     def ends_by_itself(self) -> bool:
         return bool(self.arguments.get("availableNow") or self.arguments.get("once"))
 
+    @property
+    def interval_s(self) -> float:
+        """The time between two batches, 0 where the next one follows at once."""
+        try:
+            return duration_us(self.arguments.get("processingTime", "0 seconds"), "trigger", zero=True) / 1e6
+        except TopologyError:  # Spark knows other ways to write it
+            return 0.0
+
 
 def as_trigger(value: object) -> Trigger:
     """A trigger as in Spark: None, an interval, "availableNow", or the arguments of DataStreamWriter.trigger as a dict."""
@@ -45,9 +55,6 @@ def as_trigger(value: object) -> Trigger:
     if isinstance(value, Mapping) and set(value) <= valid and len(value) == 1:
         return Trigger(dict(value))
     raise TopologyError(f'trigger {value!r}; valid: "10 seconds", "availableNow", or a dict with one of {sorted(valid)}')
-
-
-Planning: TypeAlias = Callable[[str, Mapping[str, float] | None], Plan]
 
 
 class Run:
@@ -72,6 +79,8 @@ class Run:
         if self._trigger.arguments:
             writer = writer.trigger(**self._trigger.arguments)
         self.query = writer.start()
+        if self._stepper.steering is not None:
+            self._stepper.steering.told = self._told
         self._started.set()
         threading.Thread(target=self._watch, name="anabranch-run", daemon=True).start()
 
@@ -84,6 +93,11 @@ class Run:
     def events(self) -> list[Event]:
         """What a person should know: resizes, retries, restored shards, batches seen twice."""
         return list(self._stepper.events)
+
+    @property
+    def decision(self) -> Decision | None:
+        """What the controller said last, and why; None where there is none or it has not spoken yet."""
+        return self._stepper.steering.decision if self._stepper.steering is not None else None
 
     @property
     def exception(self) -> BaseException | None:
@@ -100,11 +114,15 @@ class Run:
 
     def resize(self, slots: int) -> None:
         """Changes the number of slots before the next step; no state moves and nothing restarts."""
-        self._stepper.resize(slots)
+        self._stepper.pending.resize(slots, self._stepper.checkpoint.header.shards)
+
+    def reroute(self, slot_of: Sequence[int], component: str | None = None) -> None:
+        """Gives each shard of a component, or of all, another slot before the next step; no state moves and nothing restarts."""
+        self._stepper.pending.reroute(slot_of, component, self._stepper.routes, self._stepper.checkpoint.header.shards)
 
     def replan(self, planner: str = AUTO) -> None:
         """Cuts the topology into components anew before the next step, going by what was measured; results do not change."""
-        self._stepper.wanted_plan = self._make_plan(planner, self._stepper.statistics.rates())
+        self._stepper.pending.plan = self._make_plan(planner, self._stepper.statistics.rates())
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until the run has ended; False when the time is over before. Raises what ended the run."""
@@ -129,6 +147,7 @@ class Run:
         with self._lock:
             self._stepper.close(finish=True)
             self._stepper.tidy()
+            self._stepper.rest()
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
         self._started.wait()
@@ -148,6 +167,11 @@ class Run:
         found = {source: observed_micros(metrics, name) for source, name in self._metrics.items()}
         return {source: us for source, us in found.items() if us is not None}
 
+    def _told(self) -> BatchProgress | None:
+        """Spark's own progress of the last batch."""
+        progress = self.query._jsq.lastProgress()
+        return None if progress is None else batch_progress(progress.json())
+
     def _watch(self) -> None:
         """Closes windows when no batch comes for a while, and once more when the input has ended."""
         try:
@@ -163,6 +187,8 @@ class Run:
                     if self._stepper.watermark_advances():
                         self._stepper.close()
                     self._stepper.tidy()
+            with self._lock:
+                self._stepper.rest()
         except Exception as error:  # noqa: BLE001 - kept for the user
             self._error = error
         self._done.set()

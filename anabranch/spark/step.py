@@ -7,7 +7,6 @@ step's, and both come from the commit record before, so that a step that runs ag
 from __future__ import annotations
 
 import itertools
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -19,21 +18,25 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from anabranch.errors import CheckpointError, StepError, TopologyError
+from anabranch.errors import CheckpointError, StepError
 from anabranch.faults import Faults
 from anabranch.plan.component import Component, Node, Plan
 from anabranch.plan.lifting import AUTO, Lifted, Lifting
 from anabranch.plan.route import Route, routes_for, snapshots_due
 from anabranch.plan.watermark import watermark_after
+from anabranch.spark.causes import cause_of
 from anabranch.spark.levels import Levels
 from anabranch.spark.operator_state import Moment, NodeTask, StateSettings
+from anabranch.spark.pending import Pending, told_of
 from anabranch.spark.progress import Event, Progress, progress_of
 from anabranch.spark.reports import Report, check_complete, missing_in, moving_mean, nodes_in
 from anabranch.spark.resharding import attributes_of, reshard
 from anabranch.spark.schemas import late_schema, spark_schema
 from anabranch.spark.sinks import StepResults, Target
 from anabranch.spark.slot_task import ComponentTask, SlotTask
+from anabranch.spark.steering import Steering
 from anabranch.state.commits import Checkpoint, Commit, Stored
+from anabranch.state.events import EventLog
 from anabranch.state.header import over_checkpoint
 from anabranch.state.statistics import read_statistics
 
@@ -80,7 +83,9 @@ class Stepper:
         self.session, self.plan, self.checkpoint = session, plan, checkpoint
         self.outlets, self.settings = tuple(outlets), settings
         self.routes: dict[str, Route] = dict(routes)
-        self.wanted_slots: int | None = None
+        self.pending = Pending()
+        self.steering: Steering | None = None
+        self.log: EventLog | None = None
         self.progress: deque[Progress] = deque(maxlen=_KEPT_PROGRESS)
         self.events: deque[Event] = deque(maxlen=_KEPT_PROGRESS)
         self.next_end_us: int | None = None
@@ -90,7 +95,6 @@ class Stepper:
         # An attempt that died may have written to sinks from here on.
         self.first_step = checkpoint.last.step + 1 if checkpoint.last else 1
         self.statistics = read_statistics(checkpoint.files)
-        self.wanted_plan: Plan | None = None
         self._jobs = itertools.count(1)
         self._early_at: dict[str, float] = {}
         self._heard_at = dict.fromkeys((source.name for source in plan.sources), time.monotonic())
@@ -182,6 +186,8 @@ class Stepper:
         progress = progress_of(commit, reports, self._counts(reports), attempts, restored, closing=rows is None)
         progress = replace(progress, duration_s=time.time() - started, phases_s=dict(self._phases), finished_at=time.time())
         self.progress.append(progress)
+        if self.steering is not None:
+            self.steering.after(self, commit, progress, reports)
         return progress
 
     def _tasks(self, step: int, moment: Moment) -> list[SlotTask]:
@@ -283,6 +289,17 @@ class Stepper:
         self.checkpoint.clean()
         if self.last is not None:
             self.statistics.save(self.checkpoint.files)
+        if self.steering is not None:
+            self.steering.save(self)
+        if self.log is not None:
+            self.log.flush()
+
+    def rest(self) -> None:
+        """Saves what waits to be saved when no step follows for now."""
+        if self.steering is not None:
+            self.steering.end(self)
+        if self.log is not None:
+            self.log.flush()
 
     def _measure(self, reports: Sequence[Report]) -> None:
         """Keeps what planners go by: rows of each operator, by shard, and its state."""
@@ -387,22 +404,18 @@ class Stepper:
     @property
     def slots(self) -> int:
         """The slots of the component that has most."""
-        return self.wanted_slots or max(route.slots for route in self.routes.values())
+        return self.pending.slots or max(route.slots for route in self.routes.values())
 
     def _apply_pending(self) -> None:
         """Decisions take effect here, between two steps."""
-        plan, self.wanted_plan = self.wanted_plan, None
-        if plan is not None and [c.name for c in plan.components] != [c.name for c in self.plan.components]:
+        if self.steering is not None:
+            self.steering.before(self)
+        plan = self.pending.take_plan(self.plan)
+        if plan is not None:
             self._replan(plan)
-        wanted, self.wanted_slots = self.wanted_slots, None
-        for name, before in self.routes.items():
-            if wanted is not None and wanted != before.slots:
-                self.routes[name] = after = before.resized(wanted)
-                moved = sum(a != b for a, b in zip(before.slot_of, after.slot_of, strict=True))
-                of = f" of {name!r}" if len(self.routes) > 1 else ""
-                shards = len(before.slot_of)
-                text = f"slots{of} {before.slots} -> {wanted}: {moved} of {shards} shards have another slot, no state moved"
-                self.event("resize", text)
+        for name, before, after in list(self.pending.take_routes(self.routes)):
+            self.routes[name] = after
+            self.event(*told_of(before, after, f" of {name!r}" if len(self.routes) > 1 else ""))
 
     def _replan(self, plan: Plan) -> None:
         """Goes on with other components; state that lies in other shards than they want is written anew."""
@@ -417,17 +430,17 @@ class Stepper:
         text = f"components {', '.join(before)} -> {names} by {plan.fusion.planner}, {cost:,.6g} rows a step between them"
         self.event("plan", f"{text}; state in other shards: {', '.join(moved) or 'none'}")
 
-    def resize(self, slots: int) -> None:
-        """Asks for another number of slots from the next step on."""
-        shards = self.checkpoint.header.shards
-        if not isinstance(slots, int) or not 1 <= slots <= shards:
-            raise TopologyError(f"slots={slots!r}; valid: 1 to {shards}, the number of shards of this checkpoint")
-        self.wanted_slots = slots
-
-    def event(self, kind: str, text: str, step: int | None = None) -> None:
-        """Tells what a person should know."""
-        number = step if step is not None else (self.last.step + 1 if self.last else 1)
-        self.events.append(Event(at=time.time(), step=number, kind=kind, text=text))
+    def event(self, kind: str, text: str, figures: Mapping[str, float] | None = None) -> None:
+        """Tells what a person should know, and notes it beside the checkpoint."""
+        number = self.last.step + 1 if self.last else 1
+        event = Event(at=time.time(), step=number, kind=kind, text=text, figures=figures or {})
+        self.events.append(event)
+        if self.log is not None:
+            try:
+                self.log.add(event)
+            except OSError as error:
+                self.log = None
+                self.event("log", f"events are not written beside the checkpoint any more: {error}")
 
     def _fault(self, point: str, step: int) -> None:
         self.settings.faults.at(point, step)
@@ -436,14 +449,3 @@ class Stepper:
         now = time.perf_counter()
         self._phases[name] = self._phases.get(name, 0.0) + now - mark
         return now
-
-
-def cause_of(error: BaseException) -> tuple[str, bool]:
-    """What went wrong in a job, in one line, and whether trying again cannot help."""
-    text = str(error)
-    ours = re.findall(r"anabranch\.(?:errors|faults)\.(\w+): (.*)", text)
-    if ours:
-        return ours[-1][1].strip(), ours[-1][0] in {"StateFullError", "StepError"}
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    raised = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
-    return (raised or lines or [type(error).__name__])[0][:500], False

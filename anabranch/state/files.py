@@ -92,6 +92,12 @@ class Files:
         selector = fs.FileSelector(self.path(name), allow_not_found=True)
         return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
 
+    def sizes(self, name: str = "") -> dict[str, int]:
+        """The files directly below a directory, with their sizes in bytes."""
+        selector = fs.FileSelector(self.path(name), allow_not_found=True)
+        found = self.filesystem.get_file_info(selector)
+        return {info.base_name: info.size for info in found if info.type == fs.FileType.File}
+
     def remove(self, name: str) -> None:
         """Removes a file or a directory with all that is in it; nothing where there is none."""
         kind = self.filesystem.get_file_info(self.path(name)).type

@@ -285,6 +285,18 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
             held[chunk.key] = True
         return held
 
+    def _clear(self, gone: Array) -> None:
+        for held in self.sides.values():
+            for pane, chunks in list(held.items()):
+                kept = [(chunk, np.flatnonzero(~gone[chunk.key])) for chunk in chunks]
+                chunks[:] = [
+                    Waiting(chunk.key[at], chunk.times[at], chunk.payload.take(pa.array(at)).combine_chunks())
+                    for chunk, at in kept
+                    if len(at)
+                ]
+                if not chunks:
+                    del held[pane]
+
     def _renumber(self, kept: Array) -> None:
         numbers = self._numbers_of(kept)
         for held in self.sides.values():

@@ -96,6 +96,10 @@ class NumberedState(ABC, Generic[PlanT, EntriesT]):
         """For each key number, whether anything is held of it."""
 
     @abstractmethod
+    def _clear(self, gone: Array) -> None:
+        """Forgets what is held of some key numbers, given for each number."""
+
+    @abstractmethod
     def _renumber(self, kept: Array) -> None:
         """Forgets all key numbers but these; they become 0, 1, ..."""
 
@@ -105,6 +109,15 @@ class NumberedState(ABC, Generic[PlanT, EntriesT]):
         if len(fresh):
             self.shard_of = np.concatenate([self.shard_of, shards[fresh].astype(np.int32)])
         return rows
+
+    def leave(self, shards: Collection[int]) -> None:
+        """Forgets some shards, which belong to another slot now. Their keys keep their numbers until that is worth changing."""
+        gone = np.isin(self.shard_of, list(shards))
+        if gone.any():
+            self._clear(gone)
+            self._reclaim()
+        for shard in shards:
+            self.versions.pop(shard, None)
 
     def reaches(self, watermark_us: int | None) -> bool:
         """True when nothing is forgotten that was not over at a watermark: an attempt that closed windows may have failed."""

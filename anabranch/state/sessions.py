@@ -170,6 +170,9 @@ class SessionState(KeyedState):
         held[self.rows] = True
         return held
 
+    def _clear(self, gone: Array) -> None:
+        self._keep(~gone[self.rows])
+
     def _renumber(self, kept: Array) -> None:
         self.rows = self._numbers_of(kept)[self.rows]
 

@@ -252,6 +252,27 @@ class SlotState(KeyedState):
                 held[chunk.rows] = True
         return held
 
+    def leave(self, shards: Collection[int]) -> None:
+        """Forgets some shards, and what was formed from panes with them: other shards may come in their place."""
+        self.formed = {}
+        KeyedState.leave(self, shards)
+
+    def _clear(self, gone: Array) -> None:
+        for pane, chunks in list(self.panes.items()):
+            left = [self._cleared(chunk, gone) for chunk in chunks]
+            chunks[:] = [chunk for chunk in left if len(chunk) and (chunk.rows is not None or chunk.columns[0].any())]
+            if not chunks:
+                del self.panes[pane]
+
+    def _cleared(self, chunk: Chunk, gone: Array) -> Chunk:
+        if chunk.rows is not None:
+            at = np.flatnonzero(~gone[chunk.rows])
+            return Chunk(chunk.rows[at], tuple(column[at] for column in chunk.columns))
+        at = np.flatnonzero(gone[: len(chunk)])
+        for kept, values in zip(self.plan.columns, chunk.columns, strict=True):
+            values[at] = kept.empty(len(at))
+        return chunk
+
     def _renumber(self, kept: Array) -> None:
         merged = {pane: present(self._merged(chunks)) for pane, chunks in self.panes.items()}
         formed = {which: (*present(chunk), until_us) for which, (chunk, until_us) in self.formed.items()}

@@ -37,6 +37,7 @@ from anabranch.testing.chaos_plan import (
     COMMIT_LOST,
     DAMAGES,
     OTHER_SLOTS,
+    REROUTE,
     RESIZE,
     ZOMBIE,
     Blow,
@@ -256,8 +257,8 @@ def has_happened(blow: Blow, lines: Sequence[dict[str, Any]], marks: set[str], *
         return changed
     if blow.kind == COMMIT_LOST:
         return changed and "batch again" in events
-    if blow.kind == RESIZE:
-        return "resize" in events
+    if blow.kind in (RESIZE, REROUTE):
+        return blow.kind in events
     if blow.kind == OTHER_SLOTS:
         start = next((line for line in lines if line["record"] == "start"), None)
         ran = {line["slots"] for line in lines if line["record"] == "step"}
@@ -344,7 +345,8 @@ def chaos_command(
 
     Random topologies of windows run AvailableNow over generated events. Drivers and Python workers are killed at each point of
     the step protocol, jobs fail half-way, workers stop and go on, node-local state is deleted or damaged, Spark loses its last
-    commit, slots change. Whole outputs are compared with an undisturbed run and with DuckDB. Ends with 1 when anything differs.
+    commit, slots and the shards in them change, in some topologies before every step. Whole outputs are compared with an
+    undisturbed run and with DuckDB. Ends with 1 when anything differs.
     """
     directory = Path(tempfile.mkdtemp(prefix="anabranch-chaos-")) if keep is None else keep.absolute()
     directory.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,6 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,8 @@ from anabranch.plan.planners import AUTO
 from anabranch.spark.session import SHORT_LIVED, Session, local_session
 from anabranch.state.commits import open_checkpoint
 from anabranch.state.files import Files
-from anabranch.testing.chaos_plan import COMMIT_LOST, DAMAGES, RESIZE, Act, Start, TopologySpec
+from anabranch.testing.chaos_plan import COMMIT_LOST, DAMAGES, REROUTE, RESIZE, Act, Start, TopologySpec
+from anabranch.testing.restless import disturb
 
 _POLL_S = 0.005
 
@@ -139,7 +139,9 @@ def run(session: Session, each: DriverStart) -> None:
         lift=each.topology.lift,
         planner=each.topology.then.planner if each.topology.then else AUTO,
     )
-    _watch(started, place, journal, [act for act in acts if act.after is not None], last.step if last else 0)
+    if each.topology.restless:
+        disturb(started, each.number, plans=0.0)  # another plan may take a step of its own, and steps are numbered beforehand
+    _watch(started, each, journal, last.step if last else 0)
     if start.finish:
         seen = _Seen(journal, len(started.progress), len(started.events))
         try:
@@ -174,9 +176,18 @@ class _Seen:
         return progress[-1].step if progress else 0
 
 
-def _watch(run: ab.Run, place: Place, journal: Journal, acts: Sequence[Act], last: int) -> None:
+def shuffled(shards: int, slots: int, seed: int) -> list[int]:
+    """Another slot for shards, with all slots in use as far as there are shards."""
+    table = [shard % slots for shard in range(shards)]
+    random.Random(seed).shuffle(table)
+    return table
+
+
+def _watch(run: ab.Run, each: DriverStart, journal: Journal, last: int) -> None:
     """Waits for the end of a run, and acts as soon as the step is committed that an act follows."""
-    seen, waiting, ended = _Seen(journal), list(acts), False
+    place, shards = each.place, each.topology.shards
+    waiting = [blow.act for blow in each.start.blows if blow.act and blow.act.after is not None]
+    seen, ended = _Seen(journal), False
     try:
         while not ended:
             ended = run.wait(_POLL_S)
@@ -187,6 +198,8 @@ def _watch(run: ab.Run, place: Place, journal: Journal, acts: Sequence[Act], las
                 waiting.remove(act)
                 if act.kind == RESIZE:
                     run.resize(act.slots)
+                elif act.kind == REROUTE:
+                    run.reroute(shuffled(shards, act.slots, act.seed))
                 else:
                     journal.note("act", kind=act.kind, **perform(place, act))
     finally:

@@ -29,9 +29,10 @@ JOB_FAILS = ("job failed: slot.half", "job failed: slot.stored")
 DAMAGES = ("state deleted", "state truncated", "state overwritten", "state put back")
 COMMIT_LOST = "Spark's last commit deleted"
 RESIZE = "resize"
+REROUTE = "reroute"
 OTHER_SLOTS = "restart with other slots"
 TWO = "two in one step"
-KINDS = (*DRIVER_KILLS, *WORKER_KILLS, STOPPED, ZOMBIE, *JOB_FAILS, *DAMAGES, COMMIT_LOST, RESIZE, OTHER_SLOTS, TWO)
+KINDS = (*DRIVER_KILLS, *WORKER_KILLS, STOPPED, ZOMBIE, *JOB_FAILS, *DAMAGES, COMMIT_LOST, RESIZE, REROUTE, OTHER_SLOTS, TWO)
 _ONCE = frozenset({*DRIVER_KILLS, ZOMBIE})  # a driver's start takes long: these come once in a deck, the others twice
 
 ZOMBIE_S = 14  # longer than a driver takes to start, so that the worker wakes up in the next driver's life
@@ -89,6 +90,7 @@ class TopologySpec:
     gaps: tuple[int, ...] = ()  # of sessions
     share: bool | None = None
     then: Then | None = None
+    restless: bool = False  # other routes and slots before every step
 
     def sessions(self) -> list[Session]:
         return [session(timedelta(microseconds=gap)) for gap in self.gaps]
@@ -111,7 +113,8 @@ class TopologySpec:
     def __str__(self) -> str:
         windows = ", ".join(dict.fromkeys([*(w.name for w in self.built_windows()), *(s.name for s in self.sessions())]))
         then = "" if self.then is None else f", then by {', '.join(self.then.keys) or 'nothing'} ({self.then.planner})"
-        return f"by {', '.join(self.keys) or 'nothing'}: {windows}; {', '.join(each[1] for each in self.aggregates)}{then}"
+        text = f"by {', '.join(self.keys) or 'nothing'}: {windows}; {', '.join(each[1] for each in self.aggregates)}{then}"
+        return f"{text}; other routes before every step" if self.restless else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +297,7 @@ def _topology_case(rng: random.Random, number: int, portions: tuple[int, ...]) -
         gaps=tuple(rng.sample((2 * _S, 20 * _S, _M), rng.choice((0, 0, 1, 2)))),
         share=rng.choice((None, True, False)),
         then=_then(rng, tuple(events.key_columns)),
+        restless=random.Random(f"restless {events.seed}").random() < 0.3,
     )
     return CasePlan(
         number=number,
@@ -349,7 +353,7 @@ class _Layout:
             steps = firsts[1:]
         elif kind in NEED_ROWS:
             steps = [step for step, batch in enumerate(self.case.batches(), start=1) if batch is not None]
-        elif kind in DAMAGES or kind == RESIZE:  # follow a step of the same run
+        elif kind in DAMAGES or kind in (RESIZE, REROUTE):  # follow a step of the same run
             steps = [step for step in steps if step > 2 and step not in firsts]
         free = [step for step in steps if step not in self.kind_of]
         if free:
@@ -396,7 +400,7 @@ class _Layout:
 
     def _blow(self, step: int, slots: int) -> Blow:
         kind = self.kind_of[step]
-        if kind in DAMAGES or kind == RESIZE:
+        if kind in DAMAGES or kind in (RESIZE, REROUTE):
             return Blow(kind=kind, act=self._act(kind, slots, step - 1))
         name, _, point = kind.partition(": ")
         if name == "driver killed":
@@ -413,9 +417,9 @@ class _Layout:
         return Blow(kind=kind, points=tuple(points))
 
     def _at(self, point: str, step: int, slots: int, action: str) -> str:
-        """A point of one slot, rather of the last one, so that others have written; of any where few have rows."""
+        """A point of one slot, rather of the last one, so that others have written; of any where few have rows or slots are any."""
         sparse = self.case.events.key_kind == "none" or self.case.events.keys < 20
-        if sparse and point == "slot.half":
+        if self.case.topology.restless or (sparse and point == "slot.half"):
             return f"{point}@{step}={action}"
         return f"{point}@{step}/{max(self.rng.randrange(slots), self.rng.randrange(slots))}={action}"
 

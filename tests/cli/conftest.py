@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from anabranch.elastic.observation import Decision
 from anabranch.spark.progress import Event, Progress
 
 
@@ -42,6 +43,7 @@ class PlayedRun:
 
     progress: list[Progress] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    decision: Decision | None = None
     active: bool = True
     exception: BaseException | None = None
     calls: list[str] = field(default_factory=list)

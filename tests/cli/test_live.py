@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
 
-from anabranch.cli.live import Ledger, LiveView, PlainView, duration, instant, left_out, rows_per_second, size, sparks
+from anabranch.cli.live import (
+    Ledger,
+    LiveView,
+    PlainView,
+    controller_line,
+    duration,
+    instant,
+    left_out,
+    rows_per_second,
+    size,
+    sparks,
+)
 from anabranch.cli.results import LatestResults, shown
+from anabranch.elastic.observation import Decision, Expected, Resize
+from anabranch.plan.route import even_route
 from anabranch.spark.progress import Event, Progress
 
 if TYPE_CHECKING:
@@ -134,3 +148,26 @@ def test_values_are_written_for_people(given: str, text: str) -> None:
 
 def _lines(console: Console, renderable: Any) -> list[str]:
     return ["".join(part.text for part in line) for line in console.render_lines(renderable, pad=False)]
+
+
+def test_the_live_view_says_what_the_controller_does(played: PlayedRun, step: Step) -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=120, height=24, force_terminal=True, no_color=True)
+    played.progress = [step(1)]
+    with LiveView(console, "lending", Ledger(), {}) as view:
+        view.show(played, "running")  # type: ignore[arg-type]
+        assert "controller" not in _drawn(view, console)
+        played.decision = Decision(step=1, reason="warming up: step 1 of 3")
+        view.show(played, "running")  # type: ignore[arg-type]
+        assert "controller after step 1 waits: warming up: step 1 of 3" in _drawn(view, console)
+    route = even_route(8, 4)
+    change = Resize(component="areas", route=route, before=2, expected=Expected(before_s=1.0, after_s=0.5))
+    decided = Decision(step=7, changes=(change,), reason="areas: 2 -> 4 slots (latency predicted 3.10 s, target 2.00 s)")
+    assert controller_line(decided) == f"controller after step 7 decides: {decided.reason}"
+    assert controller_line(replace(decided, advice=True)).startswith("controller after step 7 advises: areas")
+
+
+def _drawn(view: LiveView, console: Console) -> str:
+    with console.capture() as taken:
+        console.print(view._picture("running"))
+    return taken.get()

@@ -56,11 +56,14 @@ def test_every_help_shows_an_example(capsys: pytest.CaptureFixture[str], command
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["start"], "No such command 'start'. Did you mean 'state'? Valid: run, explain, plan, state, bench, chaos, lab."),
+        (
+            ["start"],
+            "No such command 'start'. Did you mean 'state'? Valid: run, explain, plan, state, history, replay, bench, chaos, lab.",
+        ),
         (["run"], "Missing argument 'FILE'."),
         (["plan", "job.py", "--stats", "x", "--planner", "best"], "unknown --planner 'best'; valid: auto, unfused, fusion by"),
         (["plan", "job.py", "--stats", "nowhere"], "--stats nowhere is not a checkpoint: it has no anabranch.json"),
-        (["run", "job.py", "--slot", "2"], "No such option: --slot (Possible options: --log, --slots)"),
+        (["run", "job.py", "--slot", "2"], "No such option: --slot (Possible options: --log, --max-slots, --slots)"),
         (["run", "nowhere/job.py"], "nowhere/job.py cannot be read: No such file or directory"),
         (["run", "job.py", "--for", "soon"], "--for 'soon' is not a time"),
         (["run", "job.py", "--idle", "3 parsecs"], "--idle '3 parsecs': unknown unit 'parsecs'; valid: microseconds"),
@@ -69,6 +72,15 @@ def test_every_help_shows_an_example(capsys: pytest.CaptureFixture[str], command
         (["run", "job.py", "--log", "nowhere/log"], "--log nowhere/log: No such file or directory"),
         (["explain", "job.py", "--format", "dot"], "unknown --format 'dot'; valid: text, json, mermaid"),
         (["state", "nowhere"], "nowhere is not a checkpoint: it has no anabranch.json"),
+        (["history", "nowhere"], "nowhere is not a checkpoint: it has no anabranch.json"),
+        (
+            ["replay", "nowhere"],
+            "nowhere has no history: valid are a checkpoint, its directory 'history', or a parquet file of that",
+        ),
+        (["replay", "nowhere", "--policy", "magic"], "unknown --policy 'magic'; valid: auto, autoscale, latency, network"),
+        (["replay", "nowhere", "--latency", "soon"], "latency 'soon' is not a time"),
+        (["run", "job.py", "--elastic", "maybe"], "unknown --elastic 'maybe'; valid: on, advise, off"),
+        (["run", "job.py", "--max-slots", "0"], "max_slots 0 is below min_slots 1"),
     ],
 )
 def test_bad_arguments_are_named(capsys: pytest.CaptureFixture[str], arguments: list[str], line: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
@@ -20,6 +20,7 @@ from anabranch.plan.planners import PLANNERS
 from anabranch.testing import differences, read_results, write_batches
 from anabranch.testing.chains import ROWS, Stage, expected_of
 from anabranch.testing.events import MINUTE_US, SECOND_US
+from anabranch.testing.restless import disturb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 EXAMPLES = int(os.environ.get("ANABRANCH_EXAMPLES", "12"))
+STRESS_STEPS = int(os.environ.get("ANABRANCH_STRESS_STEPS", "16"))
+STRESS_TOPOLOGIES = int(os.environ.get("ANABRANCH_STRESS_TOPOLOGIES", "2"))
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.int64()), ("c", pa.int32()), ("v", pa.int64()), ("x", pa.float64())])
 DELAY_US = 20 * SECOND_US
 LENGTHS = {"1m": MINUTE_US, "2m": 2 * MINUTE_US, "3m": 3 * MINUTE_US, "5m": 5 * MINUTE_US}
@@ -172,6 +175,30 @@ def rows(count: int, first_s: int, seed: int = 1) -> pa.Table:
             "at": pa.array(at.astype(np.int64)).cast(pa.timestamp("us", tz="UTC")),
         }
     )
+
+
+@settings(max_examples=STRESS_TOPOLOGIES, phases=[Phase.generate])
+@given(operators=stages(), seed=st.integers(1, 1 << 30))
+def test_permanent_change_of_routes_slots_and_components_changes_no_results(
+    spark: SparkSession, operators: list[Stage], seed: int
+) -> None:
+    """Hundreds of steps with ANABRANCH_STRESS_STEPS=300 ANABRANCH_STRESS_TOPOLOGIES=5."""
+    steps = [rows(60, 60 * i, seed=seed % 1000 + i) for i in range(STRESS_STEPS)]
+    with tempfile.TemporaryDirectory() as root:
+        engine = Engine(spark=spark, root=Path(root), stages=operators)
+        write_batches(steps, engine.root / "in")
+        options: dict[str, Any] = {"checkpoint": engine.root / "checkpoint", "state_root": engine.root / "state", "shards": 8}
+        run = engine.topology().start(trigger="availableNow", idle=None, slots=2, **options)
+        restless = disturb(run, seed, plans=0.25)
+        assert run.wait(60 + 5 * STRESS_STEPS)
+        run.finish()
+        changed = {event.step for event in run.events if event.kind in {"resize", "reroute"}}
+        assert len(changed) >= 0.8 * len(run.progress), "a route by chance the same, a first step begun before"
+        assert len(run.progress) >= STRESS_STEPS
+        if len(operators) > 1 and STRESS_STEPS >= 100:
+            assert restless.plans
+            assert any(event.kind == "plan" for event in run.events)
+        assert engine.differences(steps, finish=True) == []
 
 
 def chain(*changes: dict[str, Any]) -> list[Stage]:

@@ -109,15 +109,27 @@ class Run:
     found: list[pa.Table] = field(default_factory=list)
 
     def route(self, slots: Iterable[Iterable[int]]) -> None:
-        """Other slots: each reads its shards as a slot task does, snapshot first and layer by layer."""
-        self.slots = {}
+        """Other slots: each goes on from one that had some of its shards, or reads them all."""
+        before, self.slots = self.slots, {}
         for shards in map(frozenset, slots):
-            state = fresh(self.plan)
-            logs = {shard: [decode_join(blob, self.plan) for blob in self.log.get(shard, [])] for shard in shards}
-            for layer in range(max(map(len, logs.values()), default=0)):
-                state.absorb([(shard, log[layer]) for shard, log in logs.items() if layer < len(log)])
-            state.drop(self.after)
+            near = next((had for had in before if len(had & shards) * 2 >= len(shards)), None)
+            if near is None:
+                self.slots[shards] = self.read(shards)
+                continue
+            state = before.pop(near)
+            state.leave(near - shards)
+            assert state.rows_by_shard().keys() <= shards
+            state.absorb(self.read(shards - near).snapshot(shards - near).items())
             self.slots[shards] = state
+
+    def read(self, shards: frozenset[int]) -> JoinState:
+        """Shards as a slot task reads them, snapshot first and layer by layer."""
+        state = fresh(self.plan)
+        logs = {shard: [decode_join(blob, self.plan) for blob in self.log.get(shard, [])] for shard in shards}
+        for layer in range(max(map(len, logs.values()), default=0)):
+            state.absorb([(shard, log[layer]) for shard, log in logs.items() if layer < len(log)])
+        state.drop(self.after)
+        return state
 
     def step(self, arrived: Mapping[Side, tuple[pa.Table, list[int]]], until: int | None, snapshot: set[int]) -> None:
         for shards, state in self.slots.items():

@@ -181,7 +181,14 @@ class Slots:
         draw = self.data.draw
         count = draw(st.integers(1, 3), "slots")
         if count != len(self.states):
-            self.states = [self.log.read(self._shards(i, count), self.after) for i in range(count)]
+            near = draw(st.booleans(), "from the slots of the route before")
+            before, states = len(self.states), self.states
+            self.states = [
+                self._moved(states[i], i, before, count)
+                if near and i < before
+                else self.log.read(self._shards(i, count), self.after)
+                for i in range(count)
+            ]
             self.idle = {}
         self.steps += 1
         fits = draw(st.sampled_from([0, sessions._FITS]), "row and time in one number")
@@ -211,6 +218,14 @@ class Slots:
         if draw(st.sampled_from([False, False, True]), "leave a copy idle"):
             self.idle[i] = self.steps, self.log.read(shards, until)
         return found, early
+
+    def _moved(self, state: SessionState, slot: int, before: int, now: int) -> SessionState:
+        """A slot that goes on under another route: shards leave it, and others come."""
+        had, wanted = set(self._shards(slot, before)), set(self._shards(slot, now))
+        state.leave(had - wanted)
+        assert state.rows_by_shard().keys() <= wanted
+        state.absorb(self.log.read(sorted(wanted - had), self.after).snapshot(wanted - had).items())
+        return state
 
     def _shards(self, slot: int, slots: int) -> list[int]:
         return [shard for shard in range(SHARDS) if shard % slots == slot]

@@ -75,6 +75,14 @@ def reborn(plan: Slotted, state: SlotState) -> SlotState:
     return again
 
 
+def rerouted(plan: Slotted, state: SlotState, shards: set[int]) -> None:
+    """Some shards go to another slot and come back: here they are forgotten, and read from their snapshots."""
+    blobs = {shard: encode(entries, plan.columns) for shard, entries in state.snapshot(shards).items()}
+    state.leave(shards)
+    assert not shards & state.rows_by_shard().keys()
+    state.absorb([(shard, decode(blob, plan.columns)) for shard, blob in blobs.items()])
+
+
 def closed(
     plan: Slotted, state: SlotState, after: int | None, until: int
 ) -> dict[tuple[int | None, int, int], tuple[int, int]]:
@@ -116,6 +124,7 @@ def test_closed_windows_equal_a_plain_computation(
         state.add(*combined)
         if data.draw(st.booleans(), "restart"):
             state = reborn(plan, state)
+        rerouted(plan, state, data.draw(st.sets(st.integers(0, 3), max_size=3), "rerouted"))
         until = max(after or 0, data.draw(st.integers(0, 70), "watermark") * SECOND)
         found |= closed(plan, state, after, until)
         state.drop(until)
@@ -124,6 +133,22 @@ def test_closed_windows_equal_a_plain_computation(
     if last is not None:
         found |= closed(plan, state, after, last)
     assert found == everything
+
+
+def test_shards_that_leave_take_their_panes_and_in_the_end_their_keys_along() -> None:
+    plan = PLANS[0]
+    state = fresh(plan)
+    for first in (0, 4_000):
+        keys, shards, pane, columns = combine(plan, [(k, 1 + first // 100, k) for k in range(first, first + 4_000)])
+        state.add(state.number(keys, shards), pane, columns)
+    state.leave([1])
+    assert state.rows_by_shard() == {0: 2_000, 2: 2_000, 3: 2_000}
+    assert len(state.keys) == 8_000
+    state.leave([0, 3])
+    assert (len(state.keys), state.rows_by_shard()) == (2_000, {2: 2_000})
+    assert closed(plan, state, None, 4 * SECOND) == {(k, 0, 0): (1, k) for k in range(2, 4_000, 4)}
+    state.leave([2])
+    assert (state.panes, state.final_end()) == ({}, None)
 
 
 def test_numbers_of_keys_that_no_pane_holds_are_used_again() -> None:

@@ -22,6 +22,7 @@ from anabranch.testing.chaos_plan import (
     DAMAGES,
     KINDS,
     OTHER_SLOTS,
+    REROUTE,
     RESIZE,
     TWO,
     Act,
@@ -226,12 +227,13 @@ def test_faults_do_not_change_results(tmp_path: Path) -> None:
         "state truncated",
         COMMIT_LOST,
         RESIZE,
+        REROUTE,
         OTHER_SLOTS,
         TWO,
     ]
-    plan = plan_case(5, 1, kinds)
+    plan = plan_case(11, 1, kinds)
     assert sum(start.killed for start in plan.starts) == 1
-    result = run_chaos(5, len(kinds), tmp_path, plans=iter([plan]))
+    result = run_chaos(11, len(kinds), tmp_path, plans=iter([plan]))
     figures = result.as_dict()
     assert figures["differences"] == 0, "\n".join(result.differences)
     assert figures["kinds"] == dict.fromkeys(sorted(kinds), 1)

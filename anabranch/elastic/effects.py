@@ -1,0 +1,82 @@
+"""What came of changes: each promises an effect, and the steps since show what it was. What had none is not done again soon."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import median
+
+from anabranch.elastic.memory import IN, PLAN, Memory, kind_of
+from anabranch.elastic.observation import Change, Effect, Evaluation, Expected, Loaded
+from anabranch.elastic.settings import Guards
+from anabranch.plan.route import Route
+
+LONGEST = "us of the longest slot for a row"
+BETWEEN = "rows between components for a row of the sources"
+
+
+def judge(memory: Memory, seen: Evaluation, guards: Guards) -> tuple[Memory, tuple[Effect, ...], tuple[str, ...]]:
+    """Compares the effect that changes promised with what the steps since show: effects, and notes for a person."""
+    memory, effects, notes = _judged_plan(memory, guards, seen)
+    waiting: list[Change] = []
+    blocked = dict(memory.blocked)
+    routes = {each.name: each.route for each in seen.components}
+    for change in memory.pending:
+        route = routes.get(change.component)  # None where the plan has changed
+        version = route.version if route is not None else None
+        if route != change.route:
+            notes.append(f"{change.component}: route {change.route.version} was not applied, {version} is; decided anew")
+            continue
+        since = [fact for fact in memory.history.facts if fact.versions.get(change.component) == version]
+        found = [fact.longest_s[change.component] for fact in since if change.component in fact.longest_s]
+        if len(since) < guards.steps(guards.judge_steps, seen.period_s):
+            waiting.append(change)
+        elif found:
+            effect = _effect(change, median(found))
+            effects.append(effect)
+            if kind_of(change) != IN and effect.share is not None and effect.share < guards.without_effect:
+                blocked[change.component, kind_of(change)] = seen.now + guards.block_s
+                notes.append(_in_vain(effect))
+    return replace(memory, pending=tuple(waiting), blocked=blocked), tuple(effects), tuple(notes)
+
+
+def _judged_plan(memory: Memory, guards: Guards, seen: Evaluation) -> tuple[Memory, list[Effect], list[str]]:
+    planned = memory.planned
+    if planned is None:
+        return memory, [], []
+    wanted = {*planned.offer.after}
+    now = {each.name for each in seen.components}
+    if now != wanted:
+        note = f"components {', '.join(planned.offer.after)} were not taken, there are {', '.join(sorted(now))}"
+        return replace(memory, planned=None), [], [note]
+    found = [fact.between for fact in memory.history.facts if {*fact.components} == wanted and fact.between is not None]
+    if len(found) < guards.steps(guards.judge_steps, seen.period_s):
+        return memory, [], []
+    rows = planned.offer
+    expected = planned.between * rows.rows_after / rows.rows_before if rows.rows_before else planned.between
+    effect = Effect(what=PLAN, unit=BETWEEN, before=planned.between, expected=expected, observed=median(found))
+    memory = replace(memory, planned=None)
+    if effect.share is not None and effect.share < guards.without_effect:
+        blocked = {**memory.blocked, ("", PLAN): seen.now + max(guards.block_s, guards.replan_s) * 4}
+        return replace(memory, blocked=blocked), [effect], [_in_vain(effect)]
+    return memory, [effect], []
+
+
+def _effect(change: Change, found_s: float) -> Effect:
+    before, after = change.expected.before_s * 1e6, change.expected.after_s * 1e6
+    what = f"{change.component}: {kind_of(change)}"
+    return Effect(what=what, unit=LONGEST, before=before, expected=after, observed=found_s * 1e6)
+
+
+def _in_vain(effect: Effect) -> str:
+    return (
+        f"{effect.what} had no effect: {effect.expected:.3g} {effect.unit} were expected, {effect.observed:.3g} found, "
+        f"{effect.before:.3g} before"
+    )
+
+
+def expected_of(memory: Memory, each: Loaded, route: Route) -> Expected:
+    """The longest slot takes the share of its load: what it takes beside that stays."""
+    known = [fact.longest_s[each.name] for fact in memory.history.facts[-3:] if each.name in fact.longest_s]
+    before = median(known) if known else 0.0
+    now, then = each.slot_shares.max(), replace(each, route=route).slot_shares.max()
+    return Expected(before_s=before, after_s=max(0.0, before - each.cost_s * float(now - then)))

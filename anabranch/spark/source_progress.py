@@ -1,0 +1,80 @@
+"""What Spark's own progress of a batch says about its sources: rows that were taken, and rows that wait.
+
+Where a source tells its latest offset, what lies between that and the end of the batch waits. Offsets count different things (rows in
+Kafka, seconds in the rate source); how many rows one of them is, the batch itself shows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchProgress:
+    """One batch as Spark saw it: how long it took as a whole, and its sources in the order of the query."""
+
+    batch_id: int
+    seconds: float | None
+    rows: tuple[float, ...]
+    backlog: tuple[float | None, ...]  # None where the source does not tell
+
+
+def batch_progress(text: str | Mapping[str, Any]) -> BatchProgress:
+    """Spark's progress, from its JSON."""
+    told = json.loads(text) if isinstance(text, str) else text
+    millis = told.get("durationMs", {}).get("triggerExecution")
+    sources = told.get("sources", [])
+    return BatchProgress(
+        batch_id=int(told["batchId"]),
+        seconds=None if millis is None else millis / 1000,
+        rows=tuple(float(each.get("numInputRows", 0)) for each in sources),
+        backlog=tuple(backlog(each) for each in sources),
+    )
+
+
+def backlog(source: Mapping[str, Any]) -> float | None:
+    """Rows that wait behind the end of the batch; None where they cannot be told."""
+    start, end, latest = (places(source.get(name)) for name in ("startOffset", "endOffset", "latestOffset"))
+    if latest is None or end is None:
+        return None
+    behind = distance(end, latest)
+    if behind is None or behind <= 0:
+        return None if behind is None else 0.0
+    taken = distance(start, end) if start is not None else None
+    if not taken or taken <= 0:
+        return None
+    return behind * float(source.get("numInputRows", 0)) / taken
+
+
+def places(offset: object) -> dict[str, float] | None:
+    """The numbers of an offset, by where in it they are; None where it has none."""
+    if isinstance(offset, str):
+        try:
+            offset = json.loads(offset)
+        except ValueError:
+            return None
+    found: dict[str, float] = {}
+    _collect("", offset, found)
+    return found or None
+
+
+def _collect(path: str, value: object, found: dict[str, float]) -> None:
+    if isinstance(value, bool) or value is None:
+        return
+    if isinstance(value, int | float):
+        found[path] = float(value)
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            _collect(f"{path}/{name}", part, found)
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for i, part in enumerate(value):
+            _collect(f"{path}/{i}", part, found)
+
+
+def distance(start: Mapping[str, float], end: Mapping[str, float]) -> float | None:
+    """How far apart two offsets are, over all partitions; a partition that is new begins at 0. None where one has gone back."""
+    steps = [value - start.get(path, 0.0) for path, value in end.items()]
+    return None if any(step < 0 for step in steps) else sum(steps)

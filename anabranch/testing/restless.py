@@ -1,0 +1,44 @@
+"""Permanent change, to show that it changes no results: other routes and slots before every step, other components before some."""
+
+from __future__ import annotations
+
+import random
+
+from anabranch.elastic.settings import OFF, Elastic
+from anabranch.plan.planners import PLANNERS
+from anabranch.plan.route import Route
+from anabranch.spark.observing import Place
+from anabranch.spark.run import Run
+from anabranch.spark.steering import Planning, Steering
+from anabranch.spark.step import Stepper
+
+
+class Restless(Steering):
+    """Steers as no controller would, by a seed. Slots without a shard and shards all in one slot are among what it does."""
+
+    def __init__(self, seed: int, make_plan: Planning, *, most_slots: int = 4, plans: float = 0.1) -> None:
+        super().__init__(Elastic(mode=OFF), Place(cores=1), make_plan, None)
+        self._rng, self._planning, self._most, self._plans = random.Random(seed), make_plan, most_slots, plans
+        self.plans = 0
+
+    def before(self, stepper: Stepper) -> None:
+        if self._rng.random() < self._plans:
+            self.plans += 1
+            stepper.pending.plan = self._planning(self._rng.choice(sorted(PLANNERS)), stepper.statistics.rates())
+        shards = stepper.checkpoint.header.shards
+        planned = [each.name for each in stepper.pending.plan.components] if stepper.pending.plan is not None else []
+        for name in (*stepper.routes, *planned):
+            stepper.pending.routes[name] = random_route(self._rng, shards, min(self._most, shards))
+
+
+def random_route(rng: random.Random, shards: int, most_slots: int) -> Route:
+    """Any shard in any of some slots."""
+    slots = rng.randint(1, most_slots)
+    return Route(tuple(rng.randrange(slots) for _ in range(shards)), slots, 0)
+
+
+def disturb(run: Run, seed: int, *, most_slots: int = 4, plans: float = 0.1) -> Restless:
+    """Changes routes, slots and components of a run from its next step on, for as long as it runs."""
+    restless = Restless(seed, run._make_plan, most_slots=most_slots, plans=plans)  # noqa: SLF001
+    run._stepper.steering = restless  # noqa: SLF001
+    return restless

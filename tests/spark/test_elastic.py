@@ -1,0 +1,157 @@
+"""A run that steers itself: what it sees, what it decides, what comes of it, and what is kept of all that. Results do not change."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import anabranch as ab
+from anabranch.cli import main
+from anabranch.elastic import Evaluation, Wanted
+from anabranch.state.events import read_events
+from anabranch.state.files import Files
+from anabranch.state.history import read_history
+from anabranch.testing import WindowQuery, differences, expected_results, read_results, write_batches
+from anabranch.testing.events import MINUTE_US, SECOND_US
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUERY = WindowQuery(
+    keys=["k"],
+    event_time="at",
+    windows=[("1 minute", MINUTE_US, MINUTE_US, 0)],
+    aggregates=[("n", "count", "*"), ("total", "sum", "v")],
+)
+IDENTITY = ["k", "window_start", "window_end", "window_name"]
+HASTY = ab.Guards(
+    warm_up_steps=1,
+    settle_steps=0,
+    judge_steps=1,
+    confirm_steps=1,
+    cool_down_s=0.0,
+    stabilise_s=0.0,
+    stabilise_steps=1,
+    pause=1e9,
+)
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """Two slots, then three, then one."""
+
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:  # noqa: ARG002
+        slots = 2 if seen.step < 5 else 3 if seen.step < 9 else 1
+        return Wanted(slots={each.name: slots for each in seen.components}, reason="as the test wants", figures={"most": most})
+
+
+class Broken:
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:  # noqa: ARG002
+        raise ZeroDivisionError("a policy of the user's own")
+
+
+def batch(number: int) -> pa.Table:
+    """Rows of a minute; of some keys there are many."""
+    chance = np.random.default_rng(number)
+    keys = np.minimum(chance.zipf(1.6, 400), 40)
+    at = number * MINUTE_US + chance.integers(0, 60 * SECOND_US, 400)
+    return pa.table(
+        {"k": keys, "at": pa.array(at).cast(pa.timestamp("us", tz="UTC")), "v": chance.integers(0, 100, 400)},
+        schema=pa.schema([("k", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("v", pa.int64())]),
+    )
+
+
+def start(spark: SparkSession, root: Path, **options: Any) -> ab.Run:
+    frame = (
+        spark.readStream.schema("k bigint, at timestamp, v bigint").option("maxFilesPerTrigger", 1).parquet(str(root / "in"))
+    )
+    app = ab.Topology("steered")
+    counts = app.source(frame, event_time="at", name="visits").aggregate(
+        by=["k"], windows=ab.tumbling("1 minute"), n=ab.count(), total=ab.sum("v"), name="counts"
+    )
+    counts.to(ab.parquet(root / "out"))
+    given = {"checkpoint": root / "checkpoint", "state_root": root / "state", "trigger": "availableNow", "shards": 8, **options}
+    return app.start(**given)
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_a_run_decides_applies_and_tells_and_a_restart_goes_on_with_what_it_decided(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    batches = [batch(i) for i in range(15)]
+    write_batches(batches[:12], tmp_path / "in")
+    elastic = ab.Elastic(max_slots=4, policy=Wishes(), theta=1.05, guards=HASTY)
+    run = start(spark, tmp_path, slots=2, elastic=elastic)
+    assert run.wait(120)
+    checkpoint = str(tmp_path / "checkpoint")
+
+    slots = [each.slots for each in run.progress]
+    assert (slots[0], 3 in slots, slots[-1]) == (2, True, 1), slots
+    kinds = [event.kind for event in run.events]
+    assert {"decision", "reroute", "resize", "effect"} <= set(kinds), run.events
+    first = next(event for event in run.events if event.kind == "decision" and "2 -> 3 slots" in event.text)
+    assert "as the test wants" in first.text
+    assert (first.figures["counts: slots before"], first.figures["counts: slots after"], first.figures["most"]) == (2, 3, 4)
+    assert run.events[run.events.index(first) + 1].kind == "resize"
+    effect = next(event for event in run.events if event.kind == "effect")
+    assert set(effect.figures) == {"before", "expected", "observed"}
+    assert run.decision is not None
+
+    seen = read_history(checkpoint)
+    assert [each.step for each in seen] == [each.step for each in run.progress]
+    for one, progress in zip(seen, run.progress, strict=True):
+        assert one.closing == (progress.batch_id is None)
+        (component,) = one.components
+        assert component.route.slots == len(component.slot_s) == progress.slots == progress.slots_of["counts"]
+        assert component.rows.sum() == progress.rows_in == one.sources["visits"].rows == (0 if one.closing else 400)
+        assert component.rows_out.sum() == progress.rows_out
+        assert one.duration_s >= progress.duration_s
+        if not one.closing:
+            assert component.cpu_s.sum() > 0
+            assert component.work_s.sum() <= component.slot_s.sum()
+            assert component.state_bytes.sum() > 0
+            assert one.sources["visits"].lag_s is not None
+    rows = duckdb.sql(f"select sum(list_sum(rows_in)) from '{checkpoint}/history/*.parquet'").fetchall()
+    assert rows == [(12 * 400,)]
+    assert read_events(Files(checkpoint)) == run.events
+
+    write_batches(batches[12:], tmp_path / "in", first=12)
+    again = start(spark, tmp_path, elastic=ab.Elastic(policy=Broken(), guards=HASTY))
+    assert again.wait(120)
+    assert {each.slots for each in again.progress} == {1}, "routes are as the controller left them"
+    assert [e.text for e in again.events if e.kind == "elastic"] == [
+        "the controller failed and is off from now on: ZeroDivisionError: a policy of the user's own"
+    ]
+    again.finish()
+    wanted = expected_results([*batches[:12], None, *batches[12:]], QUERY, final_watermark="finish")
+    assert differences(read_results(tmp_path / "out"), wanted, IDENTITY) == []
+
+    kept = json.loads(told(capsys, "history", checkpoint, "--json"))
+    assert len(kept["events"]) == len(run.events) + len(again.events)
+    assert kept["steps"]["rows"] == 15 * 400
+    text = told(capsys, "history", checkpoint)
+    assert "2 -> 3 slots (as the test wants)" in " ".join(text.split())
+    assert "slots at the end: counts 1" in text
+    other = json.loads(told(capsys, "replay", checkpoint, "--policy", "static", "--balance", "none", "--json"))
+    assert (other["steps"], other["resizes"], other["reroutes"]) == (kept["steps"]["recorded"], 0, 0)
+    assert "incremental: " in told(capsys, "replay", checkpoint, "--policy", "incremental")
+
+
+def test_what_is_no_elasticity_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    write_batches([batch(0)], tmp_path / "in")
+    with pytest.raises(ab.TopologyError, match=r"elastic='on'; valid: None, or ab.Elastic\("):
+        start(spark, tmp_path, elastic="on")
+    assert not (tmp_path / "checkpoint").exists()
