@@ -21,7 +21,7 @@ $(READY): pyproject.toml scripts/setup
 	@touch $@
 
 demo: setup
-	@$(BIN)/anabranch run examples/lending.py --checkpoint out/checkpoint --fresh --for "45 seconds" --finish
+	@$(BIN)/anabranch run examples/lending.py --checkpoint out/checkpoint --fresh --for "45 seconds" --finish --slots 1 --latency "2 seconds"
 
 test: lint
 	@echo "== tests"

@@ -1,11 +1,12 @@
 """Loans of a peer-to-peer lender: interest and approvals, per area and overall, over 10 minutes to 24 hours.
 
 The job of Enorm's Fig. 1 to 4. The two operators per area share an exchange; the two over all areas read their 10-minute results.
+From the eighth to the twentieth hour there are five times as many applications, and every three hours another area has a run of them.
 
-anabranch run examples/lending.py --fresh --for "45 seconds" --finish
+anabranch run examples/lending.py --fresh --for "45 seconds" --finish --slots 1 --latency "2 seconds"
 """
 
-from made_up import chance, numbers, one_of, second
+from made_up import chance, rows_of
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -21,17 +22,26 @@ AREAS = (
 ).split(",")
 
 
-def applications(numbers: DataFrame) -> DataFrame:
-    """Made-up loan applications, 25 a second; 1 in 1000 comes up to six hours late."""
+LOAD = ab.Workload(
+    rate=ab.stepped(8, ("8 hours", 40), ("20 hours", 8)),
+    keys=ab.hot_spot(len(AREAS), 0.4, every="3 hours", skew=0.8),
+    lasting="48 hours",
+    seed=1,
+)
+SPEED = 2_400  # seconds of the applicants in one of ours
+
+
+def applications(rows: DataFrame) -> DataFrame:
+    """Made-up loan applications; 1 in 1000 comes up to six hours late."""
     late = F.when(chance(0) < 0.001, chance(1) * 21_600).otherwise(0)
-    place = F.pow(chance(2), 2)
+    place = F.col("key") / len(AREAS)
     years = F.floor(1 + 5 * chance(3))
     amount = F.round(1_000 + 39_000 * chance(4))
     income = F.round(20_000 / F.pow(1 - 0.99 * chance(5), 0.5))
-    return numbers.select(
+    return rows.select(
         F.floor(chance(6) * 500_000).cast("int").alias("user"),
-        one_of(AREAS, place).alias("area"),
-        second(F.col("value") / 25 - late).alias("date"),
+        F.get(F.array(*map(F.lit, AREAS)), F.col("key").cast("int")).alias("area"),
+        F.timestamp_micros(F.unix_micros("at") - F.floor(late * 1_000_000)).alias("date"),
         (chance(7) < 0.9 - 0.5 * place).alias("approval"),
         amount.alias("amount"),
         F.round(amount * (1 + years * (0.03 + 0.05 * place + 1_000 / income))).alias("return"),
@@ -59,7 +69,7 @@ WINDOWS = [
 ]
 
 app = ab.Topology("lending")
-loans = app.source(applications(numbers("lending", 100_000)), event_time="date", delay="10 minutes").map(rated)
+loans = app.source(applications(rows_of("lending", LOAD, SPEED)), event_time="date", delay="10 minutes").map(rated)
 
 interest = loans.aggregate(
     by="area",
