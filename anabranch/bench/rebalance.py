@@ -103,6 +103,7 @@ def rebalance(options: RebalanceOptions, out: TextIO) -> dict[str, Any]:
         if options.native:
             figures["resize"] |= _native(bench, source, figures["resize"]["interruption_s"])
             bench.say(f"native: {figures['resize']['native_interruption_s']:.1f} s")
+        figures["verified"] = not any(figures[name].get("differences") for name in ("rebalance", "resize"))
         figures["settings"] = _settings(bench, time.monotonic() - began)
     return figures
 
@@ -128,18 +129,19 @@ def _finish(bench: Bench[RebalanceOptions], run: ab.Run, source: Input, place: P
     if not bench.options.verify:
         return {}
     run.finish()
-    found, wanted = f"read_parquet('{place}/results/*.parquet')", f"read_parquet('{source.directory}/*.parquet')"
-    with connect() as db:
-        results, reference = (
-            f"SELECT key, n, total FROM {found}",
-            f"SELECT key, count(*), sum(v)::BIGINT FROM {wanted} GROUP BY key",
-        )
-        (count,) = db.sql(f"SELECT count(*) FROM {found}").fetchone() or (0,)
-        wrong = [
-            db.sql(f"SELECT count(*) FROM ({a} EXCEPT ALL {b})").fetchone() or (0,)
-            for a, b in ((results, reference), (reference, results))
-        ]
-    return {"rows_compared": count, "differences": int(sum(each[0] for each in wrong))}
+    found = f"SELECT key, n, total FROM read_parquet('{place}/results/*.parquet')"
+    wanted = f"SELECT key, count(*), sum(v)::BIGINT FROM read_parquet('{source.directory}/*.parquet') GROUP BY key"
+    db = connect()
+    counts = [
+        _number(db.execute(f"SELECT count(*) FROM ({query})").fetchone())
+        for query in (found, f"{found} EXCEPT ALL {wanted}", f"{wanted} EXCEPT ALL {found}")
+    ]
+    db.close()
+    return {"rows_compared": counts[0], "differences": counts[1] + counts[2]}
+
+
+def _number(row: tuple[Any, ...] | None) -> int:
+    return int(row[0]) if row else 0
 
 
 def _rebalanced(bench: Bench[RebalanceOptions], source: Input) -> dict[str, Any]:
@@ -190,10 +192,9 @@ def _changed(bench: Bench[RebalanceOptions], source: Input) -> dict[str, Any]:
     run._stepper.steering = Scripted(acts, options.seed)  # noqa: SLF001
     compared = _finish(bench, run, source, place)
     steps = {each.step: each for each in run.progress if each.batch_id is not None}
-    kinds = {
-        kind: [step for step, act in acts.items() if (act == "reroute") == (kind == "reroute") and step in steps]
-        for kind in ("reroute", "resize")
-    }
+    kinds: dict[str, list[int]] = {"reroute": [], "resize": []}
+    for step, act in acts.items():
+        kinds["reroute" if act == "reroute" else "resize"].append(step)
     events = {event.step: event.kind for event in run.events if event.kind in kinds}
     if any(events.get(step) != kind for kind, mine in kinds.items() for step in mine):
         raise AnabranchError(f"changes that were asked for did not happen: {acts}, {events}")
@@ -249,8 +250,8 @@ def show_rebalance(figures: dict[str, Any], console: Console) -> None:
     """The figures in a few lines."""
     balance, reroute, resize = (figures[name] for name in ("rebalance", "reroute", "resize"))
     lines = [
-        f"after a shuffle, steps above theta {balance['theta']}: {balance['steps_above_theta']} "
-        f"(imbalance at first {balance['imbalance_after_shuffle']}, at most {balance['imbalance_after_two_steps']} later)",
+        f"after a shuffle, steps above theta {balance['theta']}: {balance['steps_above_theta']}",
+        f"most loaded slot over the mean: {balance['imbalance_after_shuffle']} at first, {balance['imbalance_after_two_steps']} later",
         f"a reroute adds {reroute['adds']:.1%} to its step of {reroute['usual_step_s']:.3f} s",
         f"a resize interrupts for {resize['interruption_s']:.3f} s",
     ]

@@ -54,7 +54,7 @@ def repartitioned(spark: SparkSession, source: Input, place: Path, before: int, 
         began = time.monotonic()
         query.stop()
         stopped = time.monotonic()
-        spark._streamingCheckpointManager.repartition(str(place / "checkpoint"), after)
+        spark._streamingCheckpointManager.repartition(str(place / "checkpoint"), after)  # noqa: SLF001 - Spark's only way
         written = time.monotonic()
         query = _started(spark, source, files, place)
         query.processAllAvailable()
