@@ -251,7 +251,7 @@ def show_rebalance(figures: dict[str, Any], console: Console) -> None:
     balance, reroute, resize = (figures[name] for name in ("rebalance", "reroute", "resize"))
     lines = [
         f"after a shuffle, steps above theta {balance['theta']}: {balance['steps_above_theta']}",
-        f"most loaded slot over the mean: {balance['imbalance_after_shuffle']} at first, {balance['imbalance_after_two_steps']} later",
+        f"most loaded slot over mean: {balance['imbalance_after_shuffle']} at first, {balance['imbalance_after_two_steps']} later",
         f"a reroute adds {reroute['adds']:.1%} to its step of {reroute['usual_step_s']:.3f} s",
         f"a resize interrupts for {resize['interruption_s']:.3f} s",
     ]
