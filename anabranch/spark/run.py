@@ -91,7 +91,7 @@ class Run:
 
     @property
     def events(self) -> list[Event]:
-        """What a person should know: resizes, retries, restored shards, batches seen twice."""
+        """What a person should know: decisions and their effects, resizes, retries, restored shards, batches seen twice."""
         return list(self._stepper.events)
 
     @property

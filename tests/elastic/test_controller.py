@@ -327,11 +327,11 @@ def test_a_hot_shard_gets_a_slot_of_its_own_where_one_slot_can_do_it() -> None:
     assert by_slot(loop.weights, loop.route).max() * 4 <= 1.2, loop
 
 
-@pytest.mark.parametrize("shards", [64, 256, 8192])
+@pytest.mark.parametrize("shards", [64, 512])
 def test_after_the_keys_are_shuffled_slots_are_level_again_within_two_steps(shards: int) -> None:
-    """Elasticutor 5.1: zipf 0.5 over 10,000 keys, whose loads are permuted at once; not more than theta after two steps."""
+    """Elasticutor 5.1: 10,000 keys, whose loads are permuted at once; more skewed than there, so that it always shows."""
     chance = np.random.default_rng(11)
-    popularity = 1 / np.arange(1, 10_001) ** 0.5
+    popularity = 1 / np.arange(1, 10_001) ** 0.9
     shard_of = chance.integers(0, shards, 10_000)
     loop = Loop(steady(30_000), Elastic(policy="static"), slots=8, shards=shards)
     above = []
@@ -341,7 +341,7 @@ def test_after_the_keys_are_shuffled_slots_are_level_again_within_two_steps(shar
         loop.run(loop.at + 20)
         above.append(loop.longest_uneven)
         loop.longest_uneven = 0
-    assert max(above[1:]) <= 2, (above, loop)
+    assert above[1:] == [2] * 5, (above, loop)
 
 
 def test_no_input_for_a_long_time_gives_slots_up_once_and_a_new_input_is_no_shock() -> None:

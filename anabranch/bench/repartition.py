@@ -1,0 +1,89 @@
+"""Spark's way to another parallelism of a stateful query: stop it, write all its state again for so many partitions, start it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from anabranch.bench.data import Input
+from anabranch.bench.rivals import STATE_STORES, batch_seconds
+from anabranch.errors import AnabranchError
+
+_CONF = {
+    "spark.sql.streaming.stateStore.providerClass": STATE_STORES["rocksdb"],  # the one that Spark can repartition
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repartitioned:
+    """What a change of partitions interrupted the query for, and its parts."""
+
+    seconds: float  # from the wish to the end of the first batch after it, without what such a batch takes
+    stop_s: float
+    repartition_s: float
+    restart_s: float
+    batch_s: float
+    state_rows: int
+
+
+def repartitioned(spark: SparkSession, source: Input, place: Path, before: int, after: int, batches: int) -> Repartitioned:
+    """A query over the first batches, then with other partitions over the one that follows."""
+    shutil.rmtree(place, ignore_errors=True)
+    files = place / "in"
+    files.mkdir(parents=True)
+    conf = {**_CONF, "spark.sql.shuffle.partitions": str(before)}
+    own = {name: spark.conf.get(name, None) for name in conf}
+    try:
+        for name, value in conf.items():
+            spark.conf.set(name, value)
+        _publish(source, files, 0, batches)
+        query = _started(spark, source, files, place)
+        query.processAllAvailable()
+        usual = batch_seconds(query)[-5:]
+        state_rows = sum(each.numRowsTotal for each in query.recentProgress[-1].stateOperators)
+        _publish(source, files, batches, batches + 1)
+        began = time.monotonic()
+        query.stop()
+        stopped = time.monotonic()
+        spark._streamingCheckpointManager.repartition(str(place / "checkpoint"), after)  # noqa: SLF001 - Spark's only way
+        written = time.monotonic()
+        query = _started(spark, source, files, place)
+        query.processAllAvailable()
+        ended = time.monotonic()
+        if not query.recentProgress:
+            raise AnabranchError("the native query did not go on after its state was repartitioned")
+        query.stop()
+    finally:
+        for name, was in own.items():
+            spark.conf.set(name, was) if was is not None else spark.conf.unset(name)
+    return Repartitioned(
+        seconds=ended - began - median(usual),
+        stop_s=stopped - began,
+        repartition_s=written - stopped,
+        restart_s=ended - written,
+        batch_s=median(usual),
+        state_rows=state_rows,
+    )
+
+
+def _publish(source: Input, directory: Path, first: int, last: int) -> None:
+    for file in source.files[first:last]:
+        shutil.copy2(file, directory / file.name)
+
+
+def _started(spark: SparkSession, source: Input, files: Path, place: Path) -> StreamingQuery:
+    rows: DataFrame = spark.readStream.schema(source.schema).option("maxFilesPerTrigger", 1).parquet(str(files))
+    grouped = rows.withWatermark("at", f"{source.delay_s} seconds").groupBy(F.window("at", "1 hour"), "key")
+    results = grouped.agg(F.count("*").alias("n"), F.sum("v").alias("total"))
+    writer: Any = results.writeStream.format("parquet").outputMode("append")
+    started: StreamingQuery = writer.option("checkpointLocation", str(place / "checkpoint")).start(str(place / "results"))
+    return started
