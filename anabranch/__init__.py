@@ -5,7 +5,8 @@ from anabranch.spark.face import Topology
 from anabranch.spark.progress import Event, Progress
 from anabranch.spark.run import Run
 from anabranch.spark.sinks import console, csv, json, memory, parquet, writer
-from anabranch.spark.streams import Computed, Joined, Stream, Windowed, join
+from anabranch.spark.streams import Computed, Joined, Processed, Stream, Windowed, join
+from anabranch.state.given import Context, Rows, SlotContext, SlotRows, SlotState
 from anabranch.topology import (
     Aggregate,
     Session,
@@ -48,12 +49,18 @@ __all__ = [
     "AnabranchError",
     "CheckpointError",
     "Computed",
+    "Context",
     "Event",
     "Joined",
     "NotYetError",
+    "Processed",
     "Progress",
+    "Rows",
     "Run",
     "Session",
+    "SlotContext",
+    "SlotRows",
+    "SlotState",
     "StateError",
     "StepError",
     "Stream",
