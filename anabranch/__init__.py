@@ -5,8 +5,9 @@ from anabranch.spark.face import Topology
 from anabranch.spark.progress import Event, Progress
 from anabranch.spark.run import Run
 from anabranch.spark.sinks import console, csv, json, memory, parquet, writer
-from anabranch.spark.streams import Computed, Joined, Stream, Windowed, join
+from anabranch.spark.streams import Computed, Joined, Processed, Stream, Windowed, join
 from anabranch.spark.workload import backlog, workload, workload_rows
+from anabranch.state.given import Context, Rows, SlotContext, SlotRows, SlotState
 from anabranch.topology import (
     Aggregate,
     Session,
@@ -62,14 +63,20 @@ __all__ = [
     "AnabranchError",
     "CheckpointError",
     "Computed",
+    "Context",
     "Event",
     "Joined",
     "Keys",
     "NotYetError",
+    "Processed",
     "Progress",
     "Rate",
+    "Rows",
     "Run",
     "Session",
+    "SlotContext",
+    "SlotRows",
+    "SlotState",
     "StateError",
     "StepError",
     "Stream",
