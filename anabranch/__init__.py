@@ -6,8 +6,9 @@ from anabranch.spark.face import Topology
 from anabranch.spark.progress import Event, Progress
 from anabranch.spark.run import Run
 from anabranch.spark.sinks import console, csv, json, memory, parquet, writer
-from anabranch.spark.streams import Computed, Joined, Stream, Windowed, join
+from anabranch.spark.streams import Computed, Joined, Processed, Stream, Windowed, join
 from anabranch.spark.workload import backlog, workload, workload_rows
+from anabranch.state.given import Context, Rows, SlotContext, SlotRows, SlotState
 from anabranch.topology import (
     Aggregate,
     Session,
@@ -63,16 +64,22 @@ __all__ = [
     "AnabranchError",
     "CheckpointError",
     "Computed",
+    "Context",
     "Elastic",
     "Event",
     "Guards",
     "Joined",
     "Keys",
     "NotYetError",
+    "Processed",
     "Progress",
     "Rate",
+    "Rows",
     "Run",
     "Session",
+    "SlotContext",
+    "SlotRows",
+    "SlotState",
     "StateError",
     "StepError",
     "Stream",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, TypeVar
 
+import msgspec
 import pyarrow as pa
 import typer
 from rich.console import Console
@@ -23,14 +24,18 @@ from anabranch.plan.consolidation import plan_consolidation
 from anabranch.plan.panes import Panes
 from anabranch.plan.sessions import NO_WINDOWS, over_session
 from anabranch.state.blob import Entries, decode
+from anabranch.state.cells import decoded_keys, head_of
+from anabranch.state.columnar import state_record
 from anabranch.state.commits import Checkpoint, Contents, open_checkpoint
 from anabranch.state.commits import Kept as Noted
 from anabranch.state.files import Files
 from anabranch.state.kinds import state_of
+from anabranch.state.moved_cells import cells_of
 from anabranch.topology.custom import Custom
 from anabranch.topology.durations import format_duration
 from anabranch.topology.graph import Field
 from anabranch.topology.partials import Partial
+from anabranch.topology.process import StateColumn
 from anabranch.topology.types import element_of, to_arrow
 
 _TRIES = 3
@@ -139,6 +144,8 @@ def _state(found: Checkpoint, operator: str, shard: int, most: int) -> dict[str,
     contents = noted.contents
     if contents.join:
         raise MistakeError(f"no rows can be shown: {operator} is a join, whose state is rows that wait")
+    if contents.process is not None:
+        return _cells(found, operator, shard, most)
     plan = _plan(operator, noted)
     logged = [decode(write.snapshot or write.delta, plan.columns) for write in found.writes(operator, shard)]
     pane = format_duration(plan.panes.width_us)
@@ -152,6 +159,34 @@ def _state(found: Checkpoint, operator: str, shard: int, most: int) -> dict[str,
     merged = state.snapshot([shard])[shard]
     table = _table(merged, contents, plan).sort_by([("pane", "ascending")])
     return {"pane": pane, "total": len(merged), "rows": table.slice(0, most).to_pylist()}
+
+
+def _cells(found: Checkpoint, operator: str, shard: int, most: int) -> dict[str, Any]:
+    """What a user's class keeps in a shard: one row a key."""
+    noted = found.header.operators[operator]
+    cells = cells_of(found, operator, shard)
+    keys = decoded_keys(list(cells), [Field(name, kind) for name, kind in _keys(noted)])
+    names = noted.contents.keys or ("key",)
+    spelled = [dict(zip(names, key.values(), strict=True)) for key in keys.slice(0, most).to_pylist()]
+    rows = [{**key, **shown_cell(cell, noted.contents)} for key, cell in zip(spelled, cells.values(), strict=False)]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return {"pane": None, "total": len(cells), "rows": [{name: row.get(name) for name in columns} for row in rows]}
+
+
+def shown_cell(cell: bytes, contents: Contents) -> dict[str, Any]:
+    """A cell for people: its state, its timers and when it expires. Types of the user's are not needed, and none is made."""
+    head, state = head_of(cell)
+    if contents.vectorised and contents.process is not None:
+        declared = {each["name"]: each["type"]["kind"] for each in contents.process["fields"]}
+        columns = [StateColumn(name=name, type=kind, default=0) for name, kind in declared.items()]
+        record, _ = state_record(columns, [cell])
+        return {each.name: record[each.name][0].item() for each in columns}
+    found: dict[str, Any] = {"state": msgspec.msgpack.decode(state)}
+    if head.timers:
+        found["timers"] = {name: instant(at) for name, at in head.timers.items()}
+    if head.expires_us is not None:
+        found["expires"] = instant(head.expires_us)
+    return found
 
 
 def _plan(operator: str, noted: Noted) -> Slotted:
@@ -255,7 +290,10 @@ def _print(facts: dict[str, Any], console: Console) -> None:
 def _print_shard(shard: dict[str, Any], console: Console) -> None:
     rows = shard["rows"]
     what = f"shard {shard['number']} of {shard['operator']}"
-    console.print(f"{what}: {shard['total']:,} rows of state, panes of {shard['pane']}; {len(rows)} shown\n", markup=False)
+    held = (
+        f"{shard['total']:,} keys" if shard["pane"] is None else f"{shard['total']:,} rows of state, panes of {shard['pane']}"
+    )
+    console.print(f"{what}: {held}; {len(rows)} shown\n", markup=False)
     if rows:
         table = Table(*rows[0], box=None, pad_edge=False, header_style="dim")
         for row in rows:

@@ -18,11 +18,12 @@ from anabranch.plan.consolidation import plan_consolidation
 from anabranch.plan.joins import SIDES, JoinSide, Side, join_input, join_plan, join_side
 from anabranch.plan.panes import Panes, panes_of
 from anabranch.plan.planners import AUTO, UNFUSED, plan_by
+from anabranch.plan.process import ProcessPlan, process_plan
 from anabranch.plan.sessions import NO_WINDOWS, SessionPlan, session_plan
 from anabranch.plan.sharing import Sharing, share_or_not
 from anabranch.plan.slotted import EVERYTHING, Input, Kept, Result, Slotted
 from anabranch.plan.streams import Hints, Operator, Stream, Streams
-from anabranch.topology.graph import Clock, Compute, Consolidate, Field, Graph, Join, Map, Named, Source
+from anabranch.topology.graph import Clock, Compute, Consolidate, Field, Graph, Join, Map, Named, Process, Source
 from anabranch.topology.partials import Count
 from anabranch.topology.types import column_type
 from anabranch.topology.windows import Session, Window
@@ -93,6 +94,11 @@ class Node:
     @property
     def session(self) -> Session | None:
         return self.slotted.session if isinstance(self.slotted, SessionPlan) else None
+
+    @property
+    def process(self) -> ProcessPlan | None:
+        """What it is as a user's class with state per key."""
+        return self.slotted if isinstance(self.slotted, ProcessPlan) else None
 
     @property
     def attributes(self) -> frozenset[str]:
@@ -235,17 +241,21 @@ def _refuse_late_sources(components: Sequence[Component], sources: Sequence[Sour
 
 def nodes_of(graph: Graph, shared: Mapping[str, bool] = MappingProxyType({})) -> tuple[Node, ...]:
     """The stateful operators of a topology, each after those that feed it."""
-    stateful = [each for each in graph.operators if isinstance(each, Consolidate | Join)]
+    stateful = [each for each in graph.operators if isinstance(each, Consolidate | Join | Process)]
     if not stateful:
-        raise TopologyError(f"topology {graph.name!r} has no windows: add .compute(...).consolidate(...) to a stream")
+        raise TopologyError(
+            f"topology {graph.name!r} has no windows: add .compute(...).consolidate(...) or .process(...) to a stream"
+        )
     for each in graph.operators:
         if isinstance(each, Compute) and not graph.users_of(each.name):
             raise TopologyError(f"compute {each.name!r} is not consolidated: add .consolidate(ab.tumbling(...))")
-    return tuple(
-        node
-        for each in stateful
-        for node in (_sides(graph, each) if isinstance(each, Join) else _parts(graph, each, shared=shared.get(each.name)))
-    )
+    return tuple(node for each in stateful for node in _nodes(graph, each, shared))
+
+
+def _nodes(graph: Graph, operator: Consolidate | Join | Process, shared: Mapping[str, bool]) -> list[Node]:
+    if isinstance(operator, Process):
+        return [_processing(graph, operator)]
+    return _sides(graph, operator) if isinstance(operator, Join) else _parts(graph, operator, shared=shared.get(operator.name))
 
 
 def streams_of(nodes: Sequence[Node], rates: Mapping[str, float] | None = None) -> tuple[Streams, Hints]:
@@ -298,6 +308,20 @@ def _sides(graph: Graph, join: Join) -> list[Node]:
             Node(compute=compute, consolidate=consolidate, feed=feed, inputs=everything, slotted=slotted, sharing=sharing)
         )
     return nodes
+
+
+def _processing(graph: Graph, process: Process) -> Node:
+    """The node of a user's class: it gets rows as they are."""
+    stream, maps = graph.stream_of(process.input)
+    fields, clock = graph.fields_of(process.input), graph.clock_of(process.input)
+    return Node(
+        compute=Compute(name=process.name, input=process.input, by=process.by, aggregates=()),
+        consolidate=Consolidate(name=process.name, input=process.name, windows=()),
+        feed=Feed(stream=stream.name, maps=maps, clock=clock, fields=fields),
+        inputs=(Input(expression=None, where=None),),
+        slotted=process_plan(process.name, process.by, process.logic, fields, clock),
+        sharing=Sharing(groups=(), shared=True, reason="it has no windows"),
+    )
 
 
 def _parts(graph: Graph, consolidate: Consolidate, *, shared: bool | None) -> list[Node]:

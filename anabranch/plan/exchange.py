@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from anabranch.plan.component import Node, Plan
 from anabranch.plan.joins import JoinSide
+from anabranch.plan.process import ProcessPlan
 from anabranch.topology.graph import EARLY_COLUMN, Field
 
 EVENT_TIME, LATE_ROW = "t", "row"
@@ -56,7 +57,7 @@ def arriving(node: Node, *, late: bool = False) -> list[Field]:
     """What a node needs of each row besides its event time: keys and inputs; and the row itself where late ones are wanted."""
     fields = [Field(f"k{i}", each.type) for i, each in enumerate(node.slotted.keys)]
     fields += [Field(f"x{i}", each.type) for i, each in enumerate(node.inputs) if i]
-    if isinstance(node.slotted, JoinSide):
+    if isinstance(node.slotted, JoinSide | ProcessPlan):
         fields += [Field(f"r{i}", each.type) for i, each in enumerate(node.slotted.payload)]
     if late:
         inner = ",".join(f"`{each.name.replace('`', '``')}`:{each.type}" for each in node.feed.fields)
@@ -86,6 +87,8 @@ def results_of(node: Node) -> list[Field]:
     moment = node.slotted.time_type
     if isinstance(node.slotted, JoinSide):
         return list(node.slotted.join.result_fields)
+    if isinstance(node.slotted, ProcessPlan):
+        return list(node.slotted.result_fields)
     return [
         *node.compute.by,
         Field("window", f"struct<start:{moment},end:{moment}>"),

@@ -11,8 +11,10 @@ from anabranch.plan.component import Component, Node, Plan, is_plain
 from anabranch.plan.components import Reason
 from anabranch.plan.consolidation import PANE, Consolidation, Family, Part
 from anabranch.plan.panes import Panes
+from anabranch.plan.process import ProcessPlan
 from anabranch.topology.durations import format_duration
-from anabranch.topology.graph import Compute, Graph, Join, inputs_of
+from anabranch.topology.graph import Compute, Graph, Join, Process, inputs_of
+from anabranch.topology.state_types import spelled
 
 FORMATS = ("text", "json", "mermaid")
 
@@ -58,7 +60,29 @@ def _component(plan: Plan, component: Component) -> dict[str, Any]:
     }
 
 
+def _process(plan: Plan, node: Node, process: ProcessPlan) -> dict[str, Any]:
+    """A user's class: what it is given, what it keeps, what it gives."""
+    logic = process.logic
+    form = "vectorised: all rows of a slot at once" if logic.vectorised else "key by key"
+    return {
+        "name": node.name,
+        "chain": [node.feed.stream, *(each.name for each in node.feed.maps), node.name],
+        "keys": [each.name for each in node.compute.by],
+        "rows": _inflow(plan, node),
+        "process": f"{logic.name}, {form}, by {'event time' if logic.order == 'event_time' else 'arrival'}",
+        "state": spelled(logic.described()) + (f", kept for {format_duration(logic.ttl_us)}" if logic.ttl_us else ""),
+        "output": ", ".join(f"{each.name}: {each.type}" for each in process.result_fields),
+        "event_time": logic.event_time,
+    }
+
+
+def _inflow(plan: Plan, node: Node) -> str:
+    return "from its slot, no exchange" if plan.is_fused(node) else "through the exchange"
+
+
 def _node(plan: Plan, node: Node) -> dict[str, Any]:
+    if node.process is not None:
+        return _process(plan, node, node.process)
     panes = node.slotted.panes
     copies = sum(-(-w.length_us // w.every_us) for w in node.consolidate.windows) + len(node.consolidate.sessions)
     chain = [node.feed.stream, *(each.name for each in node.feed.maps), node.compute.name, node.name]
@@ -67,7 +91,7 @@ def _node(plan: Plan, node: Node) -> dict[str, Any]:
         "name": node.name,
         "chain": chain,
         "keys": [each.name for each in node.compute.by],
-        "rows": "from its slot, no exchange" if plan.is_fused(node) else "through the exchange",
+        "rows": _inflow(plan, node),
         "pane": format_duration(panes.width_us),
         **_consolidation(panes, node.slotted.consolidation),
         "session": None if node.session is None else node.session.name,
@@ -89,10 +113,14 @@ def _exchange(plan: Plan, level: int) -> str:
     ]
     if level > 1:
         return f"results to slots for {', '.join(routed)}, row by row"
+    nodes = [node for component in plan.at(1) for node in component.nodes if not plan.is_fused(node)]
+    raw = [node.name for node in nodes if node.process is not None]
+    combined = ", combined per key and pane before it, or after it if cheaper" if len(raw) < len(nodes) else ", row by row"
+    combined += f"; row by row for {', '.join(raw)}" if 0 < len(raw) < len(nodes) else ""
     if len(plan.nodes) == 1:
         names = ", ".join(each.name for each in plan.components[0].attributes if each.name)
-        return f"rows to slots by ({names}), combined per key and pane before it, or after it if cheaper"
-    return f"rows to slots for {', '.join(routed)}, combined per key and pane before it, or after it if cheaper"
+        return f"rows to slots by ({names}){combined}"
+    return f"rows to slots for {', '.join(routed)}{combined}"
 
 
 def _why(plan: Plan, reason: Reason) -> str:
@@ -154,7 +182,11 @@ def _reason(component: Component) -> str:
         return "a global aggregate has no partition attributes: one shard does the work, whatever the number of slots"
     maps = any(node.feed.maps for node in component.nodes)
     before = "maps accept any partitioning, so they run before the exchange; " if maps else ""
-    names = [name for node in component.nodes for name in ([node.operator] if node.side else [node.compute.name, node.name])]
+    names = [
+        name
+        for node in component.nodes
+        for name in ([node.operator] if node.side or node.process else [node.compute.name, node.name])
+    ]
     names = list(dict.fromkeys(names))
     if len(names) == 1:
         return f"{before}{names[0]} is partitioned by its keys ({keys})"
@@ -171,6 +203,9 @@ def _text(facts: dict[str, Any]) -> str:
             f"    reason:    {component['reason']}",
         ]
         for node in component["operators"]:
+            if "process" in node:
+                lines += _process_text(node)
+                continue
             lines += [
                 f"    operators: {' -> '.join(node['chain'])}"
                 + (f" ({node['rows']})" if "no exchange" in node["rows"] else ""),
@@ -191,6 +226,16 @@ def _text(facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _process_text(node: dict[str, Any]) -> list[str]:
+    time = f", at {node['event_time']}" if node["event_time"] else ", for sinks: no column tells their event time"
+    return [
+        f"    operators: {' -> '.join(node['chain'])}" + (f" ({node['rows']})" if "no exchange" in node["rows"] else ""),
+        f"    process:   {node['process']}",
+        f"    state:     {node['state']}, a value a key",
+        f"    results:   ({node['output']}){time}",
+    ]
+
+
 def _mermaid(graph: Graph, plan: Plan) -> str:
     names = {each.name: f"n{i}" for i, each in enumerate(graph.operators)}
 
@@ -207,6 +252,9 @@ def _mermaid(graph: Graph, plan: Plan) -> str:
             if node.name != plan.parts_of(node.operator)[0].name:
                 continue
             windows = "<br/>".join(dict.fromkeys(each.name for each in node.consolidate.windows))
+            if node.process is not None:
+                lines.append(f"    {box(node.operator, f'process {node.operator}<br/>{node.process.logic.name}')}")
+                continue
             if node.side:
                 lines.append(f"    {box(node.operator, f'join {node.operator}<br/>{windows}')}")
                 continue
@@ -217,7 +265,7 @@ def _mermaid(graph: Graph, plan: Plan) -> str:
     fused |= {f"{node.operator} {node.side}" for node in plan.nodes if plan.is_fused(node) and node.side}
     for each in graph.operators:
         for side, given in zip(("left", "right"), inputs_of(each), strict=False):
-            routed = (isinstance(each, Compute) and each.name not in fused) or (
+            routed = (isinstance(each, Compute | Process) and each.name not in fused) or (
                 isinstance(each, Join) and f"{each.name} {side}" not in fused
             )
             lines.append(f"  {names[given]} {'== route ==>' if routed else '-->'} {names[each.name]}")

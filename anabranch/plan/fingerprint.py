@@ -8,6 +8,7 @@ from anabranch.plan.component import Node
 from anabranch.plan.joins import JoinSide
 from anabranch.topology.aggregates import text_of
 from anabranch.topology.durations import format_duration
+from anabranch.topology.state_types import spelled
 
 
 def fingerprint(node: Node) -> dict[str, str]:
@@ -28,6 +29,13 @@ def fingerprint(node: Node) -> dict[str, str]:
     if isinstance(node.slotted, JoinSide):
         columns = ", ".join(f"{each.name}: {each.type}" for each in node.slotted.payload)
         aggregates.append(f"{node.slotted.join.how} join, {node.side}: {columns}")
+    if node.process is not None:
+        return {
+            "stream": node.feed.stream,
+            "keys": ", ".join(f"{field.name}: {field.type}" for field in node.compute.by) or "none",
+            "event time": f"{clock.column}: {clock.type}",
+            "state": spelled(node.process.logic.described()),
+        }
     return {
         "stream": node.feed.stream,
         "keys": ", ".join(f"{field.name}: {field.type}" for field in node.compute.by) or "none",

@@ -264,8 +264,16 @@ class Topology:
         session = next(iter(self._frames.values())).sparkSession
         return session.createDataFrame(session.sparkContext.emptyRDD(), schema)
 
+    def clock_of(self, stream: str) -> g.Clock | None:
+        """How the rows of a stream tell their event time; None where they do not, and can go to sinks only."""
+        node, _ = self.graph.stream_of(stream)
+        return None if isinstance(node, g.Process) and node.logic.clock is None else self.graph.clock_of(stream)
+
     def check_late(self, operator: str) -> None:
         """Refuses a late stream of rows that Spark cannot combine: duplicates are counted on the way."""
+        process = self.graph.operator(operator)
+        if isinstance(process, g.Process):
+            return
         compute = self.graph.compute_of(operator)
         if not isinstance(self.graph.stream_of(compute.input)[0], g.Source):
             raise TopologyError(f"operator {operator!r} reads windowed results, of which none is late; it has no late rows")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from anabranch.plan.panes import NEVER, Panes
+from anabranch.state.ordered import NO_TIME_US
 from anabranch.topology.types import Array
 
 # Instead of a pane, rows that are in no window have one of these numbers; no event time comes near them.
-LEFT_OUT = -9_000_000_000_000_000_000
+LEFT_OUT = NO_TIME_US
 OUT, TOO_LATE, ELSEWHERE = LEFT_OUT + 1, LEFT_OUT + 2, LEFT_OUT + 3
 NO_TIME, OUTSIDE, LATE = "no event time", "outside", "late"
 TAKEN = "taken by another part"  # of the same operator: not left out

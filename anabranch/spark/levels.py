@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from anabranch.plan.component import EVERYTHING, Component, Node, Plan, plain_column
 from anabranch.plan.exchange import Packed, later_rows, raw
 from anabranch.plan.joins import JoinSide
+from anabranch.plan.process import ProcessPlan
 from anabranch.plan.route import Route
 from anabranch.spark.inspect import jcolumns
 from anabranch.spark.lift import Lift, mapped, needs, partition_sql, shard_sql
@@ -66,7 +67,10 @@ class Levels:
                 operator=node.feed.stream,
                 keys=tuple(each.name for each in node.slotted.keys if each != EVERYTHING),
                 inputs=tuple(_columns_of(each.expression, node) for each in node.inputs),
-                payload=tuple(each.name for each in node.slotted.payload) if isinstance(node.slotted, JoinSide) else (),
+                payload=tuple(each.name for each in node.slotted.payload)
+                if isinstance(node.slotted, JoinSide | ProcessPlan)
+                else (),
+                time=node.feed.clock.column,
             )
         elif node in self.lift.nodes:
             rows = Arriving(columns=self.lift.arrives(node), combined=True)

@@ -18,6 +18,7 @@ from anabranch.plan.exchange import LATE_ROW, Packed, arriving, is_key, pack
 from anabranch.plan.joins import JoinSide
 from anabranch.plan.lifting import LIFT_FIRST
 from anabranch.plan.panes import Panes
+from anabranch.plan.process import ProcessPlan
 from anabranch.plan.route import Route
 from anabranch.spark.inspect import in_place, jseq, needed_columns
 from anabranch.spark.lateness import ELSEWHERE, FARTHEST_US, LEFT_OUT, OUT, TOO_LATE
@@ -25,6 +26,8 @@ from anabranch.spark.rowwise import RowWise, chosen, chosen_sql
 from anabranch.topology.graph import Clock, Map
 from anabranch.topology.types import WHOLE, micros_sql
 from anabranch.topology.windows import Window
+
+ARRIVAL = "arrival"
 
 
 def expression(value: object, columns: list[str]) -> Column:
@@ -73,7 +76,7 @@ def needs(rows: DataFrame, node: Node, *, late: bool = False) -> DataFrame:
     for i, given in enumerate(node.inputs[1:], 1):
         value = F.lit(1) if given.expression is None else expression(given.expression, columns)
         wanted.append((value if given.where is None else F.when(expression(given.where, columns), value)).alias(f"x{i}"))
-    if isinstance(node.slotted, JoinSide):
+    if isinstance(node.slotted, JoinSide | ProcessPlan):
         wanted += [F.col(quoted(each.name)).alias(f"r{i}") for i, each in enumerate(node.slotted.payload)]
     if late:
         wanted.append(F.struct(*(F.col(quoted(name)) for name in columns)).alias(LATE_ROW))
@@ -119,7 +122,9 @@ class Lift:
         self.nodes = tuple(node for node in plan.nodes if node.feed.stream in sources)
         self.number = {node.name: i for i, node in enumerate(plan.nodes) if node in self.nodes}
         self._plan, self._shards = plan, shards
-        self._late = [node for node in self.nodes if node.name in late]
+        self._raw = [node for node in self.nodes if node.process is not None]  # whose rows are not combined
+        self._all_raw = len(self._raw) == len(self.nodes)
+        self._late = [node for node in self.nodes if node.name in late and node.process is None]
         self._packed = pack({node.name: arriving(node, late=node in self._late) for node in self.nodes})
         self._keys = sorted({p for node in self.nodes for name, p in self._places(node).items() if is_key(name)})
         self._rows = sorted({self._places(node)[LATE_ROW] for node in self._late})
@@ -160,6 +165,13 @@ class Lift:
         assert prepared is not None, "a plan has a source"
         pane = chosen_sql("to", {self.number[node.name]: _pane_sql(node) for node in self.nodes})
         return prepared.selectExpr("*", f"{pane} as pane", "spark_partition_id() as part")
+
+    def _arrival_sql(self) -> str:
+        """The order in which rows came, of those that are not combined: no two have the same, so that grouping leaves them apart."""
+        if self._all_raw:
+            return "monotonically_increasing_id()"
+        numbers = ", ".join(str(self.number[node.name]) for node in self._raw)
+        return f"if(to in ({numbers}), monotonically_increasing_id(), null)"
 
     def _packed_rows(self, frame: DataFrame, nodes: Sequence[Node]) -> DataFrame:
         """The rows of one source for each of its nodes, in the columns that all nodes share."""
@@ -207,10 +219,16 @@ class Lift:
             others = [str(number) for name, number in self.number.items() if not self._is_first(name)]
             rows = rows.filter(f"not (pane = {ELSEWHERE}L and to in ({', '.join(others)}))") if others else rows
         components = self._plan.at(1)
+        if self._raw:
+            wanted = [name for name in rows.columns if not self._all_raw or name not in {"t", "part"}]
+            numbered = self._once("arrival", lambda: jseq(rows, [*wanted, f"{self._arrival_sql()} as {ARRIVAL}"]))
+            rows = DataFrame(rows._jdf.select(numbered), rows.sparkSession)
         sharded = self._once("shard", lambda: jseq(rows, ["*", f"{self._shard_sql()} as shard"]))
         partition = chosen_sql("to", partition_sql(components, routes, self.number))
         slot = self._once(partition, lambda: F.expr(partition))
         slots = sum(routes[component.name].slots for component in components)
+        if self._all_raw:
+            return DataFrame(rows._jdf.select(sharded), rows.sparkSession).repartitionById(slots, slot)
         if way == LIFT_FIRST:
             lifted = self._combined(in_place(rows, "part"), ["part"])
             return DataFrame(lifted._jdf.select(sharded), rows.sparkSession).repartitionById(slots, slot)
@@ -256,7 +274,7 @@ class Lift:
         """One row for each key and pane in each place; Spark knows already that the rows lie there, and needs no exchange."""
 
         def columns() -> tuple[Any, Any, Any]:
-            by = [*where, *self._tagged, *self._keys, "pane", *self._rows]
+            by = [*where, *self._tagged, *self._keys, "pane", *([ARRIVAL] if self._raw else []), *self._rows]
             return jseq(rows, by), jseq(rows, self._aggregates[:1]).head(), jseq(rows, self._aggregates[1:])
 
         by, first, rest = self._once(tuple(where), columns)
@@ -298,9 +316,9 @@ def _aggregates(
         texts.append(
             f"{sql.format(x=place if alone else f'(if(to in ({of}), {place}, null))', t='t')} as {columns[sql, place]}"
         )
-    lifted: dict[str, dict[str, str]] = {}
+    lifted: dict[str, dict[str, str]] = {node.name: {} for node in nodes}
     for node, name, sql, place in lifts:
-        lifted.setdefault(node.name, {})[name] = columns[sql, place]
+        lifted[node.name][name] = columns[sql, place]
     return lifted, texts
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from anabranch.plan.joins import JoinSide
 from anabranch.plan.panes import NEVER, Panes
+from anabranch.plan.process import ProcessPlan
 from anabranch.plan.slotted import Slotted, key_schema
 from anabranch.spark.lateness import LEFT_OUT, TAKEN, all_taken, reasons
 from anabranch.spark.operator_state import Arriving, Fused, Moment, Outcome, StateWork, Upstream
@@ -144,7 +145,8 @@ def arrived_rows(incoming: pa.Table, shards: Array, plan: Slotted, named: Arrivi
     keys = [incoming.column(named.columns[f"k{i}"]) for i in range(len(plan.keys))]
     count = 1 + max((kept.input for kept in plan.kept), default=0)
     inputs = [None, *(incoming.column(named.columns[f"x{i}"]).combine_chunks() for i in range(1, count))]
-    payload = [incoming.column(named.columns[f"r{i}"]) for i in range(len(plan.payload))] if isinstance(plan, JoinSide) else []
+    whole = plan.payload if isinstance(plan, JoinSide | ProcessPlan) else ()
+    payload = [incoming.column(named.columns[f"r{i}"]) for i in range(len(whole))]
     return Rows(shards, keys, inputs, to_array(incoming.column(named.columns["t"]), np.dtype(np.int64), LEFT_OUT), payload)
 
 
@@ -164,9 +166,17 @@ def rows_of_results(upstream: Sequence[Outcome], fused: Fused) -> Rows | None:
             return None if names is None else column(names)
         return pa.StructArray.from_arrays([column(name) for name in names], [f"a{i}" for i in range(len(names))])
 
-    ends = table.column("window").combine_chunks().field("end").cast(pa.int64()).to_numpy()
+    t = _happened(column(fused.time))
     keys = [column(name) for name in fused.keys] or [pa.array(np.zeros(table.num_rows, dtype=np.int32))]
-    return Rows(shards, keys, [input_of(each) for each in fused.inputs], ends - 1, [column(name) for name in fused.payload])
+    return Rows(shards, keys, [input_of(each) for each in fused.inputs], t, [column(name) for name in fused.payload])
+
+
+def _happened(time: pa.Array) -> Array:
+    """When results happened: just before the end of their window, or as they say themselves."""
+    if pa.types.is_struct(time.type):
+        ends: Array = time.field("end").cast(pa.int64()).to_numpy()
+        return ends - 1
+    return to_array(time.cast(pa.int64()), np.dtype(np.int64), LEFT_OUT)
 
 
 def undictionaried(table: pa.Table) -> pa.Table:

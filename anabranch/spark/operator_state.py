@@ -1,7 +1,7 @@
 """The state of one operator in a slot task: what the task is told of it, its shards opened, loaded, written, and kept decoded.
 
 A shard that is not in the expected state is left alone and reported missing. What rows make of the state is for those who know
-its kind: `node_task` for windows and sessions, `join_task` for joins.
+its kind: `node_task` for windows and sessions, `join_task` for joins, `process_task` for users' classes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import FencedError, StateError, StateFullError
 from anabranch.plan.slotted import Slotted
+from anabranch.state.cell_shard import CellMeta, CellShard
 from anabranch.state.commits import Stored, read_chain
 from anabranch.state.files import Files
 from anabranch.state.host import Host
@@ -48,6 +49,7 @@ class Fused:
     keys: tuple[str, ...]
     inputs: tuple[str | tuple[str, ...] | None, ...]
     payload: tuple[str, ...] = ()
+    time: str = "window"  # the column that says when a row happened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +115,12 @@ class Outcome:
 Upstream: TypeAlias = Callable[[str], Sequence[Outcome]]  # what an operator of the same slot has given, of all its parts
 
 
-class StateWork(ABC):
-    """One attempt at the state of one operator of a slot: opened, loaded, changed, written."""
+StoreT = TypeVar("StoreT", Shard, CellShard)
+MetaT = TypeVar("MetaT", Meta, CellMeta)
 
-    state: NumberedState[Any, Any]
+
+class ShardWork(ABC, Generic[StoreT, MetaT]):
+    """One attempt at the shards of one operator of a slot: opened, loaded, changed, written."""
 
     def __init__(self, task: NodeTask, where: tuple[str, int], files: Files, host: Host, state: StateSettings) -> None:
         checkpoint, epoch = where
@@ -124,9 +128,8 @@ class StateWork(ABC):
         self._files, self._host, self._settings = files, host, state
         self._path = host.component(checkpoint, task.plan.operator)
         self._cached_as = f"{checkpoint}/{task.plan.operator}/{epoch}"  # a later run may have another plan
-        self.opened: dict[int, Shard] = {}
-        self.metas: dict[int, Meta] = {}
-        self._deltas: dict[int, Any] = {}
+        self.opened: dict[int, StoreT] = {}
+        self.metas: dict[int, MetaT] = {}
 
     def open(self, shards: Sequence[int], stack: ExitStack, fence: Fence, step: int, *, distrust: bool) -> None:
         """Holds the shards, and finds out which of them are in the committed state, or are now: undone, or restored."""
@@ -138,9 +141,9 @@ class StateWork(ABC):
                 if shard in self.task.restore:
                     self.metas[shard] = self._restored(store, self.task.restore[shard], fence)
                     continue
-                meta = store.meta()
-                store.check(meta, fence)
-                if (at := meta.rewound(self.task.committed.get(shard), step)) is not None:
+                meta = self._meta(store)
+                store.check(meta.fence, fence)
+                if (at := self._rewound(store, meta, self.task.committed.get(shard), step, fence)) is not None:
                     self.metas[shard] = at
             except FencedError:
                 raise
@@ -149,16 +152,119 @@ class StateWork(ABC):
             except StateError:
                 store.wipe()
 
-    def _restored(self, store: Shard, chain: list[Stored], fence: Fence) -> Meta:
+    def _restored(self, store: StoreT, chain: list[Stored], fence: Fence) -> MetaT:
         """A shard from the durable log, in a new file: what is there may be damaged where one does not see it before one writes."""
         try:
-            store.check(store.meta(), fence)
+            store.check(self._meta(store).fence, fence)
         except FencedError:
             raise
         except StateError:
             pass
         store.wipe()
-        return store.restore(read_chain(self._files, chain), fence)
+        return self._restore(store, read_chain(self._files, chain), fence)
+
+    @abstractmethod
+    def _meta(self, store: StoreT) -> MetaT:
+        """What a shard holds."""
+
+    @abstractmethod
+    def _rewound(self, store: StoreT, meta: MetaT, committed: Version | None, step: int, fence: Fence) -> MetaT | None:
+        """What a shard holds at the committed version, with another attempt at this step undone; None where that cannot be."""
+
+    @abstractmethod
+    def _restore(self, store: StoreT, writes: Sequence[Write], fence: Fence) -> MetaT:
+        """Fills an empty shard with what the log has of it."""
+
+    @abstractmethod
+    def _new_shard(self, path: Path, limit_bytes: int | None) -> StoreT:
+        """A shard at a place."""
+
+    @property
+    @abstractmethod
+    def versions(self) -> Mapping[int, Version | None]:
+        """The shards that are loaded, and their versions."""
+
+    @property
+    @abstractmethod
+    def keys_held(self) -> int:
+        """How many keys the slot knows."""
+
+    @abstractmethod
+    def next_end(self, after_us: int | None) -> int | None:
+        """When something may close or come due next; None where nothing waits."""
+
+    @abstractmethod
+    def load(self, shards: Collection[int], after_us: int | None) -> None:
+        """Makes the state of these shards ready; a damaged shard is wiped and taken out of `metas`."""
+
+    @abstractmethod
+    def merge(self, rows: Mapping[int, pa.Table], upstream: Upstream, moment: Moment) -> Outcome:
+        """Merges the rows of a step in, those of the exchange or those of the operator before."""
+
+    @abstractmethod
+    def close(self, outcome: Outcome, moment: Moment) -> None:
+        """Closes what the watermark closes."""
+
+    @abstractmethod
+    def written(self, outcome: Outcome, version: Version) -> None:
+        """Encodes what the step changed."""
+
+    @abstractmethod
+    def store(self, shard: int, write: Write, fence: Fence) -> None:
+        """Writes a shard that changed, in one transaction."""
+
+    @abstractmethod
+    def keep(self) -> None:
+        """Keeps what is decoded for the next step."""
+
+    def _shard(self, shard: int) -> StoreT:
+        path = self._path / f"{shard:05d}"
+        limit = self._settings.limit_bytes
+        found = _shards.get(path)
+        if found is None or found.limit_bytes != limit:
+            if found is not None:
+                found.close()
+            found = _shards[path] = self._new_shard(path, limit)
+        return found
+
+    def _mine(self, incoming: pa.Table) -> tuple[pa.Table, Array]:
+        """The rows of shards that are there, and their shards."""
+        shards = to_array(incoming.column("shard"), np.dtype(np.int64), 0)
+        mine = np.isin(shards, np.fromiter(self.versions, dtype=np.int64))
+        return (incoming, shards) if mine.all() else (incoming.filter(pa.array(mine)), shards[mine])
+
+
+class StateWork(ShardWork[Shard, Meta]):
+    """An operator whose state is decoded as a whole: windows, sessions, joins."""
+
+    state: NumberedState[Any, Any]
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._deltas: dict[int, Any] = {}
+
+    @property
+    def versions(self) -> Mapping[int, Version | None]:
+        return self.state.versions
+
+    @property
+    def keys_held(self) -> int:
+        return len(self.state.keys)
+
+    def next_end(self, after_us: int | None) -> int | None:
+        return self.state.next_end(after_us)
+
+    def _meta(self, store: Shard) -> Meta:
+        return store.meta()
+
+    def _rewound(self, store: Shard, meta: Meta, committed: Version | None, step: int, fence: Fence) -> Meta | None:  # noqa: ARG002
+        return meta.rewound(committed, step)
+
+    def _restore(self, store: Shard, writes: Sequence[Write], fence: Fence) -> Meta:
+        return store.restore(writes, fence)
+
+    def _new_shard(self, path: Path, limit_bytes: int | None) -> Shard:
+        return Shard(path, limit_bytes=limit_bytes)
 
     def load(self, shards: Collection[int], after_us: int | None) -> None:
         """The decoded state of these shards: kept from an earlier step and caught up, or read anew.
@@ -226,14 +332,6 @@ class StateWork(ABC):
         state.versions = {shard: meta.version for shard, meta in metas.items()}
         return state
 
-    @abstractmethod
-    def merge(self, rows: Mapping[int, pa.Table], upstream: Upstream, moment: Moment) -> Outcome:
-        """Merges the rows of a step in, those of the exchange or those of the operator before."""
-
-    @abstractmethod
-    def close(self, outcome: Outcome, moment: Moment) -> None:
-        """Closes what the watermark closes."""
-
     def _until(self, moment: Moment) -> int | None:
         """By which time windows close: the watermark, or the end of all that there is."""
         until_us = self.state.final_end() if moment.finish else moment.until_us
@@ -262,22 +360,6 @@ class StateWork(ABC):
     def keep(self) -> None:
         """Keeps the decoded state for the next step."""
         _cache.put(self._cached_as, self.state)
-
-    def _shard(self, shard: int) -> Shard:
-        path = self._path / f"{shard:05d}"
-        limit = self._settings.limit_bytes
-        found = _shards.get(path)
-        if found is None or found.limit_bytes != limit:
-            if found is not None:
-                found.close()
-            found = _shards[path] = Shard(path, limit_bytes=limit)
-        return found
-
-    def _mine(self, incoming: pa.Table) -> tuple[pa.Table, Array]:
-        """The rows of shards that are there, and their shards."""
-        shards = to_array(incoming.column("shard"), np.dtype(np.int64), 0)
-        mine = np.isin(shards, np.fromiter(self.state.versions, dtype=np.int64))
-        return (incoming, shards) if mine.all() else (incoming.filter(pa.array(mine)), shards[mine])
 
 
 class _Cache:
@@ -309,4 +391,4 @@ class _Cache:
 
 
 _cache = _Cache(_CACHED_SLOTS)
-_shards: dict[Path, Shard] = {}
+_shards: dict[Path, Any] = {}

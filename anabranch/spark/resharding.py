@@ -19,9 +19,11 @@ from pyspark.sql.types import DataType, LongType, StructField, StructType
 from anabranch.plan.component import Node, Plan
 from anabranch.plan.route import Route
 from anabranch.spark.lift import shard_sql
+from anabranch.state.cells import decoded_keys
 from anabranch.state.commits import Checkpoint, Stored
 from anabranch.state.keyed import NumberedState
 from anabranch.state.kinds import decoded, encoded, state_of
+from anabranch.state.moved_cells import cell_snapshots, whole_cells
 from anabranch.state.version import Version
 from anabranch.topology.types import Array
 
@@ -48,10 +50,15 @@ def reshard(session: SparkSession, checkpoint: Checkpoint, plan: Plan, routes: M
     token = f"{checkpoint.epoch}.0.0.{uuid.uuid4().hex[:8]}"
     stored: dict[str, dict[int, Stored]] = {}
     for number, node in enumerate(moved):
-        state = _whole(checkpoint, node)
-        state.shard_of = _shards(session, state, plan, node, checkpoint.header.shards)
-        name = f"state/{step:08d}/plan-{number}-{token}.bin"
-        stored[node.name], blobs = _snapshots(state, node, Version(step, token), name, checkpoint.header.shards)
+        name, version, shards = f"state/{step:08d}/plan-{number}-{token}.bin", Version(step, token), checkpoint.header.shards
+        if node.process is not None:
+            cells = whole_cells(checkpoint, node.name)
+            placed = _shards(session, decoded_keys(list(cells), node.slotted.keys), plan, node, shards)
+            stored[node.name], blobs = cell_snapshots(cells, placed, version, name, shards)
+        else:
+            state = _whole(checkpoint, node)
+            state.shard_of = _shards(session, state.keys.table(), plan, node, shards)
+            stored[node.name], blobs = _snapshots(state, node, version, name, shards)
         checkpoint.files.write(name, blobs)
     checkpoint.commit(
         replace(last, step=step, epoch=checkpoint.epoch, routes=dict(routes), stored=stored, attributes=attributes_of(plan))
@@ -70,9 +77,8 @@ def _whole(checkpoint: Checkpoint, node: Node) -> NumberedState[Any, Any]:
     return state
 
 
-def _shards(session: SparkSession, state: NumberedState[Any, Any], plan: Plan, node: Node, shards: int) -> Array:
+def _shards(session: SparkSession, keys: pa.Table, plan: Plan, node: Node, shards: int) -> Array:
     """The shard of each key by the plan's attributes."""
-    keys = state.keys.table()
     if not len(keys):
         return np.empty(0, dtype=np.int32)
     fields = [StructField(f"k{i}", DataType.fromDDL(each.type)) for i, each in enumerate(node.slotted.keys)]

@@ -8,6 +8,7 @@ from pyspark.sql.types import BooleanType, DataType, StringType, StructField, St
 
 from anabranch.plan.component import EVERYTHING, Node
 from anabranch.plan.joins import JoinSide
+from anabranch.plan.process import ProcessPlan
 from anabranch.plan.slotted import key_schema
 from anabranch.spark.results import result_schema
 from anabranch.topology.graph import EARLY_COLUMN, Field
@@ -24,6 +25,9 @@ def spark_schema(node: Node) -> tuple[StructType, pa.Schema]:
     if isinstance(plan, JoinSide):
         columns = [StructField(each.name, DataType.fromDDL(each.type)) for each in plan.join.result_fields]
         return StructType(columns), plan.join.result_schema()
+    if isinstance(plan, ProcessPlan):
+        columns = [StructField(each.name, DataType.fromDDL(each.type)) for each in plan.result_fields]
+        return StructType(columns), plan.result_schema()
     moment = TimestampNTZType() if plan.time_type == "timestamp_ntz" else TimestampType()
     fields = [StructField(key.name, DataType.fromDDL(key.type)) for key in plan.keys if key != EVERYTHING]
     fields.append(StructField("window", StructType([StructField("start", moment), StructField("end", moment)])))
@@ -35,6 +39,7 @@ def spark_schema(node: Node) -> tuple[StructType, pa.Schema]:
 
 def late_schema(node: Node) -> tuple[StructType, pa.Schema]:
     """The columns of late rows: those of the stream, and why they were left out."""
-    fields = [StructField(f.name, DataType.fromDDL(f.type)) for f in node.feed.fields]
+    seen = node.feed.fields if node.process is None else node.process.fields
+    fields = [StructField(f.name, DataType.fromDDL(f.type)) for f in seen]
     schema = StructType([*fields, StructField("reason", StringType())])
     return schema, to_arrow_schema(schema, timezone="UTC")

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,9 +24,11 @@ from pyspark import TaskContext
 from anabranch.errors import StateFullError
 from anabranch.faults import Faults
 from anabranch.plan.joins import JoinSide
+from anabranch.plan.process import ProcessPlan
 from anabranch.spark.join_task import JoinWork
 from anabranch.spark.node_task import NodeWork, undictionaried
-from anabranch.spark.operator_state import Moment, NodeTask, Outcome, StateSettings, StateWork
+from anabranch.spark.operator_state import Moment, NodeTask, Outcome, ShardWork, StateSettings
+from anabranch.spark.process_task import ProcessWork
 from anabranch.spark.reports import NodeReport, Report, ShardReport, Written
 from anabranch.spark.results import write_table
 from anabranch.state.commits import Stored
@@ -126,9 +129,11 @@ class _Attempt:
         self.version = Version(task.step, self.token)
         self.host: Host = open_host(task.state.root)
         where = (task.checkpoint_id, task.epoch)
-        self.nodes: dict[str, StateWork] = {}
+        self.nodes: dict[str, ShardWork[Any, Any]] = {}
         for each in component.nodes:
-            if not isinstance(each.plan, JoinSide):
+            if isinstance(each.plan, ProcessPlan):
+                self.nodes[each.plan.operator] = ProcessWork(each, where, task.checkpoint, self.host, task.state)
+            elif not isinstance(each.plan, JoinSide):
                 self.nodes[each.plan.operator] = NodeWork(each, where, task.checkpoint, self.host, task.state)
             elif each.plan.side == "left":
                 right = next(n for n in component.nodes if n.operator == each.operator and n is not each)
@@ -168,7 +173,7 @@ class _Attempt:
             self._store(outcomes)
             self._fault("slot.stored")
             self._phase("store")
-            sizes = {name: {s: node.opened[s].size_bytes() for s in node.state.versions} for name, node in nodes.items()}
+            sizes = {name: {s: node.opened[s].size_bytes() for s in node.versions} for name, node in nodes.items()}
         cpu_s = time.process_time() - cpu
         total = max(sum(count for outcome in outcomes.values() for count in outcome.rows_in.values()), 1)
         return Report(
@@ -188,7 +193,7 @@ class _Attempt:
 
     def _report(
         self,
-        node: StateWork,
+        node: ShardWork[Any, Any],
         outcome: Outcome,
         files: tuple[Written | None, Written | None],
         stored: Mapping[int, Stored],
@@ -211,9 +216,9 @@ class _Attempt:
             late=files[1],
             left_out=outcome.left_out,
             until_us=outcome.until_us,
-            next_end_us=node.state.next_end(outcome.until_us),
+            next_end_us=node.next_end(outcome.until_us),
             keys_in=outcome.keys_in,
-            key_numbers=len(node.state.keys),
+            key_numbers=node.keys_held,
             arrived=outcome.arrived,
             distinct=outcome.distinct,
         )
@@ -233,14 +238,14 @@ class _Attempt:
             there = set(self.shards).intersection(*(node.metas for node in self.nodes.values()))
             for node in self.nodes.values():
                 node.load(there, self.task.moment.after_us)
-            if all(there == {*node.state.versions} for node in self.nodes.values()):
+            if all(there == {*node.versions} for node in self.nodes.values()):
                 return
 
     def _given(self, outcomes: Mapping[str, Outcome], operator: str) -> list[Outcome]:
         """What an operator of this slot has given: of all its parts."""
         return [outcomes[name] for name, each in self.nodes.items() if each.task.operator == operator]
 
-    def _results(self, node: StateWork, outcome: Outcome) -> tuple[Written | None, Written | None]:
+    def _results(self, node: ShardWork[Any, Any], outcome: Outcome) -> tuple[Written | None, Written | None]:
         """Writes what sinks want, and keeps what later levels need."""
         late = None if outcome.late is None else self._write(f"late-{node.task.number}", outcome.late)
         if outcome.results is None:
@@ -270,7 +275,9 @@ class _Attempt:
                         parts.append(blob)
                         at += len(blob)
                 assert places[0] is not None
-                stored[operator][shard] = Stored(version=self.version, file=name, delta=places[0], snapshot=places[1])
+                stored[operator][shard] = Stored(
+                    version=self.version, file=name, delta=places[0], snapshot=places[1], since=write.since
+                )
         if parts:
             with _room(self.task.checkpoint.location):
                 self.task.checkpoint.write(name, parts)

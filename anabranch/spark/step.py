@@ -219,6 +219,7 @@ class Stepper:
         chains = {
             shard: [(s.delta[1], s.snapshot[1] if s.snapshot else None) for s in chain]
             for shard, chain in self.checkpoint.chains.get(node.name, {}).items()
+            if node.process is None  # its deltas carry a slice of all that there is
         }
         return NodeTask(
             number=next(i for i, each in enumerate(self.plan.nodes) if each.name == node.name),
@@ -276,7 +277,7 @@ class Stepper:
 
     def _learn(self, reports: Sequence[Report]) -> None:
         """Chooses the way of the next step by what this one has measured."""
-        lifted = {node.name for node in self.levels.lift.nodes}
+        lifted = {node.name for node in self.levels.lift.nodes if node.process is None}
         nodes = [each for name, each in nodes_in(reports) if name in lifted]
         rows = sum(shard.rows_in for each in nodes for shard in each.shards.values())
         seen = Lifted(rows, sum(each.arrived for each in nodes), sum(each.distinct for each in nodes))

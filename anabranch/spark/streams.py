@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 
 from anabranch.errors import NotYetError, TopologyError
+from anabranch.plan.process import process_plan
 from anabranch.spark.inspect import check_map
 from anabranch.spark.lift import expression
 from anabranch.spark.schemas import fields_of
@@ -15,6 +16,7 @@ from anabranch.spark.sinks import as_target
 from anabranch.topology import graph as g
 from anabranch.topology.aggregates import Aggregate, text_of
 from anabranch.topology.durations import Duration
+from anabranch.topology.process import logic_of
 from anabranch.topology.windows import Session, Window
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ class Stream:
 
         The event time of windowed results is their column `window`: they happened just before its end.
         """
-        frame = check_map(fn, self._frame, self._app.graph.clock_of(self.name))
+        frame = check_map(fn, self._frame, self._app.clock_of(self.name))
         node = g.Map(name=self._app.name_for(name, "map"), input=self.name, fn=fn, fields=fields_of(frame.schema))
         self._app.add(node)
         return Stream(self._app, node.name, frame)
@@ -66,10 +68,29 @@ class Stream:
         g.check_windows(listed)
         return self.compute(by, name=None, **aggregates).consolidate(*listed, early=early, share=share, name=name)
 
+    def process(self, by: str | Iterable[str], cls: Any, *, order: str = "event_time", name: str | None = None) -> Processed:
+        """State of your own per key, in Python, with event-time timers; see docs/process.md.
+
+        The class declares `state` (a type, or a dict of columns for the vectorised form) and `output` (columns of its results
+        besides the keys, as in Spark: "n bigint, at timestamp"), and has the method process(self, key, rows, state, ctx), which
+        returns rows or None; for timers also on_timer(self, key, state, ctx). `event_time` names the column of output that says
+        when a result happened, `ttl` how long a key is kept without rows, `columns` what it reads of the stream.
+        order: rows of a key in a step by "event_time" (those behind the watermark are left out) or by "arrival" (all are given).
+        """
+        fields = fields_of(self._frame.schema)
+        keys = g.key_fields(by, fields)
+        logic = logic_of(cls, order, keys, fields)
+        chosen = self._app.name_for(name, logic.name.rpartition(".")[2].lower())
+        plan = process_plan(chosen, keys, logic, fields, self._app.graph.clock_of(self.name))
+        self._app.add(g.Process(name=chosen, input=self.name, by=keys, logic=logic, fields=plan.result_fields))
+        return Processed(self._app, chosen, self._app.empty(chosen))
+
     def to(self, target: object, *, name: str | None = None) -> Stream:
         """Sends rows to a sink: ab.parquet(...), ab.memory(), a function of (DataFrame, step) ..."""
         if isinstance(self._app.graph.stream_of(self.name)[0], g.Source):
-            raise NotYetError(f"stream {self.name!r} has no windows; only windowed results can go to a sink so far")
+            raise NotYetError(
+                f"stream {self.name!r} has no windows; only results of operators with state can go to a sink so far"
+            )
         chosen = as_target(target)
         self._app.check_results(self.name, chosen)
         self._app.add_sink(self.name, chosen, late=False, name=name)
@@ -158,6 +179,15 @@ class Windowed(Stream):
     @property
     def late(self) -> Late:
         """The rows that came too late for every window, had no event time, or lie in none; with the reason."""
+        return Late(self._app, self.name)
+
+
+class Processed(Stream):
+    """What a user's class returned, with the key columns; a stream like others if it says when its rows happened."""
+
+    @property
+    def late(self) -> Late:
+        """The rows that were behind the watermark or had no event time; with the reason."""
         return Late(self._app, self.name)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -29,6 +30,7 @@ class Stored:
     file: str
     delta: tuple[int, int]
     snapshot: tuple[int, int] | None = None
+    since: int | None = None  # with this step, all that the shard holds is in the log from that step on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,8 @@ class Contents:
     windows: tuple[Window, ...]
     session: Session | None = None
     join: bool = False
+    process: Mapping[str, Any] | None = None  # the state of a user's class, described
+    vectorised: bool = False
     partials: tuple[KeptPartial, ...]
 
 
@@ -182,7 +186,14 @@ class Checkpoint:
             if commit.step > kept.after_step:
                 chains = self.chains.setdefault(operator, {})
                 for shard, stored in commit.stored.get(operator, {}).items():
-                    chains[shard] = [*([] if stored.snapshot is not None else chains.get(shard, [])), stored]
+                    chains[shard] = [*_needed(chains.get(shard, []), stored), stored]
+
+
+def _needed(chain: list[Stored], last: Stored) -> list[Stored]:
+    """What a shard's chain still needs of the steps before its last one."""
+    if last.snapshot is not None:
+        return []
+    return chain if last.since is None else [each for each in chain if each.version.step >= last.since]
 
 
 def read_chain(files: Files, chain: list[Stored]) -> list[Write]:

@@ -18,6 +18,8 @@ from anabranch.plan.evolution import complete_from, forgotten_before, join_since
 from anabranch.plan.fingerprint import differences, fingerprint
 from anabranch.state.commits import FORMAT, Checkpoint, Contents, Header, Kept, KeptPartial, open_checkpoint
 from anabranch.state.files import Files
+from anabranch.topology.state_types import misfits as misfits_of_state
+from anabranch.topology.state_types import new_fields
 from anabranch.topology.windows import Session, Window
 
 
@@ -101,6 +103,8 @@ def contents_of(node: Node) -> Contents:
         windows=node.windows,
         session=node.session,
         join=node.side is not None,
+        process=None if node.process is None else node.process.logic.described(),
+        vectorised=node.process is not None and node.process.logic.vectorised,
         partials=tuple(
             KeptPartial(
                 kind=type(kept.partial).__name__,
@@ -130,7 +134,8 @@ def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[s
             refused += [f"operator {node.name!r}: {each}" for each in wrong]
         else:
             new[node.name] = _added(found, node, [each for name, each in new.items() if name in _feeding(plan, node)])
-            told.append(f"operator {node.name!r} is new: windows with rows from before are incomplete")
+            what = "windows with rows from before are incomplete" if node.process is None else "it sees rows from now on"
+            told.append(f"operator {node.name!r} is new: {what}")
     gone = [name for name in old if name not in new]
     for name in gone:
         told.append(f"operator {name!r} is gone, its state is forgotten")
@@ -158,6 +163,8 @@ def _again(found: Checkpoint, node: Node) -> tuple[Kept, list[str], list[str]]:
     unlike = differences(kept.fingerprint, fresh.fingerprint)
     if not unlike:
         return kept, [], []
+    if node.process is not None and kept.contents.process is not None:
+        return _evolved(kept, fresh, unlike)
     same = {part for part, text in fresh.fingerprint.items() if kept.fingerprint.get(part) == text}
     if same | {"windows"} != {*kept.fingerprint} or node.side is not None:
         return kept, [], unlike
@@ -167,6 +174,19 @@ def _again(found: Checkpoint, node: Node) -> tuple[Kept, list[str], list[str]]:
     if wrong:
         return kept, [], [f"{'; '.join(wrong)} ({'; '.join(unlike)})"]
     return _with_windows(found, kept, fresh), unlike, []
+
+
+def _evolved(kept: Kept, fresh: Kept, unlike: list[str]) -> tuple[Kept, list[str], list[str]]:
+    """A user's class with another state: fields may be added that have a default, and types may become wider."""
+    old, new = kept.contents.process or {}, fresh.contents.process or {}
+    same = all(kept.fingerprint.get(part) == text for part, text in fresh.fingerprint.items() if part != "state")
+    wrong = misfits_of_state(old, new) if same else unlike
+    if kept.contents.vectorised != fresh.contents.vectorised:
+        wrong = [f"state: the checkpoint has it {'as columns' if kept.contents.vectorised else 'per key'}"]
+    if wrong and same:
+        wrong = [f"{'; '.join(wrong)}. What is stored can be read with new fields that have a default, and wider types"]
+    told = [f"state has {', '.join(new_fields(old, new))} new"]
+    return (kept, [], wrong) if wrong else (replace(kept, fingerprint=fresh.fingerprint, contents=fresh.contents), told, [])
 
 
 def _with_windows(found: Checkpoint, kept: Kept, fresh: Kept) -> Kept:

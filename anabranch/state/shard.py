@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import lmdb
 import msgspec
@@ -84,6 +85,7 @@ class Write:
     version: Version
     delta: bytes
     snapshot: bytes | None = None
+    since: int | None = None  # all that the shard holds is in the log from this step on
 
     @property
     def link(self) -> Link:
@@ -97,8 +99,8 @@ class Write:
 _EMPTY = Meta((), Fence(0, 0))
 
 
-class Shard:
-    """An open shard. Use it only inside `held()`."""
+class Environment:
+    """An LMDB environment that one process at a time uses, inside `held()`; it grows as it needs to, up to a limit."""
 
     def __init__(self, path: Path, *, limit_bytes: int | None = None) -> None:
         self.path = path
@@ -107,7 +109,7 @@ class Shard:
         self._inode = -1
 
     @contextmanager
-    def held(self, wait_s: float) -> Iterator[Shard]:
+    def held(self, wait_s: float) -> Iterator[Self]:
         """Holds the shard against all other processes; gives up after a time and names the holder."""
         lock = _open_lock(self.path)
         try:
@@ -118,38 +120,10 @@ class Shard:
         finally:
             os.close(lock)
 
-    def meta(self) -> Meta:
-        """What the shard holds; empty when there is nothing. Damage is a StateError."""
-        env = self._open()
-        with _damage(self.path), env.begin() as txn:
-            raw = txn.get(_META)
-            return _EMPTY if raw is None else msgspec.json.decode(raw, type=Meta)
-
-    def read(self, version: Version, *, snapshot: bool) -> bytes:
-        """The delta or the snapshot of one step of the chain."""
-        with _damage(self.path), self._open().begin() as txn:
-            raw = txn.get(_key(version, b"s" if snapshot else b"d"))
-        if raw is None:
-            raise StateError(f"shard {self.path} is damaged: step {version} is missing")
-        return bytes(raw)
-
-    def write(self, meta: Meta, write: Write, fence: Fence) -> Meta:
-        """Appends a step to the chain that `meta` describes; what `meta` does not name any more is undone or forgotten."""
-        self.check(meta, fence)
-        kept = self._commit(_trim((*meta.chain, write.link)), write.blobs(), fence)
-        if write.snapshot is not None:
-            self._shrink()
-        return kept
-
-    def restore(self, writes: Sequence[Write], fence: Fence) -> Meta:
-        """Replaces whatever is there by a snapshot and the deltas after it."""
-        blobs = {key: blob for each in writes for key, blob in each.blobs().items()}
-        return self._commit(tuple(each.link for each in writes), blobs, fence)
-
-    def check(self, meta: Meta, fence: Fence) -> None:
+    def check(self, last: Fence, fence: Fence) -> None:
         """Refuses an attempt that a newer one has overtaken."""
-        if fence < meta.fence:
-            raise FencedError(f"shard {self.path}: attempt {fence} is overtaken by {meta.fence}")
+        if fence < last:
+            raise FencedError(f"shard {self.path}: attempt {fence} is overtaken by {last}")
 
     def wipe(self) -> None:
         """Removes what is there, damaged or not; other processes notice by the new file."""
@@ -176,7 +150,7 @@ class Shard:
         if found is not None:
             _check_whole(data, found.st_size)
         if self._env is None:
-            with _damage(self.path):
+            with damage(self.path):
                 held = found.st_size if found is not None else 0
                 size = max(held, min(max(_MAP_BYTES, 2 * held), self.limit_bytes or sys.maxsize))
                 self._env = lmdb.open(
@@ -184,23 +158,6 @@ class Shard:
                 )
             self._inode = data.stat().st_ino
         return self._env
-
-    def _commit(self, chain: tuple[Link, ...], blobs: dict[bytes, bytes], fence: Fence) -> Meta:
-        meta = Meta(chain, fence)
-        while True:
-            try:
-                with _damage(self.path), self._open().begin(write=True) as txn:
-                    wanted = {_META} | {_key(link.version, kind) for link in chain for kind in (b"d", b"s")}
-                    with txn.cursor() as cursor:
-                        stale = [bytes(key) for key in cursor.iternext(values=False) if bytes(key) not in wanted]
-                    for key in stale:
-                        txn.delete(key)
-                    for key, blob in blobs.items():
-                        txn.put(key, blob)
-                    txn.put(_META, msgspec.json.encode(meta))
-                return meta
-            except lmdb.MapFullError:
-                self._grow(sum(map(len, blobs.values())))
 
     def _shrink(self) -> None:
         """Writes the file anew where most of it is free: LMDB keeps pages that it has had, and blobs of changing size leave gaps."""
@@ -231,6 +188,55 @@ class Shard:
                 "nothing is lost: restart with a larger state_limit, or with fewer keys or shorter windows"
             )
         self._open().set_mapsize(larger)
+
+
+class Shard(Environment):
+    """An open shard of partials or rows: blobs by step. Use it only inside `held()`."""
+
+    def meta(self) -> Meta:
+        """What the shard holds; empty when there is nothing. Damage is a StateError."""
+        env = self._open()
+        with damage(self.path), env.begin() as txn:
+            raw = txn.get(_META)
+            return _EMPTY if raw is None else msgspec.json.decode(raw, type=Meta)
+
+    def read(self, version: Version, *, snapshot: bool) -> bytes:
+        """The delta or the snapshot of one step of the chain."""
+        with damage(self.path), self._open().begin() as txn:
+            raw = txn.get(_key(version, b"s" if snapshot else b"d"))
+        if raw is None:
+            raise StateError(f"shard {self.path} is damaged: step {version} is missing")
+        return bytes(raw)
+
+    def write(self, meta: Meta, write: Write, fence: Fence) -> Meta:
+        """Appends a step to the chain that `meta` describes; what `meta` does not name any more is undone or forgotten."""
+        self.check(meta.fence, fence)
+        kept = self._commit(_trim((*meta.chain, write.link)), write.blobs(), fence)
+        if write.snapshot is not None:
+            self._shrink()
+        return kept
+
+    def restore(self, writes: Sequence[Write], fence: Fence) -> Meta:
+        """Replaces whatever is there by a snapshot and the deltas after it."""
+        blobs = {key: blob for each in writes for key, blob in each.blobs().items()}
+        return self._commit(tuple(each.link for each in writes), blobs, fence)
+
+    def _commit(self, chain: tuple[Link, ...], blobs: dict[bytes, bytes], fence: Fence) -> Meta:
+        meta = Meta(chain, fence)
+        while True:
+            try:
+                with damage(self.path), self._open().begin(write=True) as txn:
+                    wanted = {_META} | {_key(link.version, kind) for link in chain for kind in (b"d", b"s")}
+                    with txn.cursor() as cursor:
+                        stale = [bytes(key) for key in cursor.iternext(values=False) if bytes(key) not in wanted]
+                    for key in stale:
+                        txn.delete(key)
+                    for key, blob in blobs.items():
+                        txn.put(key, blob)
+                    txn.put(_META, msgspec.json.encode(meta))
+                return meta
+            except lmdb.MapFullError:
+                self._grow(sum(map(len, blobs.values())))
 
 
 def _trim(chain: tuple[Link, ...]) -> tuple[Link, ...]:
@@ -288,7 +294,8 @@ def _check_whole(data: Path, size: int) -> None:
 
 
 @contextmanager
-def _damage(path: Path) -> Iterator[None]:
+def damage(path: Path) -> Iterator[None]:
+    """What LMDB cannot read or write is an error of ours that says what to do."""
     try:
         yield
     except lmdb.MapFullError:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from anabranch.testing.compare import bag_differences, differences, flatten_window, read_results, records
 from anabranch.testing.events import EventPlan, event_batches, write_batches
 from anabranch.testing.joins import JoinQuery, expected_join
+from anabranch.testing.process import ProcessTester
 from anabranch.testing.reference import WindowQuery, expected_late, expected_results, sessions_at_once
 from anabranch.testing.sessions import SessionSteps
 
 __all__ = [
     "EventPlan",
     "JoinQuery",
+    "ProcessTester",
     "SessionSteps",
     "WindowQuery",
     "bag_differences",

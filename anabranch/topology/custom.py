@@ -55,7 +55,7 @@ def udaf(given: Any) -> Callable[..., Aggregate]:
                 f"{each}()" if called else each for each, called in (_VECTORISED if vectorised else _PLAIN).items()
             )
             raise TopologyError(f"udaf({name}) has no {'method' if method else 'attribute'} {part}; it needs: {valid}")
-    column_type(_without_spaces(_text(name, "result_type", given.result_type)))
+    column_type(without_spaces(_text(name, "result_type", given.result_type)))
     made: type[_UserOf] = VectorisedOf if vectorised else PlainOf
     made.check(name, given)
 
@@ -172,7 +172,7 @@ class _UserOf(Aggregate, ABC):
     def _state(self) -> str: ...
 
     def result_type(self, input_type: str) -> str:  # noqa: ARG002
-        return _without_spaces(self.given.result_type)
+        return without_spaces(self.given.result_type)
 
     def _made(self, values: object) -> pa.Array:
         """The result column; what does not fit the declared type is an error that says so."""
@@ -197,13 +197,13 @@ class PlainOf(_UserOf):
             msgspec.msgpack.decode(msgspec.msgpack.encode(given.init()), type=given.state_type)
         except (TypeError, msgspec.MsgspecError) as error:
             raise TopologyError(
-                f"udaf({name}): init() does not give a state of type {_type_name(given.state_type)} ({error}); "
+                f"udaf({name}): init() does not give a state of type {type_name(given.state_type)} ({error}); "
                 "valid: a dataclass or built-in types"
             ) from None
-        _settle(msgspec.inspect.type_info(given.state_type))
+        settle(msgspec.inspect.type_info(given.state_type))
 
     def _state(self) -> str:
-        return _type_name(self.given.state_type)
+        return type_name(self.given.state_type)
 
     def partials(self, input_type: str) -> tuple[Partial, ...]:
         column_type(input_type)
@@ -249,7 +249,7 @@ def _name(given: Any) -> str:
     return f"{kind.__qualname__}({', '.join(f'{each.name}={getattr(given, each.name)!r}' for each in fields(given))})"
 
 
-def _settle(part: object) -> None:
+def settle(part: object) -> None:
     """Makes the classes of a state type fit to travel to a worker, which may not have their module: annotations that are texts are
     looked up, and what msgspec has noted on a class, and cannot be pickled, is taken away.
     """
@@ -259,13 +259,14 @@ def _settle(part: object) -> None:
             kind.__annotations__ = get_type_hints(kind, include_extras=True)
             del kind.__msgspec_cache__
         for each in part.__struct_fields__:
-            _settle(getattr(part, each))
+            settle(getattr(part, each))
     elif isinstance(part, tuple):
         for each in part:
-            _settle(each)
+            settle(each)
 
 
-def _type_name(kind: Any) -> str:
+def type_name(kind: Any) -> str:
+    """A type as a person would write it."""
     return kind.__qualname__ if isinstance(kind, type) and not hasattr(kind, "__args__") else str(kind)
 
 
@@ -275,6 +276,6 @@ def _text(name: str, what: str, value: object) -> str:
     return value
 
 
-def _without_spaces(kind: str) -> str:
+def without_spaces(kind: str) -> str:
     """A type as Spark writes it, whichever way a person did: `struct<a: int, b: decimal(9, 2)>`."""
     return "".join(kind.split())

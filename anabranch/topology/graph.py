@@ -127,7 +127,18 @@ class Join:
     fields: tuple[Field, ...]
 
 
-Operator: TypeAlias = Source | Map | Compute | Consolidate | Join
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A user's class with state per key."""
+
+    name: str
+    input: str
+    by: tuple[Field, ...]
+    logic: Any  # anabranch.topology.process.Logic
+    fields: tuple[Field, ...]  # of results
+
+
+Operator: TypeAlias = Source | Map | Compute | Consolidate | Join | Process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +160,7 @@ class Graph:
     def users_of(self, name: str) -> tuple[Operator, ...]:
         return tuple(each for each in self.operators if name in inputs_of(each))
 
-    def stream_of(self, name: str) -> tuple[Source | Consolidate | Join, tuple[Map, ...]]:
+    def stream_of(self, name: str) -> tuple[Source | Consolidate | Join | Process, tuple[Map, ...]]:
         """Where the rows of a stream come from, a source or an operator with results, and the maps that they pass, in order."""
         maps: list[Map] = []
         node = self.operator(name)
@@ -163,7 +174,7 @@ class Graph:
     def fields_of(self, name: str) -> tuple[Field, ...]:
         """The columns of a stream: of a source, of a map, or of windowed results (of these all that are never early)."""
         node = self.operator(name)
-        if isinstance(node, Source | Map | Join):
+        if isinstance(node, Source | Map | Join | Process):
             return node.fields
         compute = self.compute_of(name)
         moment = self.clock_of(compute.input).moment
@@ -180,6 +191,14 @@ class Graph:
         if isinstance(node, Source):
             kind = next(each.type for each in node.fields if each.name == node.event_time)
             return Clock(node.event_time, kind, node.unit_us)
+        if isinstance(node, Process):
+            if node.logic.clock is None:
+                raise TopologyError(
+                    f"results of process {node.name!r} have no event time: name the column of output that tells it, "
+                    f'event_time = "at", in {node.logic.name}'
+                )
+            clock: Clock = node.logic.clock
+            return clock
         return Clock("window", next(each.type for each in self.fields_of(node.name) if each.name == "window"))
 
     def compute_of(self, name: str) -> Compute:
@@ -194,8 +213,8 @@ class Graph:
         """With the wish that some operators share a component, or that they do not."""
         group = frozenset(names)
         for name in group:
-            if not isinstance(self.operator(name), Consolidate | Join):
-                valid = [each.name for each in self.operators if isinstance(each, Consolidate | Join)]
+            if not isinstance(self.operator(name), Consolidate | Join | Process):
+                valid = [each.name for each in self.operators if isinstance(each, Consolidate | Join | Process)]
                 raise TopologyError(unknown("operator with state", name, valid))
         if len(group) < 2:
             raise TopologyError(f"{'fuse' if fuse else 'keep_apart'}() needs two operators or more; it has {', '.join(group)}")
@@ -209,7 +228,9 @@ class Graph:
     def add(self, operator: Operator) -> Graph:
         if not isinstance(operator.name, str) or not operator.name.strip():
             raise TopologyError(f"operator name {operator.name!r} is not a text")
-        if isinstance(operator, Consolidate | Join) and (wrong := [each for each in _RESERVED if each in operator.name]):
+        if isinstance(operator, Consolidate | Join | Process) and (
+            wrong := [each for each in _RESERVED if each in operator.name]
+        ):
             raise TopologyError(
                 f"operator name {operator.name!r} has {wrong[0]!r} in it, which names of parts and components need"
             )

@@ -28,7 +28,7 @@ class Seen:
         self.doing: list[str] = []
         self._at_first = at_first
 
-    def show(self, run: Run, doing: str) -> None:  # noqa: ARG002
+    def show(self, run: Run, doing: str) -> None:
         if not self.doing and callable(self._at_first):
             self._at_first()
         if doing not in self.doing[-1:]:
@@ -79,7 +79,7 @@ def test_a_second_interrupt_ends_at_once(played: PlayedRun) -> None:
     played.stop = free.wait  # type: ignore[method-assign, assignment]
 
     class Impatient(Seen):
-        def show(self, run: Run, doing: str) -> None:  # noqa: ARG002
+        def show(self, run: Run, doing: str) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):

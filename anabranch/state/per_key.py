@@ -1,0 +1,177 @@
+"""`process` in plain Python: the user's class is called key by key, with rows and due timers in their order.
+
+A function of rows, cells and watermarks: it gives the cells after the step and the rows that were returned, and changes nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from anabranch.errors import StepError
+from anabranch.state.cells import NO_HEAD, Head, head_of, sealed_cell
+from anabranch.state.given import GONE, Call, Columns, Context, Rows
+from anabranch.state.ordered import NO_TIME_US
+from anabranch.topology.process import Logic
+from anabranch.topology.state_types import StateType
+
+_EXPIRES = "\U0010ffff"  # in the place of a timer's name: the time to live is over, behind timers of that time
+_PROCESS, _ON_TIMER, _ENCODING, _DECODING = "process()", "on_timer()", "encoding", "decoding"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The watermarks of a step: rows are judged by the first, timers are due by the second; or all of them, when a run finishes."""
+
+    after_us: int | None
+    until_us: int | None
+    finish: bool = False
+
+
+@dataclass(slots=True)
+class Calls:
+    """What the calls of a step made: the cells afterwards, all rows that were returned, and how many each key has of these."""
+
+    cells: list[bytes | None]
+    rows: list[Any]
+    counts: list[int]
+    until_us: int | None = None  # the last timer that was due
+
+
+class PerKey:
+    """Calls a user's class for keys, one after another."""
+
+    def __init__(self, operator: str, logic: Logic, rows: Columns, times: Sequence[int], *, zone: bool) -> None:
+        assert isinstance(logic.state, StateType), "the class works per key"
+        self._operator, self._logic = operator, logic
+        self._encode, self._decode, self._make = logic.state.encoder(), logic.state.decoder(), logic.make
+        self._process: Callable[..., Iterable[Any] | None] = logic.given.process
+        self._on_timer: Callable[..., Iterable[Any] | None] | None = getattr(logic.given, "on_timer", None)
+        self._by_time = logic.order == "event_time"
+        self._rows, self._call = rows, Call(times)
+        self._context = Context(self._call, zone=zone, has_timers=self._on_timer is not None)
+        self._doing = ""
+
+    def run(self, keys: Sequence[Any], cells: Sequence[bytes | None], starts: Sequence[int], span: Span) -> Calls:
+        """Calls the class for each key with its rows, from `starts[i]` up to `starts[i + 1]`, and its due timers."""
+        made, key = Calls([], [], []), None
+        encode, decode, call, ttl = self._encode, self._decode, self._call, self._logic.ttl_us
+        out, after, counts = made.rows, made.cells, made.counts
+        try:
+            for key, cell, start, end in zip(keys, cells, starts, itertools.islice(starts, 1, None), strict=False):
+                before = len(out)
+                head, old, call.state = NO_HEAD, None, GONE
+                if cell is not None:
+                    self._doing = _DECODING
+                    head, old = (NO_HEAD, cell[1:]) if cell[0] == 0 else head_of(cell)
+                    call.state = decode(old)
+                call.timers, call.after_us = dict(head.timers) if head.timers else None, span.after_us
+                if ttl is not None or head is not NO_HEAD:
+                    head = self._alarms(key, (start, end), head, span, made)
+                else:
+                    self._called(key, start, end, out)
+                    if call.timers is not None:
+                        head = self._alarms(key, (end, end), head, span, made)
+                counts.append(len(out) - before)
+                if call.state is GONE:
+                    after.append(None)
+                    continue
+                self._doing = _ENCODING
+                state = encode(call.state)
+                if state != old:
+                    decode(state)
+                    after.append(sealed_cell(head, state))
+                else:
+                    made_cell = sealed_cell(head, state)
+                    after.append(cell if made_cell == cell else made_cell)
+        except StepError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+            self._failed(key, error)
+        return made
+
+    def _alarms(self, key: Any, rows: tuple[int, int], head: Head, span: Span, made: Calls) -> Head:
+        """The calls of a key with timers or a time to live: rows before a due timer, the timer, the rows behind it."""
+        call, (start, end) = self._call, rows
+        expires = head.expires_us
+        if expires is None and call.state is not GONE:  # it had no time to live when it was kept
+            expires = self._expires([call.after_us])
+        until = call.times[end - 1] if span.finish and self._by_time and start < end else span.until_us
+        horizon = span.finish and start == end
+        while True:
+            if horizon:  # a run that finishes: all timers that there are, and what these set before the last of them
+                until, horizon = max((call.timers or {}).values(), default=span.until_us), False
+            due = self._due(expires, until)
+            behind = end if due is None or not self._by_time else bisect_left(call.times, due[0], start, end)
+            if behind > start:
+                self._called(key, start, behind, made.rows)
+                expires = self._expires([call.after_us, *call.times[start:behind]])
+                start, horizon = behind, span.finish and behind == end
+            elif due is None:
+                break
+            else:
+                call.after_us, name = due
+                if name == _EXPIRES:
+                    call.state, call.timers, expires = GONE, None, None
+                    continue
+                self._fire(key, call.after_us, name, made)
+                expires = self._expires([call.after_us])
+        noted = head.noted_us
+        if noted is None or expires is None or noted > expires or (span.until_us is not None and noted <= span.until_us):
+            noted = expires
+        return Head(call.timers or {}, expires, noted)
+
+    def _expires(self, touched: Sequence[int | None]) -> int | None:
+        """When a key's time to live is over that was touched at these times."""
+        if self._logic.ttl_us is None:
+            return None
+        return max((each + self._logic.ttl_us for each in touched if each is not None and each != NO_TIME_US), default=None)
+
+    def _due(self, expires: int | None, until: int | None) -> tuple[int, str] | None:
+        """The next timer that is due, or the end of the time to live."""
+        if until is None:
+            return None
+        alarms = [(at, name) for name, at in (self._call.timers or {}).items() if at <= until]
+        if expires is not None and expires <= until:
+            alarms.append((expires, _EXPIRES))
+        return min(alarms, default=None)
+
+    def _called(self, key: Any, start: int, end: int, out: list[Any]) -> None:
+        """Gives a key some of its rows."""
+        if start == end:
+            return
+        call, self._doing = self._call, _PROCESS
+        call.start, call.end, call.at_us = start, end, None
+        if call.state is GONE:
+            call.state = self._make()
+        returned = self._process(key, Rows(self._rows, start, end), call.state, self._context)
+        if returned is not None:
+            out.extend(returned)
+
+    def _fire(self, key: Any, at: int, name: str, made: Calls) -> None:
+        """Tells a key that one of its timers is due."""
+        call, self._doing = self._call, _ON_TIMER
+        assert call.timers is not None
+        del call.timers[name]
+        made.until_us = at if made.until_us is None else max(at, made.until_us)
+        if self._on_timer is None:
+            raise StepError(
+                f"operator {self._operator!r}, key {key!r}: it has a timer, but {self._logic.name} has no on_timer() any more"
+            )
+        call.at_us, call.name = at, name
+        if call.state is GONE:
+            call.state = self._make()
+        returned = self._on_timer(key, call.state, self._context)
+        if returned is not None:
+            made.rows.extend(returned)
+
+    def _failed(self, key: Any, error: Exception) -> NoReturn:
+        text = " ".join(str(error).split())
+        what = {
+            _ENCODING: f"its state does not fit the declared type {self._logic.state}: {text}",
+            _DECODING: f"its stored state does not fit the type {self._logic.state}: {text}",
+        }.get(self._doing, f"{self._doing} raised {type(error).__name__}: {text}")
+        raise StepError(f"operator {self._operator!r}, key {key!r}: {what}") from error
