@@ -5,8 +5,12 @@ from __future__ import annotations
 import typer
 
 from anabranch.lab.cbp import cbp_command
+from anabranch.lab.dabs import dabs_command
+from anabranch.lab.elasticutor import elasticutor_command
 from anabranch.lab.enorm_consolidation import consolidation_command
 from anabranch.lab.enorm_fusion import fusion_command
+from anabranch.lab.enorm_migration import migration_command
+from anabranch.lab.osg import osg_command
 
 lab_app = typer.Typer(
     help="Run the papers' experiments on Anabranch's own planners and policies.",
@@ -17,7 +21,11 @@ lab_app = typer.Typer(
 )
 lab_app.command("enorm-consolidation")(consolidation_command)
 lab_app.command("enorm-fusion")(fusion_command)
+lab_app.command("enorm-migration")(migration_command)
 lab_app.command("cbp")(cbp_command)
+lab_app.command("elasticutor")(elasticutor_command)
+lab_app.command("dabs")(dabs_command)
+lab_app.command("osg")(osg_command)
 
 
 @lab_app.callback()

@@ -19,25 +19,33 @@ _TESTS: Mapping[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One figure of the paper and ours; the test reads `<= 1.5 * paper` or `> paper`, for ours."""
+    """One figure of the paper and ours; the test reads `<= 1.5 * paper` or `> paper`, for ours.
+
+    `why` says what is behind a claim that does not hold, or what the figures rest on where that is not plain.
+    """
 
     id: str
     what: str
     paper: float
     ours: float
     test: str
+    why: str = ""
 
     @property
     def holds(self) -> bool:
         sign, *rest = self.test.split()
         factor = float(rest[0]) if len(rest) == 3 else 1.0
-        return _TESTS[sign](self.ours, factor * self.paper)
+        return bool(_TESTS[sign](self.ours, factor * self.paper))
+
+
+def as_facts(claims: Sequence[Claim]) -> list[dict[str, Any]]:
+    """Claims with their verdicts, for JSON."""
+    return [{**asdict(claim), "holds": claim.holds} for claim in claims]
 
 
 def as_line(lab: str, claims: Sequence[Claim], settings: Mapping[str, Any], **more: Any) -> str:
     """The last line of an experiment's output."""
-    listed = [{**asdict(claim), "holds": claim.holds} for claim in claims]
-    return json.dumps({"lab": lab, "claims": listed, "settings": dict(settings), **more})
+    return json.dumps({"lab": lab, "claims": as_facts(claims), "settings": dict(settings), **more})
 
 
 def as_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -52,8 +60,10 @@ def as_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def claims_table(claims: Sequence[Claim]) -> str:
-    """All claims, for people."""
-    return as_table(
+    """All claims, for people; below the table, why some do not hold."""
+    table = as_table(
         ["claim", "what", "paper", "ours", "test", "holds"],
         [(c.id, c.what, float(c.paper), float(c.ours), c.test, "yes" if c.holds else "NO") for c in claims],
     )
+    reasons = [f"{c.id}, {c.what}: {c.why}" for c in claims if c.why and not c.holds]
+    return "\n".join([table, *(["", *reasons] if reasons else [])])
