@@ -156,7 +156,7 @@ def show_keyed(figures: dict[str, Any], console: Console) -> None:
         ratio = f"{case['ratio']:.1f}x" if "ratio" in case else "-"
         figure = f"{case['anabranch_rows_per_s']:,}"
         table.add_row(
-            case["case"], f"{case['keys']:,}", f"{case['skew']:g}", figure, rival, ratio, _VERIFIED[case.get("verified")]
+            case["case"], f"{case['keys']:,}", f"{case['skew']:g}", figure, rival, ratio, VERIFIED[case.get("verified")]
         )
         each = ", ".join(f"{name} {found['rows_per_s']:,}" for name, found in case["rivals"].items())
         notes.append(f"{case['keys']:,} keys, zipf {case['skew']:g}: {each}") if each else None

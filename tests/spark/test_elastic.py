@@ -47,13 +47,13 @@ HASTY = ab.Guards(
 class Wishes:
     """Two slots, then three, then one."""
 
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:  # noqa: ARG002
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
         slots = 2 if seen.step < 5 else 3 if seen.step < 9 else 1
         return Wanted(slots={each.name: slots for each in seen.components}, reason="as the test wants", figures={"most": most})
 
 
 class Broken:
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:  # noqa: ARG002
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
         raise ZeroDivisionError("a policy of the user's own")
 
 

@@ -142,7 +142,7 @@ class Stub:
 
 
 class More:
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:  # noqa: ARG002
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
         return Wanted(slots=dict.fromkeys((each.name for each in seen.components), 2), reason="more")
 
 
@@ -217,7 +217,7 @@ def test_a_better_plan_is_looked_for_now_and_then_and_handed_over() -> None:
 
 def test_a_policy_that_fails_is_off_and_said_so_once() -> None:
     class Broken:
-        def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:  # noqa: ARG002
+        def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
             raise ZeroDivisionError("of the user")
 
     stub = Stub(make_plan(graph(), "fusion by attributes"), {"w0 + w1": even_route(SHARDS, 1)})
