@@ -87,7 +87,7 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
             rows_in=made.rows_in,
             rows_out=by_shard(made.shards, np.ones(len(made.shards))),
             left_out=made.left_out,
-            late=made.late,
+            late=made.late if self.task.late else None,
             results=made.results,
             shards=made.shards,
             until_us=made.until_us if made.until_us is not None else moment.after_us,

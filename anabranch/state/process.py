@@ -136,7 +136,7 @@ def _per_key(plan: ProcessPlan, given: Ordered | None, keys: _Keys, span: Span, 
     starts += [end] * (len(keys.encoded) + 1 - len(starts))
     columns = Columns(pa.table({}) if given is None else given.columns)
     times: list[int] = [] if given is None else given.t.tolist()
-    seen = python_keys(keys.table)
+    seen = python_keys(keys.table) if plan.keys != (EVERYTHING,) else [None] * len(keys.encoded)
     calls = PerKey(plan.operator, plan.logic, columns, times, zone=plan.time_type == "timestamp")
     done = calls.run(seen, keys.cells, starts, span)
     if span.finish:
