@@ -89,6 +89,7 @@ class TopologySpec:
     gaps: tuple[int, ...] = ()  # of sessions
     share: bool | None = None
     then: Then | None = None
+    process: bool = False  # a user's class with timers reads the source too
 
     def sessions(self) -> list[Session]:
         return [session(timedelta(microseconds=gap)) for gap in self.gaps]
@@ -111,6 +112,7 @@ class TopologySpec:
     def __str__(self) -> str:
         windows = ", ".join(dict.fromkeys([*(w.name for w in self.built_windows()), *(s.name for s in self.sessions())]))
         then = "" if self.then is None else f", then by {', '.join(self.then.keys) or 'nothing'} ({self.then.planner})"
+        then += ", and a process" if self.process else ""
         return f"by {', '.join(self.keys) or 'nothing'}: {windows}; {', '.join(each[1] for each in self.aggregates)}{then}"
 
 
@@ -294,6 +296,7 @@ def _topology_case(rng: random.Random, number: int, portions: tuple[int, ...]) -
         gaps=tuple(rng.sample((2 * _S, 20 * _S, _M), rng.choice((0, 0, 1, 2)))),
         share=rng.choice((None, True, False)),
         then=_then(rng, tuple(events.key_columns)),
+        process=random.Random(f"chaos process {events.seed}").random() < 0.5,
     )
     return CasePlan(
         number=number,

@@ -73,6 +73,11 @@ class ProcessTester:
     def watermark(self) -> datetime | None:
         return None if self._watermark_us is None else self._time(self._watermark_us)
 
+    @property
+    def result_schema(self) -> pa.Schema:
+        """The columns of results as Arrow has them."""
+        return self._plan.result_schema()
+
     def state(self, key: Any) -> Any:
         """A copy of the state of a key, None where it has none; of a vectorised class, a dict of its columns."""
         cell = self._cells.cells.get(self._encoded(key))
