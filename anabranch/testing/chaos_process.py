@@ -20,11 +20,6 @@ _NAMES = {
     pa.date32(): "date",
     pa.bool_(): "boolean",
 }
-    **{kind: name for name, kind in (WHOLE | FLOATING).items()},
-    pa.string(): "string",
-    pa.date32(): "date",
-    pa.bool_(): "boolean",
-}
 
 
 @dataclass
