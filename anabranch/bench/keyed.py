@@ -24,7 +24,7 @@ from anabranch.bench.measure import MIN_COUNTED, MIN_WARM, SideRun, counted, spe
 from anabranch.bench.options import KeyedOptions
 from anabranch.bench.report import show_keyed, told
 from anabranch.bench.rivals import Stop
-from anabranch.bench.side import Bench, clear, clocked, open_bench, scratch, settings_of
+from anabranch.bench.side import Bench, clocked, open_bench, scratch, settings_of
 from anabranch.bench.turns import Side, take_turns
 from anabranch.bench.verify import verify_all
 from anabranch.spark.tuning import LOCAL_QUERY
@@ -70,7 +70,7 @@ def _sides(bench: Bench[KeyedOptions], forms: Sequence[str], source: Input, plac
     sides: dict[str, Side] = {form: partial(run_process, bench, form, source, place / form) for form in forms}
     if bench.options.native and forms:
         share = left_s / (len(RIVALS) * bench.options.rounds + 1)
-        stop = Stop(after_s=share, batches=MIN_WARM + MIN_COUNTED, at_last_s=max(4 * share, 60.0))
+        stop = Stop(after_s=share, batches=MIN_WARM + MIN_COUNTED, at_last_s=max(4 * share, 120.0))
         sides |= {rival: partial(run_rival, bench, rival, source, place / rival, stop) for rival in RIVALS}
     return sides
 
@@ -83,22 +83,31 @@ def _measure(bench: Bench[KeyedOptions], forms: Sequence[str], spec: DataSpec, l
         source = write_input(spec, place / "input")
         sides = _sides(bench, forms, source, place, left_s)
         runs = take_turns(sides, source, bench.options.rounds, ends_at, bench.say)
-        counts = counted([run for each in runs.values() for run in each], MIN_WARM)
-        rivals: dict[str, dict[str, Any]] = {
-            name: {"rows_per_s": round(found.rows_per_s), "batch_s": found.batch_s, "batches_s": found.each_s}
-            for name in RIVALS
-            if name in runs
-            for found in (speed(runs[name], counts, source.rows),)
-        }
+        rivals = {name: _rival(runs[name], source) for name in RIVALS if name in runs}
         checks = _verified(bench, source, runs) if bench.options.verify else {}
-        clear(bench, place)
         fastest = max(rivals, key=lambda name: rivals[name]["rows_per_s"]) if rivals else None
         common = {"keys": spec.keys, "skew": spec.skew, "rivals": rivals, "fastest": fastest, **checks}
-        return [{"case": form, **_figures(runs[form], counts, source, common)} for form in forms]
+        return [{"case": form, **_figures(runs[form], source, common)} for form in forms]
 
 
-def _figures(runs: Sequence[SideRun], counts: range, source: Input, common: dict[str, Any]) -> dict[str, Any]:
+def _counts(runs: Sequence[SideRun]) -> range:
+    """The batches that count; of a side that was cut short the later ones of those that it has: all have the same number of rows."""
+    return counted(runs, min(MIN_WARM, min(len(run.batch_s) for run in runs) - 1))
+
+
+def _rival(runs: Sequence[SideRun], source: Input) -> dict[str, Any]:
+    found = speed(runs, _counts(runs), source.rows)
+    return {
+        "rows_per_s": round(found.rows_per_s),
+        "batch_s": found.batch_s,
+        "counted_batches": list(_counts(runs)),
+        "batches_s": found.each_s,
+    }
+
+
+def _figures(runs: Sequence[SideRun], source: Input, common: dict[str, Any]) -> dict[str, Any]:
     """What was measured of one form, and how it compares with the fastest rival."""
+    counts = _counts(runs)
     mine, fastest = speed(runs, counts, source.rows), common["fastest"]
     case = {
         "anabranch_rows_per_s": round(mine.rows_per_s),

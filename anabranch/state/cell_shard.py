@@ -95,18 +95,6 @@ class CellShard(Environment):
                 return None
             return int.from_bytes(key[1:9], "big") - _SHIFT
 
-    def all(self) -> dict[bytes, bytes]:
-        """All cells by key."""
-        with damage(self.path), self._open().begin() as txn, txn.cursor() as cursor:
-            found: dict[bytes, bytes] = {}
-            if cursor.set_range(_CELL):
-                for place, value in cursor.iternext():
-                    if place >= _ALARM:
-                        break
-                    key, cell = _spelled(place, value)
-                    found[key] = cell
-            return found
-
     def prepared(
         self, meta: CellMeta, version: Version, before: Mapping[bytes, bytes | None], after: Mapping[bytes, bytes | None]
     ) -> CellWrite:
