@@ -128,7 +128,7 @@ def decoded_keys(keys: Sequence[bytes], fields: Sequence[Field]) -> pa.Table:
     """The key columns that some bytes were made from."""
     kinds = [column_type(each.type) for each in fields]
     names = [f"k{i}" for i in range(len(fields))]
-    if len(fields) == 1 and fields[0].type in WHOLE and all(len(key) == 8 for key in keys):
+    if keys and len(fields) == 1 and fields[0].type in WHOLE and all(len(key) == 8 for key in keys):
         numbers = np.frombuffer(b"".join(keys), dtype=">i8").astype(np.int64)
         return pa.table([pa.array(numbers).cast(kinds[0])], names=names)
     rows = [msgspec.msgpack.decode(key) for key in keys]
