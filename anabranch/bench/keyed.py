@@ -20,7 +20,7 @@ import typer
 from anabranch.bench.data import DataSpec, Input, write_input
 from anabranch.bench.flat import flat
 from anabranch.bench.keyed_sides import FORMS, RIVALS, run_process, run_rival
-from anabranch.bench.measure import MIN_COUNTED, MIN_WARM, SideRun, counted, speed
+from anabranch.bench.measure import MIN_WARM, SideRun, counted, speed
 from anabranch.bench.options import KeyedOptions
 from anabranch.bench.report import show_keyed, told
 from anabranch.bench.rivals import Stop
@@ -32,6 +32,7 @@ from anabranch.testing.compare import differences
 from anabranch.testing.database import connect
 
 _WARM_ROWS = 5_000
+_LEAST_BATCHES = 2  # of a rival that takes long: one to warm up, one that counts
 _FLAT_S = 240.0  # kept for the case `flat`
 
 
@@ -70,7 +71,7 @@ def _sides(bench: Bench[KeyedOptions], forms: Sequence[str], source: Input, plac
     sides: dict[str, Side] = {form: partial(run_process, bench, form, source, place / form) for form in forms}
     if bench.options.native and forms:
         share = left_s / (len(RIVALS) * bench.options.rounds + 1)
-        stop = Stop(after_s=share, batches=MIN_WARM + MIN_COUNTED, at_last_s=max(4 * share, 120.0))
+        stop = Stop(after_s=share, batches=_LEAST_BATCHES, at_last_s=max(4 * share, 120.0))
         sides |= {rival: partial(run_rival, bench, rival, source, place / rival, stop) for rival in RIVALS}
     return sides
 
