@@ -17,8 +17,8 @@ from anabranch.spark.lift import ARRIVAL
 from anabranch.spark.node_task import Rows, arrived_rows, by_shard, rows_of_results
 from anabranch.spark.operator_state import Fused, Moment, Outcome, ShardWork, Upstream
 from anabranch.state.cell_shard import CellMeta, CellShard, CellWrite
+from anabranch.state.cells import Span
 from anabranch.state.ordered import NO_TIME_US, Incoming
-from anabranch.state.per_key import Span
 from anabranch.state.process import Processed, process_step
 from anabranch.state.shard import Write
 from anabranch.state.version import Fence, Version

@@ -118,8 +118,6 @@ def logic_of(given: Any, order: str, keys: Sequence[Field], fields: Sequence[Fie
         if not hasattr(given, "init") and logic.state.maker() is None:
             raise TopologyError(f"{who}: what the state of a new key is cannot be told of {logic.state}; write def init(self)")
         logic.state.check(logic.make, who)
-    elif logic.ttl_us is not None:
-        raise TopologyError(f"{who}: a vectorised process has no ttl; declare state as a type and work per key")
     return logic
 
 
