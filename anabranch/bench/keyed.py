@@ -44,7 +44,8 @@ def keyed(options: KeyedOptions, out: TextIO) -> dict[str, Any]:
     with open_bench(options, began + options.minutes * 60, clocked(out)) as bench:
         for name, value in LOCAL_QUERY.items():
             bench.spark.conf.set(name, value)  # the file manager that Anabranch has, too
-        _warm_up(bench, forms)
+        if options.rows > 3 * _WARM_ROWS:  # fewer would be a trial themselves
+            _warm_up(bench, forms)
         ends_at = bench.ends_at - (_FLAT_S if "flat" in options.cases else 0)
         for i, (keys, skew) in enumerate(options.grid if forms else []):
             left_s = (ends_at - time.monotonic()) / (len(options.grid) - i)
