@@ -20,11 +20,11 @@ import typer
 from anabranch.bench.data import DataSpec, Input, write_input
 from anabranch.bench.flat import flat
 from anabranch.bench.keyed_sides import FORMS, RIVALS, run_process, run_rival
-from anabranch.bench.measure import MIN_COUNTED, MIN_WARM, SideRun, counted, speed
+from anabranch.bench.measure import MIN_WARM, SideRun, counted, speed
 from anabranch.bench.options import KeyedOptions
 from anabranch.bench.report import show_keyed, told
 from anabranch.bench.rivals import Stop
-from anabranch.bench.side import Bench, clear, clocked, open_bench, scratch, settings_of
+from anabranch.bench.side import Bench, clocked, open_bench, scratch, settings_of
 from anabranch.bench.turns import Side, take_turns
 from anabranch.bench.verify import verify_all
 from anabranch.spark.tuning import LOCAL_QUERY
@@ -32,6 +32,7 @@ from anabranch.testing.compare import differences
 from anabranch.testing.database import connect
 
 _WARM_ROWS = 5_000
+_LEAST_BATCHES = 2  # of a rival that takes long: one to warm up, one that counts
 _FLAT_S = 240.0  # kept for the case `flat`
 
 
@@ -43,7 +44,8 @@ def keyed(options: KeyedOptions, out: TextIO) -> dict[str, Any]:
     with open_bench(options, began + options.minutes * 60, clocked(out)) as bench:
         for name, value in LOCAL_QUERY.items():
             bench.spark.conf.set(name, value)  # the file manager that Anabranch has, too
-        _warm_up(bench, forms)
+        if options.rows > 3 * _WARM_ROWS:  # fewer would be a trial themselves
+            _warm_up(bench, forms)
         ends_at = bench.ends_at - (_FLAT_S if "flat" in options.cases else 0)
         for i, (keys, skew) in enumerate(options.grid if forms else []):
             left_s = (ends_at - time.monotonic()) / (len(options.grid) - i)
@@ -70,7 +72,7 @@ def _sides(bench: Bench[KeyedOptions], forms: Sequence[str], source: Input, plac
     sides: dict[str, Side] = {form: partial(run_process, bench, form, source, place / form) for form in forms}
     if bench.options.native and forms:
         share = left_s / (len(RIVALS) * bench.options.rounds + 1)
-        stop = Stop(after_s=share, batches=MIN_WARM + MIN_COUNTED, at_last_s=max(4 * share, 60.0))
+        stop = Stop(after_s=share, batches=_LEAST_BATCHES, at_last_s=max(4 * share, 120.0))
         sides |= {rival: partial(run_rival, bench, rival, source, place / rival, stop) for rival in RIVALS}
     return sides
 
@@ -83,22 +85,31 @@ def _measure(bench: Bench[KeyedOptions], forms: Sequence[str], spec: DataSpec, l
         source = write_input(spec, place / "input")
         sides = _sides(bench, forms, source, place, left_s)
         runs = take_turns(sides, source, bench.options.rounds, ends_at, bench.say)
-        counts = counted([run for each in runs.values() for run in each], MIN_WARM)
-        rivals: dict[str, dict[str, Any]] = {
-            name: {"rows_per_s": round(found.rows_per_s), "batch_s": found.batch_s, "batches_s": found.each_s}
-            for name in RIVALS
-            if name in runs
-            for found in (speed(runs[name], counts, source.rows),)
-        }
+        rivals = {name: _rival(runs[name], source) for name in RIVALS if name in runs}
         checks = _verified(bench, source, runs) if bench.options.verify else {}
-        clear(bench, place)
         fastest = max(rivals, key=lambda name: rivals[name]["rows_per_s"]) if rivals else None
         common = {"keys": spec.keys, "skew": spec.skew, "rivals": rivals, "fastest": fastest, **checks}
-        return [{"case": form, **_figures(runs[form], counts, source, common)} for form in forms]
+        return [{"case": form, **_figures(runs[form], source, common)} for form in forms]
 
 
-def _figures(runs: Sequence[SideRun], counts: range, source: Input, common: dict[str, Any]) -> dict[str, Any]:
+def _counts(runs: Sequence[SideRun]) -> range:
+    """The batches that count; of a side that was cut short the later ones of those that it has: all have the same number of rows."""
+    return counted(runs, min(MIN_WARM, min(len(run.batch_s) for run in runs) - 1))
+
+
+def _rival(runs: Sequence[SideRun], source: Input) -> dict[str, Any]:
+    found = speed(runs, _counts(runs), source.rows)
+    return {
+        "rows_per_s": round(found.rows_per_s),
+        "batch_s": found.batch_s,
+        "counted_batches": list(_counts(runs)),
+        "batches_s": found.each_s,
+    }
+
+
+def _figures(runs: Sequence[SideRun], source: Input, common: dict[str, Any]) -> dict[str, Any]:
     """What was measured of one form, and how it compares with the fastest rival."""
+    counts = _counts(runs)
     mine, fastest = speed(runs, counts, source.rows), common["fastest"]
     case = {
         "anabranch_rows_per_s": round(mine.rows_per_s),

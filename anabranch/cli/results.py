@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -28,10 +28,13 @@ _NAME = "window_name"
 
 
 class LatestResults(Target):
-    """Keeps, for the first few keys that it sees, the newest result of each window. Costs little, whatever a step writes."""
+    """Keeps, for the first few keys that it sees, the newest result of each window. Costs little, whatever a step writes.
 
-    def __init__(self, keys: int) -> None:
-        self._keys = keys
+    Results of a user's class have no windows: of these, the last row of a key; `key_columns` says how many columns are its key.
+    """
+
+    def __init__(self, keys: int, key_columns: int | None = None) -> None:
+        self._keys, self._key_columns = keys, key_columns
         self._lock = threading.Lock()
         self._rows: dict[tuple[str, str], Row] = {}  # by key and name of the window
 
@@ -57,7 +60,7 @@ class LatestResults(Target):
     def _take(self, rows: Iterable[Row]) -> None:
         with self._lock:
             for row in rows:
-                key = _key(row)
+                key = _key(row) if self._key_columns is None else repr([*row.values()][: self._key_columns])
                 if key in (known := self._known()) or len(known) < self._keys:
                     self._rows[key, row.get(_NAME, "")] = row
 
@@ -148,13 +151,16 @@ def _brief(window: Mapping[str, datetime]) -> str:
 
 def _newest(table: pa.Table) -> list[Row]:
     """The rows of the last window of each name; a map may have dropped the names."""
+    if "window" not in table.column_names:
+        last: list[Row] = table.slice(max(0, table.num_rows - _MOST_KEYS)).to_pylist()
+        return last
     found: list[Row] = []
     ends = pc.struct_field(table.column("window"), "end")
     names = table.column(_NAME) if _NAME in table.column_names else pa.chunked_array([pa.repeat("", table.num_rows)])
     for name in pc.unique(names).to_pylist():
         named = pc.equal(names, name)
-        last = pc.max(pc.filter(ends, named))
-        found += table.filter(pc.and_(named, pc.equal(ends, last))).slice(0, _MOST_KEYS).to_pylist()
+        end = pc.max(pc.filter(ends, named))
+        found += table.filter(pc.and_(named, pc.equal(ends, end))).slice(0, _MOST_KEYS).to_pylist()
     return found
 
 
@@ -169,4 +175,5 @@ def _key(row: Row) -> str:
 
 
 def _length(row: Row) -> Any:
-    return row["window"]["end"] - row["window"]["start"], row.get(_NAME, "")
+    window = row.get("window")
+    return (window["end"] - window["start"] if isinstance(window, dict) else timedelta(), row.get(_NAME, ""))

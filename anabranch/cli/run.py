@@ -20,7 +20,7 @@ from anabranch.elastic.settings import Elastic
 from anabranch.spark.face import Topology
 from anabranch.spark.run import Run
 from anabranch.topology.durations import duration_us
-from anabranch.topology.graph import Consolidate, Join
+from anabranch.topology.graph import Consolidate, Join, Process
 
 _WATCHED_KEYS = 4
 _LINES_AT_END, _LINES_OF_EACH = 27, 8
@@ -108,11 +108,12 @@ def _start(topology: Topology, options: RunOptions, place: Place) -> Run:
 def _watched(topology: Topology) -> dict[str, LatestResults]:
     """What a person can watch: the streams that go to a sink or, where there is none, the results of every operator."""
     graph, found = topology.graph, dict[str, LatestResults]()
-    windowed = [each.name for each in graph.operators if isinstance(each, Consolidate | Join)]
+    windowed = [each.name for each in graph.operators if isinstance(each, Consolidate | Join | Process)]
     for stream in dict.fromkeys([sink.input for sink in graph.sinks if not sink.late] or windowed):
-        operator = graph.stream_of(stream)[0].name
+        node = graph.stream_of(stream)[0]
+        operator = node.name
         name = next(each for each in (operator, stream, f"{operator} itself") if each not in found)
-        found[name] = LatestResults(_WATCHED_KEYS)
+        found[name] = LatestResults(_WATCHED_KEYS, len(node.by) if isinstance(node, Process) else None)
         topology.add_sink(stream, found[name], late=False, name=f"the terminal: {name}")
     return found
 

@@ -179,9 +179,10 @@ def shown_cell(cell: bytes, contents: Contents) -> dict[str, Any]:
     if contents.vectorised and contents.process is not None:
         declared = {each["name"]: each["type"]["kind"] for each in contents.process["fields"]}
         columns = [StateColumn(name=name, type=kind, default=0) for name, kind in declared.items()]
-        record, _ = state_record(columns, [cell])
-        return {each.name: record[each.name][0].item() for each in columns}
-    found: dict[str, Any] = {"state": msgspec.msgpack.decode(state)}
+        record, _ = state_record(columns, [b"\0" + state])
+        found: dict[str, Any] = {each.name: record[each.name][0].item() for each in columns}
+    else:
+        found = {"state": msgspec.msgpack.decode(state)}
     if head.timers:
         found["timers"] = {name: instant(at) for name, at in head.timers.items()}
     if head.expires_us is not None:

@@ -26,6 +26,7 @@ def fingerprint(node: Node) -> dict[str, str]:
     if node.session is not None:
         windows.append(f"{node.session.name} (a gap of {format_duration(node.session.gap_us)})")
     clock = node.feed.clock
+    event_time = f"{clock.column}: {clock.type}" + (f" in units of {clock.unit_us} us" if clock.unit_us is not None else "")
     if isinstance(node.slotted, JoinSide):
         columns = ", ".join(f"{each.name}: {each.type}" for each in node.slotted.payload)
         aggregates.append(f"{node.slotted.join.how} join, {node.side}: {columns}")
@@ -33,14 +34,13 @@ def fingerprint(node: Node) -> dict[str, str]:
         return {
             "stream": node.feed.stream,
             "keys": ", ".join(f"{field.name}: {field.type}" for field in node.compute.by) or "none",
-            "event time": f"{clock.column}: {clock.type}",
+            "event time": event_time,
             "state": spelled(node.process.logic.described()),
         }
     return {
         "stream": node.feed.stream,
         "keys": ", ".join(f"{field.name}: {field.type}" for field in node.compute.by) or "none",
-        "event time": f"{clock.column}: {clock.type}"
-        + (f" in units of {clock.unit_us} us" if clock.unit_us is not None else ""),
+        "event time": event_time,
         "windows": "; ".join(windows),
         "aggregates": "; ".join(aggregates),
     }

@@ -84,6 +84,7 @@ class NodeTask:
     others: tuple[Slotted, ...] = ()  # the other parts of the operator: what they take is not left out
     first: bool = True  # the part that tells what none takes
     early: bool = False  # also write windows that are still open, as they are
+    late: bool = False  # some sink wants the rows that are left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

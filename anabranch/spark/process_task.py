@@ -17,8 +17,8 @@ from anabranch.spark.lift import ARRIVAL
 from anabranch.spark.node_task import Rows, arrived_rows, by_shard, rows_of_results
 from anabranch.spark.operator_state import Fused, Moment, Outcome, ShardWork, Upstream
 from anabranch.state.cell_shard import CellMeta, CellShard, CellWrite
+from anabranch.state.cells import Span
 from anabranch.state.ordered import NO_TIME_US, Incoming
-from anabranch.state.per_key import Span
 from anabranch.state.process import Processed, process_step
 from anabranch.state.shard import Write
 from anabranch.state.version import Fence, Version
@@ -34,6 +34,7 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
         self.process = self.plan
         self._loaded: dict[int, CellMeta] = {}
         self._made = Processed()
+        self._next_us: int | None = None
 
     @property
     def versions(self) -> Mapping[int, Version | None]:
@@ -44,8 +45,7 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
         return sum(meta.cells for meta in self._loaded.values())
 
     def next_end(self, after_us: int | None) -> int | None:  # noqa: ARG002 - what was due then has been called
-        found = [self.opened[shard].next_alarm() for shard in self._loaded]
-        return min((each for each in found if each is not None), default=None)
+        return self._next_us
 
     def _meta(self, store: CellShard) -> CellMeta:
         return store.meta()
@@ -87,7 +87,7 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
             rows_in=made.rows_in,
             rows_out=by_shard(made.shards, np.ones(len(made.shards))),
             left_out=made.left_out,
-            late=made.late,
+            late=made.late if self.task.late else None,
             results=made.results,
             shards=made.shards,
             until_us=made.until_us if made.until_us is not None else moment.after_us,
@@ -136,7 +136,9 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
         self._loaded[shard] = self.opened[shard].write(self.metas[shard], write, fence)
 
     def keep(self) -> None:
-        """Cells are read where they lie: nothing is kept."""
+        """Cells are read where they lie, so nothing is kept; but when the next of them is due is told after the shards are let go."""
+        found = [self.opened[shard].next_alarm() for shard in self._loaded]
+        self._next_us = min((each for each in found if each is not None), default=None)
 
 
 @contextmanager

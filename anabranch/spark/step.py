@@ -228,6 +228,7 @@ class Stepper:
             rows=inflow.rows,
             emits=inflow.emits,
             written=any(each.operator == node.operator and not each.late for each in self.outlets),
+            late=any(each.operator == node.operator and each.late for each in self.outlets),
             committed=self.checkpoint.versions(node.name),
             snapshot=frozenset(snapshots_due(chains, self.checkpoint.header.shards)),
             others=tuple(each.slotted for each in self.plan.together(node) if each.name != node.name),

@@ -22,7 +22,7 @@ from anabranch.state.version import Fence, Version
 _META, _UNDO = b"y", b"z"  # behind all others
 _CELL, _LONG, _ALARM = b"c", b"d", b"t"  # cells lie together, those with long keys last
 _LONGEST = 400  # LMDB takes keys of 511 bytes, and an alarm has its time besides
-_LEAST_SLICE = 4096
+_LEAST_SLICE = 2048
 _AT_ONCE = 64  # cells of a slice that are read together
 _SHIFT = 1 << 63
 
@@ -95,18 +95,6 @@ class CellShard(Environment):
                 return None
             return int.from_bytes(key[1:9], "big") - _SHIFT
 
-    def all(self) -> dict[bytes, bytes]:
-        """All cells by key."""
-        with damage(self.path), self._open().begin() as txn, txn.cursor() as cursor:
-            found: dict[bytes, bytes] = {}
-            if cursor.set_range(_CELL):
-                for place, value in cursor.iternext():
-                    if place >= _ALARM:
-                        break
-                    key, cell = _spelled(place, value)
-                    found[key] = cell
-            return found
-
     def prepared(
         self, meta: CellMeta, version: Version, before: Mapping[bytes, bytes | None], after: Mapping[bytes, bytes | None]
     ) -> CellWrite:
@@ -128,15 +116,17 @@ class CellShard(Environment):
             found = cursor.iternext()
             while size > 0:
                 several = list(itertools.islice(found, _AT_ONCE))
-                here = several if several and several[-1][0] < _ALARM else [each for each in several if each[0] < _ALARM]
-                spelled = [_spelled(*each) for each in here] if here and here[-1][0] >= _LONG else [(p[1:], c) for p, c in here]
-                unchanged = [each for each in spelled if each[0] not in changed]
-                keys += [key for key, _ in unchanged]
-                cells += [cell for _, cell in unchanged]
-                if len(here) < _AT_ONCE:
+                if several and several[-1][0] >= _LONG:  # the end is near: long keys, and what is no cell
+                    several = [each for each in several if each[0] < _ALARM]
+                    spelled = [_spelled(*each) for each in several]
+                else:
+                    spelled = [(place[1:], cell) for place, cell in several]
+                keys += [key for key, _ in spelled if key not in changed]
+                cells += [cell for key, cell in spelled if key not in changed]
+                if len(several) < _AT_ONCE:
                     return keys, cells, b""
-                at = here[-1][0]
-                size -= sum(len(place) + len(cell) for place, cell in here)
+                at = several[-1][0]
+                size -= sum([len(place) + len(cell) for place, cell in several])
         return keys, cells, at
 
     def write(self, meta: CellMeta, write: CellWrite, fence: Fence) -> CellMeta:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -39,6 +40,25 @@ class Head(NamedTuple):
 
 
 NO_HEAD = Head({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The watermarks of a step: rows are judged by the first, timers are due by the second; or all of them, when a run finishes."""
+
+    after_us: int | None
+    until_us: int | None
+    finish: bool = False
+
+
+def renoted(head: Head | None, expires_us: int | None, until_us: int | None) -> Head:
+    """A head with another end of the time to live: noted for then where what was noted is over, or was later."""
+    noted = None if head is None else head.noted_us
+    if noted is None or expires_us is None or noted > expires_us or (until_us is not None and noted <= until_us):
+        noted = expires_us
+    return Head({}, expires_us, noted)
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode_head = msgspec.msgpack.Decoder(tuple[dict[str, int], int | None, int | None]).decode
 
@@ -128,7 +148,7 @@ def decoded_keys(keys: Sequence[bytes], fields: Sequence[Field]) -> pa.Table:
     """The key columns that some bytes were made from."""
     kinds = [column_type(each.type) for each in fields]
     names = [f"k{i}" for i in range(len(fields))]
-    if len(fields) == 1 and fields[0].type in WHOLE and all(len(key) == 8 for key in keys):
+    if keys and len(fields) == 1 and fields[0].type in WHOLE and all(len(key) == 8 for key in keys):
         numbers = np.frombuffer(b"".join(keys), dtype=">i8").astype(np.int64)
         return pa.table([pa.array(numbers).cast(kinds[0])], names=names)
     rows = [msgspec.msgpack.decode(key) for key in keys]

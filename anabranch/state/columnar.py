@@ -9,21 +9,26 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import StepError
+from anabranch.state.cells import NO_HEAD, Head, Span, head_of, renoted, sealed_cell
 from anabranch.state.given import SlotContext, SlotRows, SlotState
+from anabranch.state.ordered import NO_TIME_US
 from anabranch.topology.process import Logic, StateColumn, defaults_of, record_of
 from anabranch.topology.state_types import StateType
 from anabranch.topology.types import Array
 
 
 def run_columns(
-    operator: str, logic: Logic, rows: SlotRows, cells: Sequence[bytes | None], watermark_us: int | None
+    operator: str, logic: Logic, rows: SlotRows, cells: Sequence[bytes | None], span: Span
 ) -> tuple[list[bytes | None], Array, Mapping[str, Any]]:
     """The cells of all keys afterwards, the keys of the rows that were returned, by number, and their columns."""
     assert not isinstance(logic.state, StateType), "the class works on columns"
-    columns = logic.state
+    columns, expiry = logic.state, None
+    if logic.ttl_us is not None or any(cell is not None and cell[0] for cell in cells):
+        expiry = Expiry(logic.ttl_us, span, cells)
+        cells = expiry.living(rows)
     record, new = state_record(columns, cells)
     before = record.copy()
-    state, ctx = SlotState(columns, record, new), SlotContext(watermark_us)
+    state, ctx = SlotState(columns, record, new), SlotContext(span.after_us)
     who = f"operator {operator!r}, {logic.name}"
     try:
         made = logic.given.process(rows, state, ctx)
@@ -38,7 +43,53 @@ def run_columns(
     for i in ctx.gone().tolist():
         kept[i] = None
     numbers, given = _returned(made, len(cells), who)
-    return kept, numbers, given
+    return (kept if expiry is None else expiry.sealed(kept, rows)), numbers, given
+
+
+class Expiry:
+    """The time to live of keys with rows: looked at once a step, before their rows and after them."""
+
+    def __init__(self, ttl_us: int | None, span: Span, cells: Sequence[bytes | None]) -> None:
+        self._ttl_us, self._span, self._cells = ttl_us, span, cells
+        self._heads = [None if cell is None else head_of(cell)[0] for cell in cells]
+
+    def living(self, rows: SlotRows) -> list[bytes | None]:
+        """The cells without their heads, None where a key had expired before its first row."""
+        first = np.minimum.reduceat(rows.t, rows.starts).tolist()
+        return [
+            None if cell is None or head is None or self._is_over(head, at) else b"\0" + head_of(cell)[1]
+            for cell, head, at in zip(self._cells, self._heads, first, strict=True)
+        ]
+
+    def _is_over(self, head: Head, first_us: int) -> bool:
+        until = self._span.until_us
+        return head.expires_us is not None and until is not None and head.expires_us <= min(until, first_us)
+
+    def sealed(self, kept: Sequence[bytes | None], rows: SlotRows) -> list[bytes | None]:
+        """The cells with the time at which each expires; None where that is over already."""
+        newest = np.maximum.reduceat(rows.t, rows.starts).tolist()
+        made = (self._sealed(*each) for each in zip(self._cells, self._heads, kept, newest, strict=True))
+        return list(made)
+
+    def _sealed(self, cell: bytes | None, head: Head | None, now: bytes | None, newest_us: int) -> bytes | None:
+        if now is None or self._ttl_us is None:
+            return now
+        span, known = self._span, (newest_us, self._span.after_us)
+        expires = max((us + self._ttl_us for us in known if us is not None and us != NO_TIME_US), default=None)
+        if expires is not None and span.until_us is not None and expires <= span.until_us:
+            return None
+        made = sealed_cell(renoted(head, expires, span.until_us), now[1:])
+        return cell if made == cell else made
+
+
+def expired(cell: bytes, ttl_us: int | None, until_us: int | None) -> bytes | None:
+    """A cell of a key without rows whose alarm is due: gone, or to be looked at again later."""
+    head, state = head_of(cell)
+    if ttl_us is None:
+        return sealed_cell(NO_HEAD, state)
+    if until_us is None or head.expires_us is None or head.expires_us > until_us:
+        return sealed_cell(renoted(head, head.expires_us, until_us), state)
+    return None
 
 
 def state_record(columns: Sequence[StateColumn], cells: Sequence[bytes | None]) -> tuple[Array, Array]:

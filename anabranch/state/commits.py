@@ -119,6 +119,9 @@ class Checkpoint:
     commits: dict[int, Commit]
     chains: dict[str, dict[int, list[Stored]]]
     epoch: int = 0
+    tidied: dict[str, frozenset[str]] = field(
+        default_factory=dict
+    )  # directories of the log that hold what is needed and no more
 
     @property
     def last(self) -> Commit | None:
@@ -156,18 +159,21 @@ class Checkpoint:
         if last is None:
             return
         chains = [chain for shards in self.chains.values() for chain in shards.values()]
-        needed = {stored.file for chain in chains for stored in chain}
+        needed: dict[str, set[str]] = {}
+        for file in {stored.file for chain in chains for stored in chain}:
+            _, name, each = file.split("/")
+            needed.setdefault(name, set()).add(each)
         for name in self.files.list("state"):
-            directory = f"state/{name}"
-            if int(name) > last.step:
+            kept = frozenset(needed.get(name, ()))
+            if int(name) > last.step or (kept and self.tidied.get(name) == kept):
                 continue
-            files = self.files.list(directory)
-            kept = [file for file in files if f"{directory}/{file}" in needed]
+            self.tidied.pop(name, None)
             if not kept:
-                self.files.remove(directory)
-            else:
-                for file in set(files) - set(kept):
-                    self.files.remove(f"{directory}/{file}")
+                self.files.remove(f"state/{name}")
+                continue
+            for file in set(self.files.list(f"state/{name}")) - kept:
+                self.files.remove(f"state/{name}/{file}")
+            self.tidied[name] = kept
         oldest = min((chain[0].version.step for chain in chains if chain), default=last.step)
         for step in [step for step in self.commits if step < min(oldest, last.step)]:
             self.files.remove(_record(step))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from anabranch.errors import StepError
-from anabranch.state.cells import NO_HEAD, Head, head_of, sealed_cell
+from anabranch.state.cells import NO_HEAD, Head, Span, head_of, renoted, sealed_cell
 from anabranch.state.given import GONE, Call, Columns, Context
 from anabranch.state.ordered import NO_TIME_US
 from anabranch.topology.process import Logic
@@ -20,15 +20,6 @@ from anabranch.topology.state_types import StateType
 
 _EXPIRES = "\U0010ffff"  # in the place of a timer's name: the time to live is over, behind timers of that time
 _PROCESS, _ON_TIMER, _ENCODING, _DECODING = "process()", "on_timer()", "encoding", "decoding"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """The watermarks of a step: rows are judged by the first, timers are due by the second; or all of them, when a run finishes."""
-
-    after_us: int | None
-    until_us: int | None
-    finish: bool = False
 
 
 @dataclass(slots=True)
@@ -123,10 +114,7 @@ class PerKey:
                     continue
                 self._fire(key, call.after_us, name, made)
                 expires = self._expires([call.after_us])
-        noted = head.noted_us
-        if noted is None or expires is None or noted > expires or (span.until_us is not None and noted <= span.until_us):
-            noted = expires
-        return Head(call.timers or {}, expires, noted)
+        return renoted(head, expires, span.until_us)._replace(timers=call.timers or {})
 
     def _expires(self, touched: Sequence[int | None]) -> int | None:
         """When a key's time to live is over that was touched at these times."""

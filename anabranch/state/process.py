@@ -16,11 +16,11 @@ import pyarrow as pa
 from anabranch.errors import StepError
 from anabranch.plan.process import ProcessPlan
 from anabranch.plan.slotted import EVERYTHING, key_schema
-from anabranch.state.cells import decoded_keys, encoded_keys
-from anabranch.state.columnar import arrow_columns, run_columns
+from anabranch.state.cells import Span, decoded_keys, encoded_keys
+from anabranch.state.columnar import arrow_columns, expired, run_columns
 from anabranch.state.given import Columns, SlotRows
 from anabranch.state.ordered import NO_TIME_US, Incoming, Ordered, ordered, python_keys
-from anabranch.state.per_key import Calls, PerKey, Span
+from anabranch.state.per_key import Calls, PerKey
 from anabranch.topology.types import Array, column_type
 
 NO_TIME, LATE = "no event time", "late"
@@ -111,17 +111,16 @@ def _keys(plan: ProcessPlan, given: Ordered | None, cells: Cells, span: Span) ->
     encoded = encoded_keys(table) if len(table) else []
     shards = np.empty(0, dtype=np.int64) if given is None else given.shards
     found: list[bytes | None] = [cell for shard, at in _runs(shards) for cell in cells.get(shard, encoded[at])]
-    if not plan.logic.vectorised:
-        known = set(zip(shards.tolist(), encoded, strict=True)) if encoded else set()
-        due = [each for each in cells.due(None if span.finish else span.until_us) if each not in known] if _looks(span) else []
-        by_shard: dict[int, list[bytes]] = {}
-        for shard, key in sorted(due):
-            by_shard.setdefault(shard, []).append(key)
-        for shard, mine in by_shard.items():
-            table = pa.concat_tables([table, decoded_keys(mine, plan.keys).cast(schema)])
-            encoded += mine
-            shards = np.append(shards, np.full(len(mine), shard))
-            found += cells.get(shard, mine)
+    known = set(zip(shards.tolist(), encoded, strict=True)) if encoded else set()
+    due = [each for each in cells.due(None if span.finish else span.until_us) if each not in known] if _looks(span) else []
+    by_shard: dict[int, list[bytes]] = {}
+    for shard, key in sorted(due):
+        by_shard.setdefault(shard, []).append(key)
+    for shard, mine in by_shard.items():
+        table = pa.concat_tables([table, decoded_keys(mine, plan.keys).cast(schema)])
+        encoded += mine
+        shards = np.append(shards, np.full(len(mine), shard))
+        found += cells.get(shard, mine)
     return _Keys(table, encoded, shards, found)
 
 
@@ -136,7 +135,7 @@ def _per_key(plan: ProcessPlan, given: Ordered | None, keys: _Keys, span: Span, 
     starts += [end] * (len(keys.encoded) + 1 - len(starts))
     columns = Columns(pa.table({}) if given is None else given.columns)
     times: list[int] = [] if given is None else given.t.tolist()
-    seen = python_keys(keys.table)
+    seen = python_keys(keys.table) if plan.keys != (EVERYTHING,) else [None] * len(keys.encoded)
     calls = PerKey(plan.operator, plan.logic, columns, times, zone=plan.time_type == "timestamp")
     done = calls.run(seen, keys.cells, starts, span)
     if span.finish:
@@ -147,13 +146,16 @@ def _per_key(plan: ProcessPlan, given: Ordered | None, keys: _Keys, span: Span, 
 
 
 def _columns(plan: ProcessPlan, given: Ordered | None, keys: _Keys, span: Span, made: Processed) -> list[bytes | None]:
-    assert given is not None, "without rows there is nothing to do"
-    rows = SlotRows(keys.table.rename_columns([each.name or "k0" for each in plan.keys]), given.starts, given.columns, given.t)
-    after, numbers, columns = run_columns(plan.operator, plan.logic, rows, keys.cells, span.after_us)
-    if len(numbers):
-        who = f"operator {plan.operator!r}, {plan.logic.name}"
-        _results(plan, keys, numbers, arrow_columns(columns, _declared(plan), len(numbers), who), made)
-    return after
+    """All keys with rows in one call; of those without, whose alarms are due, the time to live may be over."""
+    count, after = 0, list[bytes | None]()
+    if given is not None:
+        count, names = len(given.keys), [each.name or "k0" for each in plan.keys]
+        rows = SlotRows(keys.table.slice(0, count).rename_columns(names), given.starts, given.columns, given.t)
+        after, numbers, columns = run_columns(plan.operator, plan.logic, rows, keys.cells[:count], span)
+        if len(numbers):
+            who = f"operator {plan.operator!r}, {plan.logic.name}"
+            _results(plan, keys, numbers, arrow_columns(columns, _declared(plan), len(numbers), who), made)
+    return after + [None if cell is None else expired(cell, plan.logic.ttl_us, span.until_us) for cell in keys.cells[count:]]
 
 
 def _declared(plan: ProcessPlan) -> pa.Schema:

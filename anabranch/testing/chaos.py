@@ -45,6 +45,7 @@ from anabranch.testing.chaos_plan import (
     Start,
     plan_cases,
 )
+from anabranch.testing.chaos_process import expected_tallies
 from anabranch.testing.compare import bag_differences, differences, read_results
 from anabranch.testing.events import event_batches, write_batches
 from anabranch.testing.processes import Tagged
@@ -295,6 +296,12 @@ def _compare(result: CaseResult, root: Path) -> None:
         identity = [*then.keys, "window_start", "window_end", "window_name"]
         messages += [f"second operator, undisturbed: {text}" for text in differences(found, calm, identity)]
         messages += [f"second operator, DuckDB: {text}" for text in differences(found, second, identity)]
+        result.rows += found.num_rows
+    if plan.topology.process:
+        tallies = expected_tallies(steps, query.keys, query.delay_us, finish=plan.finish)
+        found, calm = read_results(disturbed / "tallied"), read_results(undisturbed / "tallied")
+        messages += [f"process, undisturbed: {text}" for text in bag_differences(found, calm)]
+        messages += [f"process, tester: {text}" for text in bag_differences(found, tallies)]
         result.rows += found.num_rows
     totals = [_totals(_place(root, name)) for name in ("disturbed", "undisturbed")]
     if totals[0] != totals[1]:

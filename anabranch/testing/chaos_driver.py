@@ -26,6 +26,7 @@ from anabranch.spark.session import SHORT_LIVED, Session, local_session
 from anabranch.state.commits import open_checkpoint
 from anabranch.state.files import Files
 from anabranch.testing.chaos_plan import COMMIT_LOST, DAMAGES, REROUTE, RESIZE, Act, Start, TopologySpec
+from anabranch.testing.chaos_process import Tallied
 from anabranch.testing.restless import disturb
 
 _POLL_S = 0.005
@@ -96,7 +97,8 @@ def build(session: Session, spec: TopologySpec, place: Place) -> ab.Topology:
     rows = session.readStream.schema(session.read.parquet(source).schema).option("maxFilesPerTrigger", 1).parquet(source)
     app = ab.Topology("chaos")
     makers: dict[str, Any] = {name: getattr(ab, name) for name in (each[1] for each in spec.aggregates)}
-    results = app.source(rows, event_time="at", delay=f"{spec.delay_us} microseconds").aggregate(
+    stream = app.source(rows, event_time="at", delay=f"{spec.delay_us} microseconds")
+    results = stream.aggregate(
         by=list(spec.keys),
         windows=[*spec.built_windows(), *spec.sessions()],
         share=spec.share,
@@ -111,6 +113,8 @@ def build(session: Session, spec: TopologySpec, place: Place) -> ab.Topology:
             by=list(then.keys), windows=then.window, name="then", rows=ab.count(), names=ab.max("window_name")
         )
         made.to(ab.parquet(place.of("then")))
+    if spec.process:
+        stream.process(list(spec.keys), Tallied, name="tallied").to(ab.parquet(place.of("tallied")))
     return app
 
 

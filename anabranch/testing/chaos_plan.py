@@ -91,6 +91,7 @@ class TopologySpec:
     share: bool | None = None
     then: Then | None = None
     restless: bool = False  # other routes and slots before every step
+    process: bool = False  # a user's class with timers reads the source too
 
     def sessions(self) -> list[Session]:
         return [session(timedelta(microseconds=gap)) for gap in self.gaps]
@@ -113,6 +114,7 @@ class TopologySpec:
     def __str__(self) -> str:
         windows = ", ".join(dict.fromkeys([*(w.name for w in self.built_windows()), *(s.name for s in self.sessions())]))
         then = "" if self.then is None else f", then by {', '.join(self.then.keys) or 'nothing'} ({self.then.planner})"
+        then += ", and a process" if self.process else ""
         text = f"by {', '.join(self.keys) or 'nothing'}: {windows}; {', '.join(each[1] for each in self.aggregates)}{then}"
         return f"{text}; other routes before every step" if self.restless else text
 
@@ -298,6 +300,7 @@ def _topology_case(rng: random.Random, number: int, portions: tuple[int, ...]) -
         share=rng.choice((None, True, False)),
         then=_then(rng, tuple(events.key_columns)),
         restless=random.Random(f"restless {events.seed}").random() < 0.3,
+        process=random.Random(f"chaos process {events.seed}").random() < 0.5,
     )
     return CasePlan(
         number=number,

@@ -18,10 +18,9 @@ import pyarrow as pa
 from anabranch.errors import TopologyError, unknown
 from anabranch.plan.process import ProcessPlan, process_plan
 from anabranch.plan.slotted import EVERYTHING, key_schema
-from anabranch.state.cells import alarms_of, encoded_keys, head_of, to_micros, to_time
+from anabranch.state.cells import Span, alarms_of, encoded_keys, head_of, to_micros, to_time
 from anabranch.state.columnar import state_record
 from anabranch.state.ordered import NO_TIME_US, Incoming
-from anabranch.state.per_key import Span
 from anabranch.state.process import process_step
 from anabranch.topology.graph import Clock, key_fields
 from anabranch.topology.process import columns_of, logic_of
@@ -73,6 +72,11 @@ class ProcessTester:
     def watermark(self) -> datetime | None:
         return None if self._watermark_us is None else self._time(self._watermark_us)
 
+    @property
+    def result_schema(self) -> pa.Schema:
+        """The columns of results as Arrow has them."""
+        return self._plan.result_schema()
+
     def state(self, key: Any) -> Any:
         """A copy of the state of a key, None where it has none; of a vectorised class, a dict of its columns."""
         cell = self._cells.cells.get(self._encoded(key))
@@ -81,7 +85,7 @@ class ProcessTester:
         declared = self._plan.logic.state
         if isinstance(declared, StateType):
             return declared.decoder()(head_of(cell)[1])
-        record, _ = state_record(declared, [cell])
+        record, _ = state_record(declared, [b"\0" + head_of(cell)[1]])
         return {each.name: record[each.name][0].item() for each in declared}
 
     def timers(self, key: Any) -> dict[str, datetime]:

@@ -19,7 +19,7 @@ from anabranch.topology.custom import without_spaces
 from anabranch.topology.durations import duration_us
 from anabranch.topology.graph import Clock, Field
 from anabranch.topology.state_types import StateType
-from anabranch.topology.types import FLOATING, WHOLE, Array, column_type
+from anabranch.topology.types import FLOATING, WHOLE, Array, column_type, split_fields
 
 ORDERS = ("event_time", "arrival")
 _TIMES = ("timestamp", "timestamp_ntz")
@@ -118,8 +118,6 @@ def logic_of(given: Any, order: str, keys: Sequence[Field], fields: Sequence[Fie
         if not hasattr(given, "init") and logic.state.maker() is None:
             raise TopologyError(f"{who}: what the state of a new key is cannot be told of {logic.state}; write def init(self)")
         logic.state.check(logic.make, who)
-    elif logic.ttl_us is not None:
-        raise TopologyError(f"{who}: a vectorised process has no ttl; declare state as a type and work per key")
     return logic
 
 
@@ -163,7 +161,7 @@ def columns_of(text: object, what: str) -> tuple[Field, ...]:
     if not isinstance(text, str) or not text.strip():
         raise TopologyError(f'{what}={text!r}; valid: columns with their types, such as "n bigint, at timestamp"')
     found: list[Field] = []
-    for part in _split(text):
+    for part in split_fields(text):
         match = re.fullmatch(r"\s*(?:`([^`]+)`|(\w+))\s*:?\s+(.+?)\s*", part)
         if match is None:
             raise TopologyError(f"{what}: {part.strip()!r} is not a name and a type, such as 'n bigint'")
@@ -179,18 +177,6 @@ def columns_of(text: object, what: str) -> tuple[Field, ...]:
 
 
 _SYNONYMS = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float", "bool": "boolean"}
-
-
-def _split(text: str) -> list[str]:
-    """The parts of a list of columns; commas inside a type do not part."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return parts
 
 
 def _event_time(name: object, output: Sequence[Field], who: str) -> str | None:

@@ -47,7 +47,7 @@ def column_type(name: str, *, maps: bool = False) -> pa.DataType:
     if (fields := struct_fields(name)) is not None:
         return pa.struct([(field, column_type(kind, maps=maps)) for field, kind in fields.items()])
     if maps and (match := re.fullmatch(r"map<(.*)>", name)):
-        return pa.map_(*(column_type(part, maps=maps) for part in _split_fields(match[1])))
+        return pa.map_(*(column_type(part, maps=maps) for part in split_fields(match[1])))
     return arrow_type(name)
 
 
@@ -60,10 +60,11 @@ def element_of(name: str) -> str | None:
 def struct_fields(name: str) -> dict[str, str] | None:
     """Names and types of a struct's fields, None for another type."""
     match = re.fullmatch(r"struct<(.*)>", name)
-    return {part.partition(":")[0]: part.partition(":")[2] for part in _split_fields(match[1])} if match else None
+    return {part.partition(":")[0]: part.partition(":")[2] for part in split_fields(match[1])} if match else None
 
 
-def _split_fields(text: str) -> list[str]:
+def split_fields(text: str) -> list[str]:
+    """The parts of a list of columns; commas inside a type do not part."""
     parts, depth = [""], 0
     for character in text:
         depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)

@@ -38,7 +38,7 @@ def test_an_option_out_of_range_is_refused_by_name(wrong: dict[str, object], nam
 def test_a_small_benchmark_measures_all_sides_and_verifies_them(spark: SparkSession) -> None:
     told = io.StringIO()
     options = KeyedOptions(
-        rows=2_000, batch_rows=500, keys="50", skews="1", rounds=1, stored="200,600", touched=50, steps=3, minutes=4.0
+        rows=1_500, batch_rows=500, keys="50", skews="1", rounds=1, stored="200,600", touched=50, steps=3, minutes=4.0
     )
     figures = json.loads(json.dumps(keyed(options, told)))
     assert [case["case"] for case in figures["cases"]] == ["per-key", "vectorised", "flat"]

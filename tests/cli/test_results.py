@@ -96,3 +96,11 @@ def test_results_without_names_of_windows_are_shown_by_key(tmp_path: Path) -> No
     latest.write(StepResults(1, Files(str(tmp_path)), ("0.parquet",), None, None, None))  # type: ignore[arg-type]
     assert [(row["key"], row["n"]) for row in latest.rows(9)] == [("a", 1), ("b", 2)]
     assert results_table(latest.rows(9), "", 80).row_count == 2
+
+
+def test_of_results_without_windows_the_last_row_of_a_key_is_kept(tmp_path: Path) -> None:
+    rows = pa.table({"key": ["b", "a", "b", "c"], "n": [1, 2, 3, 4]})
+    pq.write_table(rows, tmp_path / "0.parquet")
+    latest = LatestResults(2, key_columns=1)
+    latest.write(StepResults(1, Files(str(tmp_path)), ("0.parquet",), None, None, None))  # type: ignore[arg-type]
+    assert latest.rows(9) == [{"key": "a", "n": 2}, {"key": "b", "n": 3}]

@@ -243,6 +243,55 @@ def test_a_vectorised_class_keeps_its_columns_whatever_crashes_or_is_lost(
             assert slot.keys == len(held)
 
 
+class Brief2:
+    """Counts rows, key by key, for as long as there are some."""
+
+    state: int
+    output = "n bigint"
+    ttl = "20 seconds"
+
+    def process(self, key: Any, rows: ab.Rows, state: int, ctx: ab.Context) -> Any:
+        ctx.replace(state + len(rows))
+        yield (state + len(rows),)
+
+
+class BriefTotal(Total):
+    """The same, for all keys at once."""
+
+    ttl = "20 seconds"
+    output = "n bigint"
+
+    def process(self, rows: ab.SlotRows, state: ab.SlotState, ctx: ab.SlotContext) -> Any:
+        state.n += np.bincount(rows.key, minlength=len(state))
+        return {"n": state.n}
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), max_size=6), st.integers(0, 30), st.booleans()),
+        min_size=1,
+        max_size=10,
+    ),
+    st.sampled_from(["event_time", "arrival"]),
+)
+@settings(max_examples=60)
+def test_keys_of_both_forms_live_equally_long(steps: list[tuple[list[tuple[int, int]], int, bool]], order: str) -> None:
+    schema = "k bigint, at timestamp, v double"
+    testers = [ProcessTester(cls, by="k", schema=schema, event_time="at", order=order) for cls in (Brief2, BriefTotal)]
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as root:
+        slot = Slot(plan_of(BriefTotal, schema, ["k"], order=order), Path(root))
+        watermark = 0
+        for i, (rows, ahead, lost) in enumerate(steps):
+            given = [(key, at(8 * i + time), 1.0) for key, time in rows]
+            watermark += ahead
+            one, other = ([tuple(row.values()) for row in tester.step(given, watermark=at(watermark))] for tester in testers)
+            assert sorted(one) == sorted(other)
+            assert sorted(tuple(row.values()) for row in slot.run(given, us(watermark), lose=[0] if lost else [])) == sorted(
+                one
+            )
+            assert len(testers[0]) == len(testers[1]) == slot.keys
+
+
 class Count:
     state: int
     output = "n bigint"

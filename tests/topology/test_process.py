@@ -72,7 +72,6 @@ def logic(order: str = "event_time", **parts: Any) -> Any:
         ({"init": alone}, "the first state of a key does not fit int"),
         ({"pickled": "x"}, "pickled='x'"),
         ({"on_timer": alone}, r"cannot be called with \(key, state, ctx\)"),
-        ({"state": {"n": "int"}, "process": vector, "ttl": "1 s"}, "a vectorised process has no ttl"),
         (
             {"state": {"n": "int"}, "process": vector, "on_timer": print},
             "a vectorised process has no timers",
