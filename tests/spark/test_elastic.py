@@ -40,6 +40,7 @@ HASTY = ab.Guards(
     stabilise_s=0.0,
     stabilise_steps=1,
     pause=1e9,
+    busy=1e9,
 )
 
 
