@@ -30,6 +30,7 @@ from anabranch.bench.side import Bench, clear, clocked, emptied, open_bench
 from anabranch.elastic.observation import Observation, by_slot
 from anabranch.elastic.settings import OFF
 from anabranch.errors import AnabranchError
+from anabranch.plan.lifting import LIFT_FIRST, ROUTE_FIRST
 from anabranch.plan.route import Route
 from anabranch.spark.observing import Place
 from anabranch.spark.steering import Steering
@@ -108,7 +109,7 @@ def rebalance(options: RebalanceOptions, out: TextIO) -> dict[str, Any]:
     return figures
 
 
-def _start(bench: Bench[RebalanceOptions], source: Input, place: Path, elastic: ab.Elastic | None) -> ab.Run:
+def _start(bench: Bench[RebalanceOptions], source: Input, place: Path, elastic: ab.Elastic | None, lift: str) -> ab.Run:
     app = ab.Topology("rebalance")
     rows = app.source(read_stream(bench.spark, source), event_time="at", delay=f"{source.delay_s} seconds")
     held = rows.aggregate(by=["key"], windows=ab.tumbling("1 hour"), n=ab.count(), total=ab.sum("v"), name="held")
@@ -120,6 +121,7 @@ def _start(bench: Bench[RebalanceOptions], source: Input, place: Path, elastic: 
         idle=None,
         state_root=str(bench.state_root),
         elastic=elastic,
+        lift=lift,
     )
 
 
@@ -145,10 +147,13 @@ def _number(row: tuple[Any, ...] | None) -> int:
 
 
 def _rebalanced(bench: Bench[RebalanceOptions], source: Input) -> dict[str, Any]:
-    """A run that balances itself, with the popularity of its keys shuffled now and then."""
+    """A run that balances itself, with the popularity of its keys shuffled now and then.
+
+    Rows are routed first: combined before they are sent, the rows of a hot key are one, and there is little to balance.
+    """
     options, place = bench.options, bench.root / "balanced"
     elastic = ab.Elastic(policy="static", theta=options.theta, replan=False)
-    run = _start(bench, source, place, elastic)
+    run = _start(bench, source, place, elastic, ROUTE_FIRST)
     compared = _finish(bench, run, source, place)
     steps = [each for each in read_history(str(place / "checkpoint")) if not each.closing]
     first = -(-options.rows // FILL_ROWS)
@@ -160,6 +165,8 @@ def _rebalanced(bench: Bench[RebalanceOptions], source: Input) -> dict[str, Any]
         "imbalance_after_shuffle": [round(_imbalance(period[0]), 3) for period in periods],
         "steps_above_theta": above,
         "imbalance_after_two_steps": [round(max(map(_imbalance, period[2:])), 3) for period in periods],
+        "rows_after_shuffle": [round(_imbalance_of_rows(period[0]), 3) for period in periods],
+        "rows_after_two_steps": [round(max(map(_imbalance_of_rows, period[2:])), 3) for period in periods],
         "reroutes": sum(event.kind == "reroute" for event in run.events),
         "step_s": round(median(each.duration_s for each in steps[first:]), 4),
         **compared,
@@ -169,15 +176,20 @@ def _rebalanced(bench: Bench[RebalanceOptions], source: Input) -> dict[str, Any]
 def _above(period: Sequence[Observation], theta: float) -> int:
     """Steps until all slots are below theta; those in which one shard alone is above it do not count."""
     slots = period[0].components[0].route.slots
-    helped = [each for each in period if each.components[0].rows.max() * slots <= theta * each.components[0].rows.sum()]
+    helped = [each for each in period if each.components[0].work_s.max() * slots <= theta * each.components[0].work_s.sum()]
     return sum(_imbalance(each) > theta for each in helped)
 
 
 def _imbalance(seen: Observation) -> float:
-    """Rows of the most loaded slot over the mean."""
+    """Elasticutor's delta: the work of the most loaded slot over the mean, as it was measured."""
     component = seen.components[0]
-    rows = by_slot(component.rows, component.route)
-    return float(rows.max() * component.route.slots / max(rows.sum(), 1.0))
+    work_s = by_slot(component.work_s, component.route)
+    return float(work_s.max() * component.route.slots / max(work_s.sum(), 1e-9))
+
+
+def _imbalance_of_rows(seen: Observation) -> float:
+    component = seen.components[0]
+    return _imbalance(replace(seen, components=(replace(component, busy_s=component.rows),)))
 
 
 def _changed(bench: Bench[RebalanceOptions], source: Input) -> dict[str, Any]:
@@ -188,7 +200,7 @@ def _changed(bench: Bench[RebalanceOptions], source: Input) -> dict[str, Any]:
     for number in range(2 * options.changes):
         back = bench.slots if number % 4 == 3 else max(1, bench.slots // 2)
         acts[first + number * (_QUIET + 1)] = "reroute" if number % 2 == 0 else back
-    run = _start(bench, source, place, None)
+    run = _start(bench, source, place, None, LIFT_FIRST)
     run._stepper.steering = Scripted(acts, options.seed)  # noqa: SLF001
     compared = _finish(bench, run, source, place)
     steps = {each.step: each for each in run.progress if each.batch_id is not None}

@@ -36,17 +36,17 @@ def test_the_input_brings_each_key_once_and_then_popular_keys_that_change(tmp_pa
     assert len(hours) == 1, "all in one window"
 
 
-def seen(*rows: float, route: Route) -> Observation:
-    zero = np.zeros(len(rows))
+def seen(*work: float, route: Route) -> Observation:
+    zero = np.zeros(len(work))
     component = ComponentSeen(
-        name="held", route=route, rows=np.array(rows), rows_out=zero, cpu_s=zero, state_bytes=zero, slot_s=np.zeros(route.slots)
+        name="held", route=route, rows=zero, rows_out=zero, cpu_s=np.array(work), state_bytes=zero, slot_s=np.zeros(route.slots)
     )
     return Observation(step=1, at=0.0, duration_s=1.0, cores=2, sources={}, components=(component,))
 
 
 def test_steps_above_theta_are_counted_unless_one_shard_alone_is() -> None:
     route = even_route(4, 2)
-    even, uneven, hot = (seen(*rows, route=route) for rows in ((1, 1, 1, 1), (2, 1, 2, 1), (9, 1, 1, 1)))
+    even, uneven, hot = (seen(*work, route=route) for work in ((1, 1, 1, 1), (2, 1, 2, 1), (9, 1, 1, 1)))
     assert _imbalance(uneven) == pytest.approx(4 / 3)
     assert _above([uneven, hot, uneven, even], 1.2) == 2
 
