@@ -116,3 +116,59 @@ class FusionOptions(SidesOptions):
     def data(self) -> DataSpec:
         """The input: a key for each combination of the attributes."""
         return self.data_of(prod(self.cardinalities.values()))
+
+
+KEYED_CASES = ("per-key", "vectorised", "flat")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedOptions(SidesOptions):
+    """What `anabranch bench keyed` can be told."""
+
+    case: str = "per-key,vectorised,flat"
+    keys: str = "10000,1000000"
+    skews: str = "0,1"
+    rows: int = 1_200_000
+    batch_rows: int = 200_000
+    rows_per_minute: int = 200_000
+    disorder_s: float = 1.0
+    rounds: int = 2
+    minutes: float = 25.0
+    stored: str = "10000,100000,1000000,5000000"
+    touched: int = 1_000
+    steps: int = 40
+
+    def __post_init__(self) -> None:
+        SidesOptions.__post_init__(self)
+        self.check_positive("touched", "steps")
+        for each in self.cases:
+            if each not in KEYED_CASES:
+                raise TopologyError(unknown("--case", each, KEYED_CASES))
+        _numbers("--keys", self.keys, int, 1)
+        _numbers("--stored", self.stored, int, self.touched)
+        _numbers("--skew", self.skews, float, 0)
+
+    @property
+    def cases(self) -> tuple[str, ...]:
+        return tuple(self.case.split(","))
+
+    @property
+    def grid(self) -> list[tuple[int, float]]:
+        """Numbers of keys and skews to measure."""
+        skews = _numbers("--skew", self.skews, float, 0)
+        return [(int(keys), skew) for keys in _numbers("--keys", self.keys, int, 1) for skew in skews]
+
+    @property
+    def levels(self) -> list[int]:
+        """Numbers of stored keys, ascending."""
+        return sorted(int(each) for each in _numbers("--stored", self.stored, int, self.touched))
+
+
+def _numbers(name: str, text: str, kind: type[int | float], least: float) -> list[float]:
+    try:
+        found = [kind(each) for each in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < least:
+        raise TopologyError(f"{name} {text}; valid: numbers from {least} on, with commas between them")
+    return list(found)

@@ -134,3 +134,35 @@ def show_fusion(figures: dict[str, Any], console: Console) -> None:
         ),
     ]
     console.print(Group(table, *map(Text, notes)))
+
+
+def show_keyed(figures: dict[str, Any], console: Console) -> None:
+    """Prints the table of all cases against the fastest rival, the cost of a small batch over ever more keys, and the settings."""
+    table = Table(title="rows per second, medians over the batches that count", title_justify="left")
+    table.add_column("case")
+    for heading in ("keys", "zipf", "anabranch", "fastest rival", "ratio", "verified"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    notes = []
+    for case in figures["cases"]:
+        if case["case"] == "flat":
+            continue
+        rival = f"{case['rivals'][case['fastest']]['rows_per_s']:,}" if case.get("fastest") else "-"
+        ratio = f"{case['ratio']:.1f}x" if "ratio" in case else "-"
+        figure = f"{case['anabranch_rows_per_s']:,}"
+        table.add_row(
+            case["case"], f"{case['keys']:,}", f"{case['skew']:g}", figure, rival, ratio, _VERIFIED[case.get("verified")]
+        )
+        each = ", ".join(f"{name} {found['rows_per_s']:,}" for name, found in case["rivals"].items())
+        notes.append(f"{case['keys']:,} keys, zipf {case['skew']:g}: {each}") if each else None
+    for case in (each for each in figures["cases"] if each["case"] == "flat"):
+        levels = "; ".join(
+            f"{each['stored']:,} keys {each['median_s'] * 1000:.1f} ({each['max_s'] * 1000:.1f}) ms" for each in case["levels"]
+        )
+        notes.append(f"slot time of {case['touched']:,} keys, median (maximum): {levels}")
+        notes.append(f"most over least: median {case['median_ratio']:.2f}, maximum {case['max_ratio']:.2f}")
+    settings = figures["settings"]
+    notes.append(
+        f"{settings['rows']:,} rows, batches of {settings['batch_rows']:,}, {settings['cores']} cores, seed {settings['seed']}; "
+        f"all: {settings['both']['source']}, {settings['both']['sink']} sink, durable state"
+    )
+    console.print(Group(table, *map(Text, dict.fromkeys(notes))))

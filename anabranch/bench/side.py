@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TextIO, TypeVar
+from typing import Any, Generic, TextIO, TypeAlias, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -33,6 +33,7 @@ _SETTINGS = {
 
 
 Options = TypeVar("Options", bound=SidesOptions)
+OnEnd: TypeAlias = Callable[[list[ab.Progress]], None]  # is told all steps of a run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +131,9 @@ def run_anabranch(bench: Bench[Options], source: Input, case: Case, place: Path)
     return run_topology(bench, app, source, place)
 
 
-def run_topology(bench: Bench[Options], app: ab.Topology, source: Input, place: Path, planner: str = "auto") -> SideRun:
+def run_topology(
+    bench: Bench[Options], app: ab.Topology, source: Input, place: Path, planner: str = "auto", on_end: OnEnd = lambda _: None
+) -> SideRun:
     """One run of a topology that writes below `place`/results, from an empty checkpoint, in durable mode."""
     run = app.start(
         checkpoint=str(place / "checkpoint"),
@@ -141,6 +144,7 @@ def run_topology(bench: Bench[Options], app: ab.Topology, source: Input, place: 
     )
     run.wait()
     steps = run.progress
+    on_end(steps)
     return SideRun(
         side="anabranch",
         batch_s=batch_seconds(run.query),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import gc
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -78,7 +80,8 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
     def merge(self, rows: Mapping[int, pa.Table], upstream: Upstream, moment: Moment) -> Outcome:
         span = Span(after_us=moment.after_us, until_us=moment.until_us, finish=moment.finish)
         incoming = self._incoming(rows.get(self.task.number), upstream)
-        self._made = made = process_step(self.process, incoming, self, span)
+        with _no_collection():
+            self._made = made = process_step(self.process, incoming, self, span)
         count = 0 if incoming is None else len(incoming)
         return Outcome(
             rows_in=made.rows_in,
@@ -134,3 +137,15 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
 
     def keep(self) -> None:
         """Cells are read where they lie: nothing is kept."""
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without looking for cycles: objects of many keys at once make Python look at all of them again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -7,6 +7,7 @@ puts back the cells as they were.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,6 +23,7 @@ _META, _UNDO = b"y", b"z"  # behind all others
 _CELL, _LONG, _ALARM = b"c", b"d", b"t"  # cells lie together, those with long keys last
 _LONGEST = 400  # LMDB takes keys of 511 bytes, and an alarm has its time besides
 _LEAST_SLICE = 4096
+_AT_ONCE = 64  # cells of a slice that are read together
 _SHIFT = 1 << 63
 
 
@@ -110,7 +112,7 @@ class CellShard(Environment):
     ) -> CellWrite:
         """What a step that changes these cells writes, with the next slice of the others in the log."""
         began = meta.began if meta.at else version.step
-        size = sum(len(key) + len(cell or b"") for key, cell in after.items())
+        size = sum(map(len, after)) + sum(map(len, filter(None, after.values())))
         keys, cells, at = self._slice(meta.at, max(size, _LEAST_SLICE), after)
         blob = Blob(list(after), list(after.values()), keys, cells, began, at)
         since = None if at else began
@@ -123,23 +125,24 @@ class CellShard(Environment):
         with damage(self.path), self._open().begin() as txn, txn.cursor() as cursor:
             if not cursor.set_range(at + b"\0" if at else _CELL):
                 return keys, cells, b""
-            for place, value in cursor.iternext():
-                if place >= _ALARM:
+            found = cursor.iternext()
+            while size > 0:
+                several = list(itertools.islice(found, _AT_ONCE))
+                here = several if several and several[-1][0] < _ALARM else [each for each in several if each[0] < _ALARM]
+                spelled = [_spelled(*each) for each in here] if here and here[-1][0] >= _LONG else [(p[1:], c) for p, c in here]
+                unchanged = [each for each in spelled if each[0] not in changed]
+                keys += [key for key, _ in unchanged]
+                cells += [cell for _, cell in unchanged]
+                if len(here) < _AT_ONCE:
                     return keys, cells, b""
-                if size <= 0:
-                    return keys, cells, at
-                key, cell = _spelled(place, value)
-                if key not in changed:
-                    keys.append(key)
-                    cells.append(cell)
-                at = place
-                size -= len(key) + len(cell)
-        return keys, cells, b""
+                at = here[-1][0]
+                size -= sum(len(place) + len(cell) for place, cell in here)
+        return keys, cells, at
 
     def write(self, meta: CellMeta, write: CellWrite, fence: Fence) -> CellMeta:
         """Changes the cells of a step, in one transaction with what undoes it."""
         self.check(meta.fence, fence)
-        more = sum((write.after[key] is not None) - (cell is not None) for key, cell in write.before.items())
+        more = list(write.before.values()).count(None) - list(write.after.values()).count(None)
         made = CellMeta(write.version, meta.version, True, fence, write.began, write.at, meta.cells + more)
         undo = msgspec.msgpack.encode((list(write.before), list(write.before.values()), meta))
         self._change(write.before, write.after, made, undo)
@@ -170,9 +173,14 @@ class CellShard(Environment):
         self, before: Mapping[bytes, bytes | None], after: Mapping[bytes, bytes | None], meta: CellMeta, undo: bytes | None
     ) -> None:
         """Puts cells in the place of others, with their alarms."""
-        puts: list[tuple[bytes, bytes]] = []
         gone: list[bytes] = []
-        for key, cell in after.items():
+        special = {
+            key: cell
+            for key, cell in after.items()
+            if cell is None or cell[0] or len(key) > _LONGEST or ((old := before.get(key)) is not None and old[0])
+        }
+        puts = [(_CELL + key, cell) for key, cell in after.items() if key not in special and cell is not None]
+        for key, cell in special.items():
             place = _CELL + key if len(key) <= _LONGEST else _place(key)
             if cell is None:
                 gone.append(place)

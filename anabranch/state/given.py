@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -23,20 +23,22 @@ GONE: Any = object()  # in the place of a state: the key is forgotten
 class Columns:
     """The rows of a slot as Python values; a column is converted when it is asked for, and once."""
 
-    __slots__ = ("_lists", "_rows", "table")
+    __slots__ = ("_lists", "_rows", "rows_of", "table")
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
+        # A property is found twice as fast as what __getattr__ gives, and a key may have one row only.
+        shown = {name: property(_taker(name)) for name in table.column_names if name.isidentifier() and name not in vars(Rows)}
+        self.rows_of: type[Rows] = type("Rows", (Rows,), {"__slots__": (), **shown})
         self._lists: dict[str, list[Any]] = {}
         self._rows: list[Any] | None = None
 
     def column(self, name: str) -> list[Any]:
-        found = self._lists.get(name)
-        if found is None:
+        if name not in self._lists:
             if name not in self.table.column_names:
                 raise AttributeError(f"rows have no column {name!r}; they have {', '.join(self.table.column_names)}")
-            found = self._lists[name] = python_values(self.table.column(name))
-        return found
+            self._lists[name] = python_values(self.table.column(name))
+        return self._lists[name]
 
     def rows(self) -> list[Any]:
         """All rows, as tuples with names."""
@@ -45,6 +47,11 @@ class Columns:
             kind: Any = make_row("Row", names, rename=True)
             self._rows = list(map(kind._make, zip(*map(self.column, names), strict=True)))
         return self._rows
+
+
+def _taker(name: str) -> Callable[[Rows], list[Any]]:
+    """A function that gives one column of some rows."""
+    return lambda rows: rows._of.column(name)[rows._start : rows._end]  # noqa: SLF001
 
 
 class Rows:
@@ -193,6 +200,12 @@ class SlotState:
         self._columns = tuple(columns)
         for each in columns:
             setattr(self, each.name, np.ascontiguousarray(record[each.name]))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Array:
+        raise AttributeError(f"state has no column {name!r}; it has {', '.join(vars(self))}")
 
     def __len__(self) -> int:
         return len(self.new)

@@ -40,7 +40,7 @@ class Incoming:
 class Ordered:
     """Rows by key: those of key i are from `starts[i]` up to `starts[i + 1]`."""
 
-    keys: pa.Table  # each once
+    keys: pa.Table  # each once, those of a shard side by side
     shards: Array  # of the keys
     starts: Array
     columns: pa.Table
@@ -49,7 +49,7 @@ class Ordered:
 
 def ordered(rows: Incoming, *, by_time: bool) -> Ordered:
     """The rows by key, and those of a key in their order."""
-    code = _codes(rows.keys)
+    code = _by_shard(_codes(rows.keys), rows.shards)
     order = _places(rows, code, by_time=by_time)
     sorted_code = code[order]
     starts = np.flatnonzero(np.concatenate([[True], sorted_code[1:] != sorted_code[:-1]]) if len(order) else np.zeros(0, bool))
@@ -79,6 +79,15 @@ def _codes(keys: pa.Table) -> Array:
             _, code = np.unique(code.astype(np.int64) * len(found.dictionary) + mine, return_inverse=True)
     assert code is not None, "there is a key column"
     return code
+
+
+def _by_shard(code: Array, shards: Array) -> Array:
+    """Other numbers for the keys, ascending by shard."""
+    of = np.zeros(int(code.max(initial=-1)) + 1, dtype=np.uint16)
+    of[code] = shards
+    ranks = np.empty(len(of), dtype=np.int64)
+    ranks[np.argsort(of, kind="stable")] = np.arange(len(of))
+    return ranks[code]
 
 
 def _places(rows: Incoming, code: Array, *, by_time: bool) -> Array:

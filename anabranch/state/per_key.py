@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from anabranch.errors import StepError
 from anabranch.state.cells import NO_HEAD, Head, head_of, sealed_cell
-from anabranch.state.given import GONE, Call, Columns, Context, Rows
+from anabranch.state.given import GONE, Call, Columns, Context
 from anabranch.state.ordered import NO_TIME_US
 from anabranch.topology.process import Logic
 from anabranch.topology.state_types import StateType
@@ -60,6 +60,7 @@ class PerKey:
         made, key = Calls([], [], []), None
         encode, decode, call, ttl = self._encode, self._decode, self._call, self._logic.ttl_us
         out, after, counts = made.rows, made.cells, made.counts
+        rows, make, process, context, rows_of = self._rows, self._make, self._process, self._context, self._rows.rows_of
         try:
             for key, cell, start, end in zip(keys, cells, starts, itertools.islice(starts, 1, None), strict=False):
                 before = len(out)
@@ -72,7 +73,12 @@ class PerKey:
                 if ttl is not None or head is not NO_HEAD:
                     head = self._alarms(key, (start, end), head, span, made)
                 else:
-                    self._called(key, start, end, out)
+                    self._doing, call.start, call.end, call.at_us = _PROCESS, start, end, None
+                    if cell is None:
+                        call.state = make()
+                    returned = process(key, rows_of(rows, start, end), call.state, context)
+                    if returned is not None:
+                        out.extend(returned)
                     if call.timers is not None:
                         head = self._alarms(key, (end, end), head, span, made)
                 counts.append(len(out) - before)
@@ -82,11 +88,9 @@ class PerKey:
                 self._doing = _ENCODING
                 state = encode(call.state)
                 if state != old:
-                    decode(state)
-                    after.append(sealed_cell(head, state))
-                else:
-                    made_cell = sealed_cell(head, state)
-                    after.append(cell if made_cell == cell else made_cell)
+                    decode(state)  # what cannot be read must not be written
+                now = b"\0" + state if head is NO_HEAD else sealed_cell(head, state)
+                after.append(cell if now == cell else now)
         except StepError:
             raise
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything
@@ -147,7 +151,7 @@ class PerKey:
         call.start, call.end, call.at_us = start, end, None
         if call.state is GONE:
             call.state = self._make()
-        returned = self._process(key, Rows(self._rows, start, end), call.state, self._context)
+        returned = self._process(key, self._rows.rows_of(self._rows, start, end), call.state, self._context)
         if returned is not None:
             out.extend(returned)
 

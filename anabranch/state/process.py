@@ -5,6 +5,7 @@ The slot task runs it over shards in LMDB, the tester over a dict: what a user t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -71,11 +72,20 @@ def process_step(plan: ProcessPlan, rows: Incoming | None, cells: Cells, span: S
     if not keys.encoded:
         return made
     after = _columns(plan, given, keys, span, made) if plan.logic.vectorised else _per_key(plan, given, keys, span, made)
-    for shard, key, before, now in zip(keys.shards.tolist(), keys.encoded, keys.cells, after, strict=True):
-        if now is not before:
-            made.before.setdefault(shard, {})[key] = before
-            made.after.setdefault(shard, {})[key] = now
+    for shard, at in _runs(keys.shards):
+        changes = [
+            change for change in zip(keys.encoded[at], keys.cells[at], after[at], strict=True) if change[1] is not change[2]
+        ]
+        if changes:
+            made.before.setdefault(shard, {}).update((key, before) for key, before, _ in changes)
+            made.after.setdefault(shard, {}).update((key, now) for key, _, now in changes)
     return made
+
+
+def _runs(shards: Array) -> list[tuple[int, slice]]:
+    """The shards of some keys that lie side by side, and where those of each are."""
+    edges = [0, *(np.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist(), len(shards)]
+    return [(int(shards[start]), slice(start, end)) for start, end in itertools.pairwise(edges) if start < end]
 
 
 def _on_time(plan: ProcessPlan, rows: Incoming, span: Span, made: Processed) -> Incoming:
@@ -100,11 +110,7 @@ def _keys(plan: ProcessPlan, given: Ordered | None, cells: Cells, span: Span) ->
     table = schema.empty_table() if given is None else given.keys.cast(schema)
     encoded = encoded_keys(table) if len(table) else []
     shards = np.empty(0, dtype=np.int64) if given is None else given.shards
-    found: list[bytes | None] = [None] * len(encoded)
-    for shard in np.unique(shards).tolist():
-        at = np.flatnonzero(shards == shard).tolist()
-        for i, cell in zip(at, cells.get(shard, [encoded[i] for i in at]), strict=True):
-            found[i] = cell
+    found: list[bytes | None] = [cell for shard, at in _runs(shards) for cell in cells.get(shard, encoded[at])]
     if not plan.logic.vectorised:
         known = set(zip(shards.tolist(), encoded, strict=True)) if encoded else set()
         due = [each for each in cells.due(None if span.finish else span.until_us) if each not in known] if _looks(span) else []
@@ -170,7 +176,7 @@ def _columns_of_rows(plan: ProcessPlan, done: Calls, keys: Sequence[Any]) -> lis
     if not rows:
         return []
     try:
-        if any(isinstance(row, Mapping) for row in rows):
+        if not set(map(type, rows)) <= {tuple, list}:
             rows = [_from_mapping(row, names) if isinstance(row, Mapping) else row for row in rows]
         if set(map(len, rows)) != {len(names)}:
             raise ValueError("a row has another number of values")

@@ -55,7 +55,7 @@ class StateType:
 
     def described(self) -> dict[str, Any]:
         """The type as plain data, for a checkpoint to compare with."""
-        found = _described(self._info(), ())
+        found = _described(self._info(), (), self.pickled)
         settle(self._info())
         return found
 
@@ -103,30 +103,32 @@ def _fits_none(kind: Any) -> bool:
     return True
 
 
-def _described(info: Any, inside: tuple[str, ...]) -> dict[str, Any]:  # noqa: PLR0911 - a kind of type each
+def _described(info: Any, inside: tuple[str, ...], pickled: tuple[type, ...]) -> dict[str, Any]:  # noqa: PLR0911 - a kind of type each
     kind = type(info).__name__.removesuffix("Type").lower()
     if kind in {"struct", "dataclass", "typeddict", "namedtuple"}:
         name = info.cls.__qualname__.rpartition(".")[2]
         if name in inside:
             return {"kind": "again", "name": name}
         fields = [
-            {"name": each.encode_name, "type": _described(each.type, (*inside, name)), "required": each.required}
+            {"name": each.encode_name, "type": _described(each.type, (*inside, name), pickled), "required": each.required}
             for each in info.fields
         ]
         by_place = kind == "namedtuple" or bool(getattr(info, "array_like", False))
         return {"kind": "object", "name": name, "fields": fields, "by_place": by_place}
     if kind in _RESTS:
-        return {"kind": kind, "of": [_described(getattr(info, part), inside) for part in _RESTS[kind]]}
+        return {"kind": kind, "of": [_described(getattr(info, part), inside, pickled) for part in _RESTS[kind]]}
     if kind == "vartuple":
-        return {"kind": "list", "of": [_described(info.item_type, inside)]}
+        return {"kind": "list", "of": [_described(info.item_type, inside, pickled)]}
     if kind == "tuple":
-        return {"kind": kind, "of": [_described(each, inside) for each in info.item_types]}
+        return {"kind": kind, "of": [_described(each, inside, pickled) for each in info.item_types]}
     if kind == "union":
-        return {"kind": kind, "of": sorted((_described(each, inside) for each in info.types), key=str)}
+        return {"kind": kind, "of": sorted((_described(each, inside, pickled) for each in info.types), key=str)}
     if kind in {"literal", "enum"}:
         values = info.values if kind == "literal" else tuple(each.value for each in info.cls)
         return {"kind": kind, "values": sorted(map(str, values))}
     if kind == "custom":
+        if info.cls not in pickled:
+            raise TypeError(f"{info.cls.__qualname__} is of no type that MessagePack has")
         return {"kind": "pickled", "name": info.cls.__qualname__}
     return {"kind": kind}
 

@@ -1,0 +1,191 @@
+"""`anabranch bench keyed`: running count and sum per key, `process` against every way that Spark has for Python state.
+
+All sides read the same parquet files, one a batch, in one Spark session on all cores, keep their state durable and write parquet.
+They take turns, from an empty state each time. The first batches do not count. `flat` measures what a small batch costs while ever
+more keys are stored.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+
+from anabranch.bench.data import DataSpec, Input, write_input
+from anabranch.bench.flat import flat
+from anabranch.bench.keyed_sides import FORMS, RIVALS, run_process, run_rival
+from anabranch.bench.measure import MIN_COUNTED, MIN_WARM, SideRun, counted, speed
+from anabranch.bench.options import KeyedOptions
+from anabranch.bench.report import show_keyed, told
+from anabranch.bench.rivals import Stop
+from anabranch.bench.side import Bench, clear, clocked, open_bench, scratch, settings_of
+from anabranch.bench.turns import Side, take_turns
+from anabranch.bench.verify import verify_all
+from anabranch.spark.tuning import LOCAL_QUERY
+from anabranch.testing.compare import differences
+from anabranch.testing.database import connect
+
+_WARM_ROWS = 5_000
+_FLAT_S = 240.0  # kept for the case `flat`
+
+
+def keyed(options: KeyedOptions, out: TextIO) -> dict[str, Any]:
+    """Runs the benchmark, with a line about each thing that it does on `out`; gives the figures as in `--json`."""
+    began = time.monotonic()
+    forms = [form for form in FORMS if form in options.cases]
+    cases: list[dict[str, Any]] = []
+    with open_bench(options, began + options.minutes * 60, clocked(out)) as bench:
+        for name, value in LOCAL_QUERY.items():
+            bench.spark.conf.set(name, value)  # the file manager that Anabranch has, too
+        _warm_up(bench, forms)
+        ends_at = bench.ends_at - (_FLAT_S if "flat" in options.cases else 0)
+        for i, (keys, skew) in enumerate(options.grid if forms else []):
+            left_s = (ends_at - time.monotonic()) / (len(options.grid) - i)
+            cases += _measure(bench, forms, replace(options.data_of(keys), skew=skew), left_s)
+        if "flat" in options.cases:
+            with scratch(bench, "flat") as place:
+                cases.append(flat(bench, place))
+        settings = settings_of(bench, time.monotonic() - began)
+    settings["native"] |= {"state_store": {name: store for name, (_, store) in RIVALS.items()}}
+    return {"bench": "keyed", "text": "running count and sum per key", "cases": cases, "settings": settings}
+
+
+def _warm_up(bench: Bench[KeyedOptions], forms: Sequence[str]) -> None:
+    bench.say("warming up")
+    spec = replace(bench.options.data_of(500), rows=3 * _WARM_ROWS, batch_rows=_WARM_ROWS, seed=bench.options.seed + 1)
+    with scratch(bench, "trial") as place:
+        source = write_input(spec, place / "input")
+        for side in _sides(bench, forms, source, place, 60.0).values():
+            side(60.0)
+
+
+def _sides(bench: Bench[KeyedOptions], forms: Sequence[str], source: Input, place: Path, left_s: float) -> dict[str, Side]:
+    """`process` in its forms, and the rivals; one that takes too long is cut short when enough batches are done."""
+    sides: dict[str, Side] = {form: partial(run_process, bench, form, source, place / form) for form in forms}
+    if bench.options.native and forms:
+        share = left_s / (len(RIVALS) * bench.options.rounds + 1)
+        stop = Stop(after_s=share, batches=MIN_WARM + MIN_COUNTED, at_last_s=max(4 * share, 60.0))
+        sides |= {rival: partial(run_rival, bench, rival, source, place / rival, stop) for rival in RIVALS}
+    return sides
+
+
+def _measure(bench: Bench[KeyedOptions], forms: Sequence[str], spec: DataSpec, left_s: float) -> list[dict[str, Any]]:
+    """All sides over one input."""
+    bench.say(f"{spec.rows:,} rows of {spec.keys:,} keys, zipf {spec.skew:g}, in {spec.batches} batches; {left_s:.0f} s")
+    ends_at = time.monotonic() + left_s
+    with scratch(bench, f"keys-{spec.keys}-{spec.skew:g}") as place:
+        source = write_input(spec, place / "input")
+        sides = _sides(bench, forms, source, place, left_s)
+        runs = take_turns(sides, source, bench.options.rounds, ends_at, bench.say)
+        counts = counted([run for each in runs.values() for run in each], MIN_WARM)
+        rivals: dict[str, dict[str, Any]] = {
+            name: {"rows_per_s": round(found.rows_per_s), "batch_s": found.batch_s, "batches_s": found.each_s}
+            for name in RIVALS
+            if name in runs
+            for found in (speed(runs[name], counts, source.rows),)
+        }
+        checks = _verified(bench, source, runs) if bench.options.verify else {}
+        clear(bench, place)
+        fastest = max(rivals, key=lambda name: rivals[name]["rows_per_s"]) if rivals else None
+        common = {"keys": spec.keys, "skew": spec.skew, "rivals": rivals, "fastest": fastest, **checks}
+        return [{"case": form, **_figures(runs[form], counts, source, common)} for form in forms]
+
+
+def _figures(runs: Sequence[SideRun], counts: range, source: Input, common: dict[str, Any]) -> dict[str, Any]:
+    """What was measured of one form, and how it compares with the fastest rival."""
+    mine, fastest = speed(runs, counts, source.rows), common["fastest"]
+    case = {
+        "anabranch_rows_per_s": round(mine.rows_per_s),
+        "anabranch_batch_s": mine.batch_s,
+        "anabranch_batches_s": mine.each_s,
+        "anabranch_slot_s": [run.slot_s for run in runs],
+        "counted_batches": list(counts),
+        **common,
+    }
+    if fastest is not None:
+        case["ratio"] = round(mine.rows_per_s / common["rivals"][fastest]["rows_per_s"], 2)
+    return case
+
+
+def _verified(bench: Bench[KeyedOptions], source: Input, runs: dict[str, list[SideRun]]) -> dict[str, Any]:
+    """Every result row of the last run of each side against DuckDB."""
+    database = connect()
+    files = [str(file) for file in source.files]
+    database.execute(
+        """CREATE TEMP TABLE expected AS SELECT key, batch, sum(n) OVER so_far AS n, sum(total) OVER so_far AS total FROM (
+               SELECT key, CAST(regexp_extract(filename, 'batch-(\\d+)', 1) AS INT) AS batch, count(*) AS n, sum(v) AS total
+               FROM read_parquet(?, filename = true) GROUP BY ALL)
+           WINDOW so_far AS (PARTITION BY key ORDER BY batch)""",
+        [files],
+    )
+
+    def compare(run: SideRun) -> tuple[int, list[str]]:
+        found = database.sql("SELECT key, n, total FROM read_parquet(?)", params=[[str(file) for file in run.files]])
+        actual = found.to_arrow_table()
+        sizes = database.sql("SELECT count(*) FROM expected GROUP BY batch ORDER BY batch").fetchall()
+        sums = [sum(size for (size,) in sizes[:i]) for i in range(len(sizes) + 1)]
+        if actual.num_rows not in sums or sums.index(actual.num_rows) < len(run.batch_s):
+            return 0, [f"{actual.num_rows} rows are not those of {len(run.batch_s)} batches or more: {sums}"]
+        wanted = database.sql(
+            "SELECT key, CAST(n AS BIGINT) AS n, total FROM expected WHERE batch < ?", params=[sums.index(actual.num_rows)]
+        ).to_arrow_table()
+        left_out = [f"{run.left_out} rows were left out"] if run.left_out else []
+        return wanted.num_rows, left_out + differences(actual, wanted, ["key", "n"])
+
+    return verify_all(compare, [each[-1] for each in runs.values()], bench.say)
+
+
+def keyed_command(
+    *,
+    case: Annotated[
+        str, typer.Option(metavar="NAMES", help="per-key, vectorised, flat; with commas between them.")
+    ] = KeyedOptions().case,
+    rows: Annotated[int, typer.Option(metavar="N", help="Rows of input.")] = KeyedOptions().rows,
+    keys: Annotated[str, typer.Option(metavar="N,N", help="Numbers of keys.")] = KeyedOptions().keys,
+    skew: Annotated[str, typer.Option(metavar="S,S", help="Zipf exponents of the keys; 0 is uniform.")] = KeyedOptions().skews,
+    batch_rows: Annotated[int, typer.Option(metavar="N", help="Rows a batch.")] = KeyedOptions().batch_rows,
+    slots: Annotated[int | None, typer.Option(metavar="N", help="Anabranch's parallel tasks. Default: one a core.")] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="The input is made from it.")] = 1,
+    stored: Annotated[str, typer.Option(metavar="N,N", help="flat: numbers of stored keys.")] = KeyedOptions().stored,
+    touched: Annotated[int, typer.Option(metavar="N", help="flat: keys of a small batch.")] = KeyedOptions().touched,
+    steps: Annotated[
+        int, typer.Option(metavar="N", help="flat: small batches at each number of stored keys.")
+    ] = KeyedOptions().steps,
+    native: Annotated[bool, typer.Option("--native/--no-native", help="Also measure Spark's own ways.")] = True,
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")] = True,
+    rounds: Annotated[int, typer.Option(metavar="N", help="Rounds of all sides, if there is time.")] = KeyedOptions().rounds,
+    minutes: Annotated[
+        float, typer.Option(metavar="N", help="Plan rounds so that the benchmark ends within this time.")
+    ] = KeyedOptions().minutes,
+    keep: Annotated[Path | None, typer.Option(metavar="DIR", help="Work there; it must be empty or new.")] = None,
+    json_: Annotated[bool, typer.Option("--json", help="The last line of standard output is one JSON object.")] = False,
+) -> None:
+    """Python state per key: rows per second of `process`, per key and vectorised, and of Spark's three ways.
+
+    Example: anabranch bench keyed --case per-key --keys 10000 --skew 0 --rows 800000
+    """
+    with told(show_keyed, as_json=json_) as figures:
+        options = KeyedOptions(
+            case=case,
+            rows=rows,
+            keys=keys,
+            skews=skew,
+            batch_rows=batch_rows,
+            slots=slots,
+            seed=seed,
+            stored=stored,
+            touched=touched,
+            steps=steps,
+            native=native,
+            verify=verify,
+            rounds=rounds,
+            minutes=minutes,
+            keep=keep,
+        )
+        figures.update(keyed(options, sys.stderr))
