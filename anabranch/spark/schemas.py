@@ -34,7 +34,8 @@ def spark_schema(node: Node) -> tuple[StructType, pa.Schema]:
 
 
 def late_schema(node: Node) -> tuple[StructType, pa.Schema]:
-    """The columns of late rows: those of the stream, and why they were left out."""
-    fields = [StructField(f.name, DataType.fromDDL(f.type)) for f in node.feed.fields]
-    schema = StructType([*fields, StructField("reason", StringType())])
+    """The columns of late rows: those of the stream, or of both that are joined, and why they were left out."""
+    slotted = node.slotted
+    columns = slotted.join.late_fields if isinstance(slotted, JoinSide) else (*node.feed.fields, Field("reason", "string"))
+    schema = StructType([StructField(each.name, DataType.fromDDL(each.type)) for each in columns])
     return schema, to_arrow_schema(schema, timezone="UTC")

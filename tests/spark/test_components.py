@@ -20,13 +20,14 @@ from anabranch.plan.planners import PLANNERS
 from anabranch.testing import differences, read_results, write_batches
 from anabranch.testing.chains import ROWS, Stage, expected_of
 from anabranch.testing.events import MINUTE_US, SECOND_US
+from tests.spark.physical import watched
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-EXAMPLES = int(os.environ.get("ANABRANCH_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("ANABRANCH_EXAMPLES", "6"))
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.int64()), ("c", pa.int32()), ("v", pa.int64()), ("x", pa.float64())])
 DELAY_US = 20 * SECOND_US
 LENGTHS = {"1m": MINUTE_US, "2m": 2 * MINUTE_US, "3m": 3 * MINUTE_US, "5m": 5 * MINUTE_US}
@@ -195,16 +196,8 @@ def test_the_exchanges_of_a_step_are_those_of_explain_and_each_source_is_read_on
     write_batches(steps, tmp_path / "in")
     app = engine.topology()
     assert len(json.loads(app.explain("json", planner=planner))["exchanges"]) == levels
-    plans: list[str] = []
     run = app.start(checkpoint=tmp_path / "checkpoint", trigger="availableNow", idle=None, planner=planner, lift=lift, slots=2)
-    build = run._stepper.levels.job
-
-    def watched(*arguments: Any) -> DataFrame:
-        frame = build(*arguments)
-        plans.append(frame._jdf.queryExecution().executedPlan().toString())
-        return frame
-
-    run._stepper.levels.job = watched  # type: ignore[method-assign]
+    plans = watched(run)
     assert run.wait(120)
     with_rows = [plan for plan in plans if "ExistingRDD" in plan]
     assert with_rows
@@ -281,11 +274,11 @@ def test_a_start_that_is_refused_changes_nothing(spark: SparkSession, tmp_path: 
     engine.run(steps)
     header = (tmp_path / "checkpoint" / "anabranch.json").read_bytes()
     app = replace(engine, stages=[chain()[0]]).topology()
-    stream = ab.Stream(app, "w0", app.empty("w0")).map(lambda df: df.selectExpr("*", "explode(array(1, 2)) as twice"))
+    stream = ab.Stream(app, "w0", app.empty("w0")).map(lambda df: df.selectExpr("*", "stack(2, 1, 2) as twice"))
     stream.aggregate(by=["twice"], windows=ab.tumbling("1 minute"), name="other", n=ab.count()).to(
         ab.parquet(tmp_path / "other")
     )
-    with pytest.raises(ab.TopologyError, match="is not done row by row \\(it has Generate\\)"):
+    with pytest.raises(ab.TopologyError, match="operator 'other' behind map has stack, and other operators need the same rows"):
         app.start(checkpoint=tmp_path / "checkpoint", trigger="availableNow", state_root=tmp_path / "state")
     assert (tmp_path / "checkpoint" / "anabranch.json").read_bytes() == header
 
