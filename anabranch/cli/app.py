@@ -188,11 +188,11 @@ def plan(
             raise MistakeError(unknown("--format", format, FORMATS))
         if planner not in {AUTO, *PLANNERS}:
             raise MistakeError(unknown("--planner", planner, [AUTO, *PLANNERS]))
+        adaptation = Adaptation(capacity=capacity, weight=moving, bound=bound)
         if open_checkpoint(Files(stats)) is None:
             raise MistakeError(f"--stats {stats} is not a checkpoint: it has no anabranch.json")
         with redirect_stdout(sys.stderr):
             topology = load_topology(file)
-        adaptation = Adaptation(capacity=capacity, weight=moving, bound=bound)
         typer.echo(topology.explain(format, checkpoint=stats, planner=planner, adaptation=adaptation))
 
 

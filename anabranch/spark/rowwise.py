@@ -132,6 +132,8 @@ class RowWise:
     def stepped(self, rows: DataFrame, taken: Mapping[int, Taken], to: str) -> DataFrame:
         """Bound rows, those of each operator behind the steps of its maps, which may multiply them."""
         for number, each in taken.items():
+            if not each.steps:
+                continue
             mine = F.col(to) == number
             for i, step in enumerate(each.steps):
                 place = f"__{number}_{i}"

@@ -186,8 +186,7 @@ def chain(*changes: dict[str, Any]) -> list[Stage]:
     return [replace(each, **dict(changes[i])) if i < len(changes) else each for i, each in enumerate(found)]
 
 
-@pytest.mark.parametrize(("planner", "levels"), [("auto", 1), ("unfused", 3)])
-@pytest.mark.parametrize("lift", ["lift first", "route first"])
+@pytest.mark.parametrize(("planner", "levels", "lift"), [("auto", 1, "lift first"), ("unfused", 3, "route first")])
 def test_the_exchanges_of_a_step_are_those_of_explain_and_each_source_is_read_once(
     spark: SparkSession, tmp_path: Path, planner: str, levels: int, lift: str
 ) -> None:

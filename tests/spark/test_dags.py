@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.plan.planners import AUTO, PLANNERS
+from anabranch.testing.dag_reference import expected_of_dag
 from anabranch.testing.dag_runs import build_dag, dag_differences, write_dag
 from anabranch.testing.dags import Dag, DagNode, DagSource, random_dag, shapes_in
 from anabranch.testing.events import MINUTE_US, SECOND_US
@@ -136,7 +137,7 @@ def test_joins_and_multiplied_rows_go_through_the_exchanges_of_explain_with_each
     spark: SparkSession, tmp_path: Path, planner: str, levels: int, lift: str
 ) -> None:
     """Rows of s1 meet results of s0; unfused, they pass two levels on their way."""
-    steps = write_dag(EVERYTHING, tmp_path / "in", 4)
+    steps = write_dag(EVERYTHING, tmp_path / "in", BATCHES)
     app = build_dag(spark, EVERYTHING, tmp_path / "in", tmp_path / "out")
     facts = json.loads(app.explain("json", planner=planner))
     assert len(facts["exchanges"]) == levels
@@ -157,8 +158,10 @@ def test_joins_and_multiplied_rows_go_through_the_exchanges_of_explain_with_each
     for plan in with_rows:
         assert (plan.count("Exchange "), plan.count("MapInArrow"), plan.count("Scan ExistingRDD")) == (levels, levels, 1), plan
     read = [source["numInputRows"] for each in run.query.recentProgress for source in json.loads(each.json)["sources"]]
-    assert sum(read) == 4 * (60 + 40), "each row of each source is read once"
-    assert dag_differences(EVERYTHING, steps, tmp_path / "out") == []
+    assert sum(read) == BATCHES * (60 + 40), "each row of each source is read once"
+    run.finish()
+    assert all(table.num_rows for table in expected_of_dag(EVERYTHING, steps, finish=True).values())
+    assert dag_differences(EVERYTHING, steps, tmp_path / "out", finish=True) == []
 
 
 def test_maps_may_multiply_rows_in_every_way_in_one_of_several_branches(spark: SparkSession) -> None:
@@ -190,7 +193,7 @@ def test_maps_may_multiply_rows_in_every_way_in_one_of_several_branches(spark: S
     for name, maker in makers.items():
         made = source.map(maker).aggregate(by=["to"], windows=ab.tumbling("1 minute"), name=name, n=ab.count(), s=ab.sum("v"))
         made.map(lambda df: df.withColumn("double", df["n"] * 2), name=f"{name} twice")
-    found = app.run_batch()
+    found = app.run_batch(slots=1, shards=1)
     for name, maker in makers.items():
         wanted = maker(frame).groupBy("to", "at").agg({"v": "sum", "*": "count"}).collect()
         sums: dict[tuple[str, int], tuple[int, int | None]] = {}
