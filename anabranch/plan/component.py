@@ -258,8 +258,11 @@ def streams_of(nodes: Sequence[Node], rates: Mapping[str, float] | None = None) 
     between = [(source, node) for (source, _), node in streaming.items()]
     operators = tuple(Operator(name=node.operator, attributes=node.attributes) for node in ordered)
     streams = tuple(Stream(source, node.operator, (rates or {}).get(node.operator, 1.0)) for source, node in between)
-    apart = tuple(frozenset({source, node.operator}) for source, node in between if not is_plain(node))
-    return Streams(operators, streams), Hints(apart=apart)
+    # Both sides of a join may come from one operator, one of them behind maps.
+    apart = {
+        frozenset({node.feed.stream, node.operator}): None for node in nodes if node.feed.stream in first and not is_plain(node)
+    }
+    return Streams(operators, streams), Hints(apart=tuple(apart))
 
 
 def is_plain(node: Node) -> bool:

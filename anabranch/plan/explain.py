@@ -135,7 +135,8 @@ def _exchange(plan: Plan, level: int) -> str:
 
 
 def _why(plan: Plan, reason: Reason) -> str:
-    node = next(each for each in plan.parts_of(reason.stream.target) if each.feed.stream == reason.stream.source)
+    nodes = [each for each in plan.parts_of(reason.stream.target) if each.feed.stream == reason.stream.source]
+    node = next((each for each in nodes if not is_plain(each)), nodes[0])
     if not reason.fused and not is_plain(node):
         if node.feed.maps:
             return f"maps run in Spark SQL, between two slot tasks: {', '.join(each.name for each in node.feed.maps)}"
