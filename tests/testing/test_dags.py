@@ -8,9 +8,12 @@ from collections import Counter
 import msgspec
 import pyarrow as pa
 
+from anabranch.testing.compare import bag_differences, differences
 from anabranch.testing.dag_reference import expected_of_dag, watermarks_of
 from anabranch.testing.dags import Dag, DagNode, DagSource, batches_of, columns_of, pruned, random_dag, shapes_in
 from anabranch.testing.events import MINUTE_US, SECOND_US
+from anabranch.testing.joins import JoinQuery, expected_join
+from anabranch.testing.reference import WindowQuery, expected_results
 
 
 def drawn(count: int = 60) -> list[Dag]:
@@ -49,6 +52,39 @@ def test_rows_of_the_reference_are_what_a_source_gives() -> None:
         assert tables == list(batches_of(dag, source, 2))
         assert [each.num_rows for each in tables] == [source.rows] * 2
         assert set(tables[0].column_names) == set(columns_of(dag, source.name))
+
+
+def test_it_agrees_with_the_references_of_windows_and_of_joins() -> None:
+    compared: Counter[str] = Counter()
+    for dag in drawn(32):
+        given = {source.name: list(batches_of(dag, source, 4)) for source in dag.sources}
+        steps = [{name: tables[i] for name, tables in given.items()} for i in range(4)]
+        found = expected_of_dag(dag, steps)
+        sources = {source.name: source for source in dag.sources}
+        for node in dag.results:
+            read = [sources.get(name) for name in node.inputs]
+            if node.kind == "windows" and read[0] is not None and len(sources) == 1:
+                query = WindowQuery(
+                    keys=node.by,
+                    event_time=read[0].time,
+                    windows=node.windows,
+                    aggregates=node.aggregates,
+                    delay_us=read[0].delay_us,
+                )
+                identity = [*node.by, "window_start", "window_end", "window_name"]
+                assert differences(found[node.name], expected_results(given[read[0].name], query), identity) == []
+            elif node.kind == "join" and read[0] is not None and read[1] is not None:
+                query = JoinQuery(
+                    keys=node.by, left_time=read[0].time, right_time=read[1].time, windows=node.windows, how=node.how
+                )
+                sides = [[*given[each.name], given[each.name][0].slice(0, 0)] for each in read if each]
+                wanted = expected_join(sides[0], sides[1], query, watermarks_of(dag, steps))
+                assert bag_differences(found[node.name], wanted) == []
+            else:
+                continue
+            compared[node.kind] += found[node.name].num_rows
+    assert compared["windows"] > 100
+    assert compared["join"] > 30
 
 
 def rows(name: str, *given: tuple[str | None, int, int]) -> pa.Table:
