@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anabranch.errors import AnabranchError, unknown
@@ -67,13 +67,18 @@ class Faults:
 
     faults: tuple[Fault, ...] = ()
     marks: str | None = None
+    uncounted: int = 0  # steps that only wrote state anew: faults are set for those that take rows or close windows
 
     def at(self, point: str, step: int, slot: int | None = None) -> None:
         """The code passes a point; a fault that is set for it happens now."""
         for fault in self.faults:
-            wanted = (fault.point, fault.step) == (point, step) and fault.slot in (None, slot)
+            wanted = (fault.point, fault.step) == (point, step - self.uncounted) and fault.slot in (None, slot)
             if wanted and _first_time(fault, self.marks):
                 _act(fault)
+
+    def behind(self, uncounted: int) -> Faults:
+        """The same, where so many of the steps so far do not count."""
+        return replace(self, uncounted=uncounted) if self.faults else self
 
 
 _fired: set[Fault] = set()

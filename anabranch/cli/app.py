@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -18,6 +19,7 @@ from anabranch.cli.run import RunOptions, run_file
 from anabranch.cli.state import state_command
 from anabranch.cli.told import complain, told
 from anabranch.errors import AnabranchError, CheckpointError, TopologyError, unknown
+from anabranch.plan.adaptation import Adaptation
 from anabranch.plan.explain import FORMATS
 from anabranch.plan.planners import AUTO, PLANNERS
 from anabranch.state.commits import open_checkpoint
@@ -178,10 +180,18 @@ def explain(
 def plan(
     file: File,
     stats: Annotated[str, typer.Option(metavar="CHECKPOINT", help="A checkpoint that this topology has run on.")],
+    *,
     planner: Annotated[str, typer.Option(metavar="NAME", help="What cuts the topology into components.")] = AUTO,
+    capacity: Annotated[float, typer.Option(metavar="ROWS", help="Rows that a slot takes in a step.")] = inf,
+    moving: Annotated[
+        float, typer.Option(metavar="ROWS", help="What a byte of state that moves costs, in rows on a stream.")
+    ] = 1.0,
+    bound: Annotated[float, typer.Option(metavar="COST", help="The most that adapting a component may cost.")] = inf,
     format: Annotated[str, typer.Option(metavar="|".join(FORMATS), help="What to print.")] = "text",
 ) -> None:
     """Print the components that a topology would have by what a run of it has measured: rates of its streams, keys of its windows.
+
+    With --capacity, plans by cost also count the state that moves when slots are added and removed; else communication alone.
 
     Example: anabranch plan examples/lending.py --stats out/checkpoint --planner exact
     """
@@ -190,11 +200,12 @@ def plan(
             raise MistakeError(unknown("--format", format, FORMATS))
         if planner not in {AUTO, *PLANNERS}:
             raise MistakeError(unknown("--planner", planner, [AUTO, *PLANNERS]))
+        adaptation = Adaptation(capacity=capacity, weight=moving, bound=bound)
         if open_checkpoint(Files(stats)) is None:
             raise MistakeError(f"--stats {stats} is not a checkpoint: it has no anabranch.json")
         with redirect_stdout(sys.stderr):
             topology = load_topology(file)
-        typer.echo(topology.explain(format, checkpoint=stats, planner=planner))
+        typer.echo(topology.explain(format, checkpoint=stats, planner=planner, adaptation=adaptation))
 
 
 def _bench() -> typer.Typer:

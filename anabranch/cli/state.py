@@ -21,15 +21,17 @@ from anabranch.cli.told import complain
 from anabranch.errors import AnabranchError, CheckpointError
 from anabranch.plan.component import JOINED, Kept, Slotted
 from anabranch.plan.consolidation import plan_consolidation
+from anabranch.plan.joins import SIDES, JoinPlan, JoinSide, join_side
 from anabranch.plan.panes import Panes
 from anabranch.plan.sessions import NO_WINDOWS, over_session
-from anabranch.state.blob import Entries, decode
+from anabranch.state.blob import Entries
 from anabranch.state.cells import decoded_keys, head_of
 from anabranch.state.columnar import state_record
 from anabranch.state.commits import Checkpoint, Contents, open_checkpoint
 from anabranch.state.commits import Kept as Noted
 from anabranch.state.files import Files
-from anabranch.state.kinds import state_of
+from anabranch.state.join_entries import JoinEntries
+from anabranch.state.kinds import decoded, state_of
 from anabranch.state.moved_cells import cells_of
 from anabranch.topology.custom import Custom
 from anabranch.topology.durations import format_duration
@@ -142,12 +144,10 @@ def _state(found: Checkpoint, operator: str, shard: int, most: int) -> dict[str,
     """The merged state of a shard: one row a key and pane that an open window contains."""
     noted, last = found.header.operators[operator], found.last
     contents = noted.contents
-    if contents.join:
-        raise MistakeError(f"no rows can be shown: {operator} is a join, whose state is rows that wait")
     if contents.process is not None:
         return _cells(found, operator, shard, most)
     plan = _plan(operator, noted)
-    logged = [decode(write.snapshot or write.delta, plan.columns) for write in found.writes(operator, shard)]
+    logged = [decoded(plan, write.snapshot or write.delta) for write in found.writes(operator, shard)]
     pane = format_duration(plan.panes.width_us)
     if not logged:
         return {"pane": pane, "total": 0, "rows": []}
@@ -157,7 +157,8 @@ def _state(found: Checkpoint, operator: str, shard: int, most: int) -> dict[str,
     state.forget(noted.forgotten_us)
     state.drop(last.watermark_us if last else None)
     merged = state.snapshot([shard])[shard]
-    table = _table(merged, contents, plan).sort_by([("pane", "ascending")])
+    table = waiting_table(merged, plan.join) if isinstance(plan, JoinSide) else _table(merged, contents, plan)
+    table = table.sort_by([("pane", "ascending")])
     return {"pane": pane, "total": len(merged), "rows": table.slice(0, most).to_pylist()}
 
 
@@ -193,6 +194,12 @@ def shown_cell(cell: bytes, contents: Contents) -> dict[str, Any]:
 def _plan(operator: str, noted: Noted) -> Slotted:
     """As much of the plan as merging needs, from what the checkpoint's header says."""
     contents = noted.contents
+    keys = tuple(Field(name, kind) for name, kind in _keys(noted))
+    panes = Panes(width_us=noted.pane_us, offset_us=noted.pane_offset_us, windows=contents.windows)
+    if contents.join:
+        left, right = (tuple(Field(*each) for each in side) for side in (contents.left, contents.right))
+        join = JoinPlan(operator=operator, keys=keys, panes=panes, left=left, right=right, how="full", time_type="timestamp")
+        return join_side(join, "left", operator)
     kinds = {kind.__name__: kind for kind in _kinds(Partial)}  # type: ignore[type-abstract]
     kept: list[Kept] = []
     for each in contents.partials:
@@ -203,10 +210,9 @@ def _plan(operator: str, noted: Noted) -> Slotted:
         first = kept[-1].columns.stop if kept else 0
         partial = kinds[each.kind](each.type, **each.parameters)
         kept.append(Kept(partial=partial, input=0, columns=slice(first, first + len(partial.columns))))
-    panes = Panes(width_us=noted.pane_us, offset_us=noted.pane_offset_us, windows=contents.windows)
     plan = Slotted(
         operator=operator,
-        keys=tuple(Field(name, kind) for name, kind in _keys(noted)),
+        keys=keys,
         panes=panes,
         consolidation=plan_consolidation(panes) if panes.windows else NO_WINDOWS,
         kept=tuple(kept),
@@ -253,6 +259,21 @@ def _table(merged: Entries, contents: Contents, plan: Slotted) -> pa.Table:
             else:
                 columns[name] = to_arrow(array, part.type, ~unreached[0] if unreached else None)
     return pa.table(columns)
+
+
+def waiting_table(merged: JoinEntries, plan: JoinPlan) -> pa.Table:
+    """The rows of both sides that wait in a join; of the other side's columns a row has none."""
+    tables = []
+    for side in SIDES:
+        rows = merged.rows[side]
+        keys = merged.keys.take(pa.array(rows.key))
+        columns: dict[str, Any] = {"side": pa.array([side] * len(rows), pa.string())}
+        columns |= {each.name: keys.column(i) for i, each in enumerate(plan.keys)}
+        columns["pane"] = pa.array([instant(int(start)) for start in rows.pane], pa.string())
+        columns["times"] = pa.array(rows.times, pa.int64())
+        columns |= {each.name: rows.payload.column(i) for i, each in enumerate(plan.payload(side))}
+        tables.append(pa.table(columns))
+    return pa.concat_tables(tables, promote_options="default")
 
 
 def _print(facts: dict[str, Any], console: Console) -> None:

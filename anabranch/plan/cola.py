@@ -3,6 +3,9 @@
 Each operator is partitioned by its own key, so each of its slots sends to all slots of the next operator, and only what stays on a
 host is saved. Slots are nodes of a graph that is cut in two, and again, where the cut is sparsest, until each part fits on a host;
 the placement sees the first statistics window, and stays as keys change. Each operator adapts by itself.
+
+As a planner of components (`plan_cola`) it cuts the graph of operators in the same way until each part can be a component, and unites
+what was cut apart for the sake of others.
 """
 
 from __future__ import annotations
@@ -14,9 +17,11 @@ from numpy.typing import NDArray
 
 from anabranch.errors import TopologyError
 from anabranch.plan.adaptation import Adaptation, Costs, cut_into_slots
-from anabranch.plan.streams import Operator, Space, Streams
+from anabranch.plan.components import ComponentPlan, component_plan
+from anabranch.plan.streams import Hints, Operator, Space, Streams, bits
 
 Array = NDArray[np.float64]
+NO_HINTS = Hints()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +32,71 @@ class Placed:
     slots: int
     communication: float
     adaptation: float
+
+
+def plan_cola(streams: Streams, adaptation: Adaptation, hints: Hints = NO_HINTS, *, ordered: bool = True) -> ComponentPlan:
+    """From one part with all operators down: a part that cannot be a component is cut where the rate across is least."""
+    costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
+    space = costs.space
+    count = len(space.units)
+    rates = np.zeros((count, count))
+    for one, others in enumerate(space.rates):
+        for other, rate in others.items():
+            rates[one, other] = rate
+    loads = 1.0 + rates.sum(axis=1)
+
+    def parts(units: int) -> list[int]:
+        """Feasible components of some units."""
+        if costs.is_feasible(units):
+            return [units]
+        part = np.array(list(bits(units)), dtype=np.intp)
+        halves = _connected(space, units)
+        if len(halves) == 1:
+            halves = [_mask(each) for each in _sparse_cut(part, rates[np.ix_(part, part)], loads[part], least=0.0)]
+        return [found for half in halves for found in parts(half)]
+
+    components = parts(space.every)
+    while waiting := [c for c in space.waiting(components) if c & (c - 1)] if ordered else []:
+        largest = max(waiting, key=lambda c: (c.bit_count(), -c))
+        part = np.array(list(bits(largest)), dtype=np.intp)
+        halves = [_mask(each) for each in _sparse_cut(part, rates[np.ix_(part, part)], loads[part], least=0.0)]
+        components = [c for c in components if c != largest] + [found for half in halves for found in parts(half)]
+    return component_plan(costs, _united(costs, components), "cola")
+
+
+def _united(costs: Costs, components: list[int]) -> list[int]:
+    """Parts that were cut apart on the way to others and can be one, united again, those with the largest rate between them first."""
+    space = costs.space
+    refused: set[int] = set()
+    while True:
+        of = {i: c for c in components for i in bits(c)}
+        pairs = {(min(of[i], of[j]), max(of[i], of[j])) for i, near in enumerate(space.rates) for j in near if of[i] != of[j]}
+        between = {(a, b): sum(space.between(i, b) for i in bits(a)) for a, b in pairs if a | b not in refused}
+        best = max(between, key=lambda pair: (between[pair], -pair[0], -pair[1]), default=None)
+        if best is None:
+            return components
+        both, others = best[0] | best[1], [c for c in components if c not in best]
+        if costs.is_feasible(both) and space.is_ordered([both, *others]):
+            components = [both, *others]
+        else:
+            refused.add(both)
+
+
+def _connected(space: Space, units: int) -> list[int]:
+    """The connected parts of some units."""
+    found = []
+    while units:
+        reached = frontier = units & -units
+        while frontier:
+            frontier = space.neighbours(frontier) & units & ~reached
+            reached |= frontier
+        found.append(reached)
+        units &= ~reached
+    return found
+
+
+def _mask(part: NDArray[np.intp]) -> int:
+    return sum(1 << int(i) for i in part)
 
 
 def place_slots(streams: Streams, adaptation: Adaptation, hosts: int) -> Placed:
@@ -83,8 +153,8 @@ def sparse_parts(rates: Array, loads: Array, most: float) -> list[NDArray[np.int
     return done
 
 
-def _sparse_cut(part: NDArray[np.intp], rates: Array, loads: Array) -> list[NDArray[np.intp]]:
-    """In two where the rate across is least for the load of the smaller side, a quarter or more where that is possible.
+def _sparse_cut(part: NDArray[np.intp], rates: Array, loads: Array, least: float = 0.25) -> list[NDArray[np.intp]]:
+    """In two where the rate across is least for the load of the smaller side, `least` of all or more where that is possible.
 
     Nodes are cut in the order of the second eigenvector of the Laplacian.
     """
@@ -95,6 +165,6 @@ def _sparse_cut(part: NDArray[np.intp], rates: Array, loads: Array) -> list[NDAr
     across = np.cumsum(degrees[order] - 2 * np.tril(sorted_rates, -1).sum(axis=1))[:-1]
     left = np.cumsum(loads[order])[:-1]
     smaller = np.minimum(left, loads.sum() - left)
-    even = smaller >= min(loads.sum() / 4, smaller.max())
+    even = smaller >= min(loads.sum() * least, smaller.max())
     at = int(np.argmin(np.where(even, across / np.where(smaller > 0, smaller, 1.0), np.inf))) + 1
     return [part[order[:at]], part[order[at:]]]

@@ -2,7 +2,8 @@
 
 A node is a stateful operator as it runs: a compute with its consolidate, the stream that feeds it and the maps on the way. Nodes
 whose keys have attributes in common may share a component: then rows go from one to the next inside the slot task, shard by shard.
-A component is one level further than the furthest one that feeds it; there is one exchange before each level.
+A component is one level further than the furthest one that feeds it; there is one exchange before each level. Rows of a source for
+a later level pass the levels before.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from anabranch.errors import NotYetError, TopologyError
+from anabranch.errors import TopologyError
 from anabranch.plan.adaptation import Adaptation
 from anabranch.plan.components import ComponentPlan
 from anabranch.plan.consolidation import plan_consolidation
 from anabranch.plan.joins import SIDES, JoinSide, Side, join_input, join_plan, join_side
+from anabranch.plan.measured import Measures
 from anabranch.plan.panes import Panes, panes_of
 from anabranch.plan.planners import AUTO, UNFUSED, plan_by
 from anabranch.plan.process import ProcessPlan, process_plan
@@ -113,7 +115,7 @@ class Component:
     name: str
     attributes: tuple[Field, ...]
     nodes: tuple[Node, ...]
-    level: int  # 1: its rows come from sources only
+    level: int  # 1: no other component feeds it
 
     def by(self, node: Node) -> tuple[int, ...]:
         """Which of a node's keys are hashed to find the shard."""
@@ -143,6 +145,10 @@ class Plan:
     def component_of(self, name: str) -> Component:
         return next(component for component in self.components if any(node.name == name for node in component.nodes))
 
+    def passes(self, node: Node) -> bool:
+        """Whether rows of a source pass other levels on their way to a node."""
+        return self.component_of(node.name).level > 1 and any(source.name == node.feed.stream for source in self.sources)
+
     def is_fused(self, node: Node) -> bool:
         """Whether a node gets its rows from another one in the same slot task."""
         return any(other.operator == node.feed.stream for other in self.component_of(node.name).nodes)
@@ -154,6 +160,12 @@ class Plan:
     def together(self, node: Node) -> tuple[Node, ...]:
         """The parts of an operator that read the same rows: what none of them takes is late. Sides of a join read different ones."""
         return (node,) if node.side else self.parts_of(node.operator)
+
+    def late_nodes(self, operator: str) -> tuple[Node, ...]:
+        """The nodes that tell what rows of sources an operator leaves out: its first part, or the sides of a join."""
+        sources = {source.name for source in self.sources}
+        parts = self.parts_of(operator)
+        return tuple(node for node in (parts if parts[0].side else parts[:1]) if node.feed.stream in sources)
 
     def with_nodes(self, nodes: Sequence[Node]) -> Plan:
         """The same plan with other nodes of the same names."""
@@ -167,16 +179,22 @@ def make_plan(
     planner: str = AUTO,
     *,
     rates: Mapping[str, float] | None = None,
+    measures: Measures | None = None,
     adaptation: Adaptation = Adaptation(),  # noqa: B008, it is frozen
     shared: Mapping[str, bool] | None = None,
 ) -> Plan:
     """The plan of a topology by one of the planners; refuses by name what cannot run.
 
-    `rates` are the rows that each operator takes in a second; "auto" plans by them, and by attributes where there are none.
+    `rates` are the rows that each operator takes in a step; "auto" plans by them, and by attributes where there are none. `measures`
+    have them too, with histograms of loads for the cost of `adaptation`.
     `shared` says of operators whose state is there already whether their windows share panes.
     """
     nodes = nodes_of(graph, shared or {})
+    if measures is not None and measures.operators:
+        rates = measures.rates()
     streams, hints = streams_of(nodes, rates)
+    if measures is not None:
+        streams = replace(streams, operators=measures.of(streams.operators))
     hints = Hints(fuse=graph.fuse, apart=(*hints.apart, *graph.apart))
     return plan_of(graph, nodes, plan_by(planner, streams, hints, adaptation, measured=rates is not None))
 
@@ -220,23 +238,7 @@ def plan_of(graph: Graph, nodes: Sequence[Node], fusion: ComponentPlan) -> Plan:
     used = {node.feed.stream for node in nodes}
     sources = tuple(each for each in graph.operators if isinstance(each, Source) and each.name in used)
     ordered = tuple(sorted(components, key=lambda each: each.level))
-    _refuse_late_sources(ordered, sources)
     return Plan(topology=graph.name, sources=sources, nodes=tuple(nodes), components=ordered, fusion=fusion)
-
-
-def _refuse_late_sources(components: Sequence[Component], sources: Sequence[Source]) -> None:
-    """Rows of a source reach the first level only."""
-    names = {source.name for source in sources}
-    for component in components:
-        for node in component.nodes:
-            if component.level > 1 and node.feed.stream in names:
-                others = ", ".join(
-                    sorted({n.feed.stream for n in component.nodes} - names - {n.operator for n in component.nodes})
-                )
-                raise NotYetError(
-                    f"operator {node.operator!r} needs rows of source {node.feed.stream!r} together with results of {others}, which "
-                    "are in another component; aggregate the rows of the source first, or choose keys that all have in common"
-                )
 
 
 def nodes_of(graph: Graph, shared: Mapping[str, bool] = MappingProxyType({})) -> tuple[Node, ...]:
@@ -266,8 +268,11 @@ def streams_of(nodes: Sequence[Node], rates: Mapping[str, float] | None = None) 
     between = [(source, node) for (source, _), node in streaming.items()]
     operators = tuple(Operator(name=node.operator, attributes=node.attributes) for node in ordered)
     streams = tuple(Stream(source, node.operator, (rates or {}).get(node.operator, 1.0)) for source, node in between)
-    apart = tuple(frozenset({source, node.operator}) for source, node in between if not is_plain(node))
-    return Streams(operators, streams), Hints(apart=apart)
+    # Both sides of a join may come from one operator, one of them behind maps.
+    apart = {
+        frozenset({node.feed.stream, node.operator}): None for node in nodes if node.feed.stream in first and not is_plain(node)
+    }
+    return Streams(operators, streams), Hints(apart=tuple(apart))
 
 
 def is_plain(node: Node) -> bool:

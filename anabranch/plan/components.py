@@ -37,6 +37,8 @@ class ComponentPlan:
     communication: float
     adaptation: float
     reasons: tuple[Reason, ...]
+    communication_unfused: float  # with every operator by itself, but for those that hints fuse
+    adaptation_unfused: float
     above_bound: tuple[
         tuple[str, ...], ...
     ] = ()  # components that cannot be adapted within the bound, however they are planned
@@ -44,6 +46,10 @@ class ComponentPlan:
     @property
     def cost(self) -> float:
         return self.communication + self.adaptation
+
+    @property
+    def cost_unfused(self) -> float:
+        return self.communication_unfused + self.adaptation_unfused
 
     @property
     def partition(self) -> frozenset[frozenset[str]]:
@@ -70,6 +76,8 @@ def component_plan(costs: Costs, components: Iterable[int], planner: str) -> Com
         communication=sum(reason.stream.rate for reason in reasons if not reason.fused),
         adaptation=sum(component.adaptation for component in fused),
         reasons=reasons,
+        communication_unfused=space.streams.rate - sum(_saved(space, 1 << i) for i in range(len(space.units))),
+        adaptation_unfused=sum(costs.adaptation(1 << i) for i in range(len(space.units))),
         above_bound=tuple(space.names(c) for c in ordered if not costs.is_within_bound(c)),
     )
 

@@ -10,6 +10,9 @@ from anabranch.errors import TopologyError, unknown
 from anabranch.plan.component import Component, Node, Plan, is_plain
 from anabranch.plan.components import Reason
 from anabranch.plan.consolidation import PANE, Consolidation, Family, Part
+from anabranch.plan.joins import JoinSide
+from anabranch.plan.limits import slots_limit
+from anabranch.plan.measured import Measures
 from anabranch.plan.panes import Panes
 from anabranch.plan.process import ProcessPlan
 from anabranch.topology.durations import format_duration
@@ -17,29 +20,36 @@ from anabranch.topology.graph import Compute, Graph, Join, Process, inputs_of
 from anabranch.topology.state_types import spelled
 
 FORMATS = ("text", "json", "mermaid")
+UNMEASURED = Measures(shards=64)
 
 
-def explain(graph: Graph, plan: Plan, format: str = "text") -> str:
+def explain(graph: Graph, plan: Plan, format: str = "text", measures: Measures = UNMEASURED) -> str:
     """The plan of a topology in one of the formats."""
     if format not in FORMATS:
         raise TopologyError(unknown("format", format, FORMATS))
+    facts = describe(graph, plan, measures)
     if format == "mermaid":
-        return _mermaid(graph, plan)
-    facts = describe(graph, plan)
+        return _mermaid(graph, plan, facts)
     return json.dumps(facts, indent=2) if format == "json" else _text(facts)
 
 
-def describe(graph: Graph, plan: Plan) -> dict[str, Any]:
+def describe(graph: Graph, plan: Plan, measures: Measures = UNMEASURED) -> dict[str, Any]:
     """The plan as plain data."""
     fusion = plan.fusion
+    costs = {
+        "communication": fusion.communication,
+        "adaptation": fusion.adaptation,
+        "communication_unfused": fusion.communication_unfused,
+        "adaptation_unfused": fusion.adaptation_unfused,
+    }
     return {
         "topology": plan.topology,
         "sources": [{"name": s.name, "event_time": s.event_time, "delay": format_duration(s.delay_us)} for s in plan.sources],
-        "components": [_component(plan, component) for component in plan.components],
+        "components": [_component(plan, component, measures) for component in plan.components],
         "fusion": {
             "planner": fusion.planner,
-            "communication": fusion.communication,
-            "communication_unfused": sum(reason.stream.rate for reason in fusion.reasons),
+            "measured": bool(measures.operators),
+            **{name: round(cost, 3) for name, cost in costs.items()},
             "streams": [
                 {"from": r.stream.source, "to": r.stream.target, "fused": r.fused, "reason": _why(plan, r)}
                 for r in fusion.reasons
@@ -50,12 +60,15 @@ def describe(graph: Graph, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _component(plan: Plan, component: Component) -> dict[str, Any]:
+def _component(plan: Plan, component: Component, measures: Measures) -> dict[str, Any]:
+    limit = slots_limit(component, measures)
     return {
         "name": component.name,
         "level": component.level,
         "attributes": [each.name for each in component.attributes if each.name],
         "reason": _reason(component),
+        "most_slots": limit.slots,
+        "most_slots_because": limit.reason,
         "operators": [_node(plan, node) for node in component.nodes],
     }
 
@@ -87,11 +100,18 @@ def _node(plan: Plan, node: Node) -> dict[str, Any]:
     copies = sum(-(-w.length_us // w.every_us) for w in node.consolidate.windows) + len(node.consolidate.sessions)
     chain = [node.feed.stream, *(each.name for each in node.feed.maps), node.compute.name, node.name]
     rows = len(node.sharing.groups) + len(node.consolidate.sessions)
+    how = "through the exchange"
+    if plan.is_fused(node):
+        how = "from its slot, no exchange"
+    elif plan.passes(node):
+        how = f"through the exchanges of {plan.component_of(node.name).level} levels"
+    if isinstance(node.slotted, JoinSide):
+        return _side(node, node.slotted, how)
     return {
         "name": node.name,
         "chain": chain,
         "keys": [each.name for each in node.compute.by],
-        "rows": _inflow(plan, node),
+        "rows": how,
         "pane": format_duration(panes.width_us),
         **_consolidation(panes, node.slotted.consolidation),
         "session": None if node.session is None else node.session.name,
@@ -103,8 +123,25 @@ def _node(plan: Plan, node: Node) -> dict[str, Any]:
     }
 
 
+def _side(node: Node, side: JoinSide, how: str) -> dict[str, Any]:
+    """A side of a join: its rows wait as they are, so there are neither partials nor merges."""
+    return {
+        "name": node.name,
+        "chain": [node.feed.stream, *(each.name for each in node.feed.maps), f"{node.operator} ({side.side})"],
+        "keys": [each.name for each in side.keys],
+        "rows": how,
+        "join": side.join.how,
+        "side": side.side,
+        "pane": format_duration(side.panes.width_us),
+        "windows": dict.fromkeys(dict.fromkeys(window.name for window in side.panes.windows), "rows of its panes"),
+        "kept": [each.name for each in side.payload],
+    }
+
+
 def _exchange(plan: Plan, level: int) -> str:
     """What goes through the exchange before a level."""
+    passing = [node.name for node in plan.nodes if plan.passes(node) and plan.component_of(node.name).level > level]
+    behind = f"; rows for {', '.join(passing)} pass" if passing else ""
     routed = [
         f"{node.name} by ({', '.join(each.name for each in component.attributes)})"
         for component in plan.at(level)
@@ -112,7 +149,9 @@ def _exchange(plan: Plan, level: int) -> str:
         if not plan.is_fused(node)
     ]
     if level > 1:
-        return f"results to slots for {', '.join(routed)}, row by row"
+        arrive = [node.name for node in plan.nodes if plan.passes(node) and plan.component_of(node.name).level == level]
+        combined = f", those of sources for {', '.join(arrive)} combined" if arrive else ""
+        return f"results to slots for {', '.join(routed)}, row by row{combined}{behind}"
     nodes = [node for component in plan.at(1) for node in component.nodes if not plan.is_fused(node)]
     raw = [node.name for node in nodes if node.process is not None]
     combined = ", combined per key and pane before it, or after it if cheaper" if len(raw) < len(nodes) else ", row by row"
@@ -120,11 +159,12 @@ def _exchange(plan: Plan, level: int) -> str:
     if len(plan.nodes) == 1:
         names = ", ".join(each.name for each in plan.components[0].attributes if each.name)
         return f"rows to slots by ({names}){combined}"
-    return f"rows to slots for {', '.join(routed)}{combined}"
+    return f"rows to slots for {', '.join(routed)}{combined}{behind}"
 
 
 def _why(plan: Plan, reason: Reason) -> str:
-    node = plan.node(reason.stream.target)
+    nodes = [each for each in plan.parts_of(reason.stream.target) if each.feed.stream == reason.stream.source]
+    node = next((each for each in nodes if not is_plain(each)), nodes[0])
     if not reason.fused and not is_plain(node):
         if node.feed.maps:
             return f"maps run in Spark SQL, between two slot tasks: {', '.join(each.name for each in node.feed.maps)}"
@@ -201,10 +241,14 @@ def _text(facts: dict[str, Any]) -> str:
         lines += [
             f"  component {component['name']}, partitioned by ({', '.join(component['attributes'])}){level}",
             f"    reason:    {component['reason']}",
+            f"    slots:     at most {component['most_slots']}: {component['most_slots_because']}",
         ]
         for node in component["operators"]:
             if "process" in node:
                 lines += _process_text(node)
+                continue
+            if "side" in node:
+                lines += _side_lines(node)
                 continue
             lines += [
                 f"    operators: {' -> '.join(node['chain'])}"
@@ -221,6 +265,7 @@ def _text(facts: dict[str, Any]) -> str:
     for stream in facts["fusion"]["streams"]:
         verb = "fused" if stream["fused"] else "not fused"
         lines.append(f"  {stream['from']} -> {stream['to']}: {verb}: {stream['reason']}")
+    lines.append(f"  cost: {_cost(facts['fusion'])}")
     lines += [f"  exchange {i}: {text}" for i, text in enumerate(facts["exchanges"], 1)]
     lines += [f"  sink {text}" for text in facts["sinks"]]
     return "\n".join(lines)
@@ -236,18 +281,45 @@ def _process_text(node: dict[str, Any]) -> list[str]:
     ]
 
 
-def _mermaid(graph: Graph, plan: Plan) -> str:
+def _side_lines(node: dict[str, Any]) -> list[str]:
+    lines = [
+        f"    operators: {' -> '.join(node['chain'])}"
+        + (f" ({node['rows']})" if node["rows"] != "through the exchange" else "")
+    ]
+    if node["side"] == "left":
+        lines.append(
+            f"    join:      {node['join']}, by {', '.join(node['keys'])}, in {', '.join(node['windows'])}; pane {node['pane']}"
+        )
+    return [*lines, f"    kept:      {', '.join(node['kept']) or 'keys alone'}, with how often each row came"]
+
+
+def _cost(fusion: dict[str, Any]) -> str:
+    """What is communicated and moved, and what it would be with every operator by itself."""
+    unit = "rows a step between components" if fusion["measured"] else "between components, a stream counted as 1"
+    return (
+        f"{fusion['communication']:,.6g} {unit} + {fusion['adaptation']:,.6g} for state that moves; unfused "
+        f"{fusion['communication_unfused']:,.6g} + {fusion['adaptation_unfused']:,.6g}; planned by {fusion['planner']}"
+    )
+
+
+def _mermaid(graph: Graph, plan: Plan, facts: dict[str, Any]) -> str:
     names = {each.name: f"n{i}" for i, each in enumerate(graph.operators)}
 
     def box(name: str, text: str) -> str:
         return f'{names[name]}["{text}"]'.replace("\n", "<br/>")
 
     inside = {name for node in plan.nodes for name in (node.compute.name, node.operator)}
-    lines = ["graph LR"]
+    lines = ["graph LR", f"  %% cost: {_cost(facts['fusion'])}"]
+    lines += [
+        f"  %% {each['from']} to {each['to']} {'fused' if each['fused'] else 'not fused'}: {each['reason']}"
+        for each in facts["fusion"]["streams"]
+    ]
     lines += [f"  {box(each.name, each.name)}" for each in graph.operators if each.name not in inside]
     for i, component in enumerate(plan.components):
         keys = ", ".join(each.name for each in component.attributes)
-        lines.append(f'  subgraph component{i}["component {component.name} by ({keys})"]')
+        most = facts["components"][i]["most_slots"]
+        limit = f"level {component.level}, at most {most} slot{'s' if most > 1 else ''}"
+        lines.append(f'  subgraph component{i}["component {component.name} by ({keys})<br/>{limit}"]')
         for node in component.nodes:
             if node.name != plan.parts_of(node.operator)[0].name:
                 continue

@@ -26,6 +26,7 @@ How: TypeAlias = Literal["inner", "left", "right", "full"]
 
 SIDES: tuple[Side, Side] = ("left", "right")
 HOWS: tuple[How, ...] = get_args(How)
+LATE_COLUMNS = ("side", "reason")
 _RENAME = "rename in a map, such as .map(lambda df: df.withColumnRenamed(old, new))"
 
 
@@ -71,6 +72,11 @@ class JoinPlan:
         """The columns of results."""
         window = Field("window", f"struct<start:{self.time_type},end:{self.time_type}>")
         return (*self.keys, window, Field("window_name", "string"), *self.left, *self.right)
+
+    @property
+    def late_fields(self) -> tuple[Field, ...]:
+        """The columns of rows that no window takes: those of both streams, of which one has nothing, and why."""
+        return (*self.keys, *self.left, *self.right, *(Field(name, "string") for name in LATE_COLUMNS))
 
     def key_schema(self) -> pa.Schema:
         """The keys as Arrow has them, by their place."""

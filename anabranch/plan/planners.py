@@ -8,12 +8,14 @@ from anabranch.errors import TopologyError, unknown
 from anabranch.plan.adaptation import Adaptation, Costs
 from anabranch.plan.cbp import plan_greedily
 from anabranch.plan.chooser import plan_components
+from anabranch.plan.cola import plan_cola
 from anabranch.plan.components import ComponentPlan, component_plan
 from anabranch.plan.fusion import Score, fuse, fuse_baseline
 from anabranch.plan.set_cover import plan_cover, plan_exactly
 from anabranch.plan.streams import Hints, Space, Streams
 
 AUTO, UNFUSED = "auto", "unfused"
+MOST_EXACTLY = 20_000  # sets of operators that are looked at where the exact plan is asked for by name: half a minute or so
 
 
 def plan_by(name: str, streams: Streams, hints: Hints, adaptation: Adaptation, *, measured: bool) -> ComponentPlan:
@@ -37,6 +39,7 @@ PLANNERS: Mapping[str, Callable[[Streams, Adaptation, Hints], ComponentPlan]] = 
     "fusion by rates": lambda streams, _, hints: fuse(streams, Score.COMM, hints),
     "fusion baseline": lambda streams, _, hints: fuse_baseline(streams, hints=hints),
     "greedy": plan_greedily,
-    "exact": plan_exactly,
+    "exact": lambda streams, adaptation, hints: plan_exactly(streams, adaptation, hints, most=MOST_EXACTLY),
     "set cover": plan_cover,
+    "cola": plan_cola,
 }

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, TopologyError
 from anabranch.plan.adaptation import Adaptation, Costs
 from anabranch.plan.cbp import NO_HINTS, depth_first, improved
 from anabranch.plan.components import ComponentPlan, component_plan
@@ -86,10 +86,17 @@ def grown_components(costs: Costs) -> list[int]:
     return list(found)
 
 
-def plan_exactly(streams: Streams, adaptation: Adaptation, hints: Hints = NO_HINTS, *, ordered: bool = True) -> ComponentPlan:
+def plan_exactly(
+    streams: Streams, adaptation: Adaptation, hints: Hints = NO_HINTS, *, ordered: bool = True, most: int = 1 << 62
+) -> ComponentPlan:
     """The cheapest plan of all. The number of components may grow exponentially with the operators: see chooser.py."""
     costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
-    candidates = feasible_components(costs, most=1 << 62)
+    candidates = feasible_components(costs, most)
+    if not candidates.complete:
+        raise TopologyError(
+            f"the exact plan of {len(streams.operators)} operators would have more than {most:,} sets to look at; valid: "
+            '"auto", which is exact as long as that is affordable, or "greedy"'
+        )
     return component_plan(costs, cheapest_partition(costs, candidates.components), "exact")
 
 

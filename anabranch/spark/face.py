@@ -15,18 +15,20 @@ from pyspark.sql.types import DataType, StructField, StructType
 from anabranch.elastic.settings import Elastic
 from anabranch.errors import TopologyError, unknown
 from anabranch.plan import explain, make_plan
+from anabranch.plan.adaptation import Adaptation
 from anabranch.plan.component import Plan, plan_again
-from anabranch.plan.joins import join_input, join_plan
+from anabranch.plan.joins import LATE_COLUMNS, join_input, join_plan
 from anabranch.plan.lifting import AUTO
+from anabranch.plan.measured import Measures
 from anabranch.plan.planners import AUTO as PLAN_AUTO
 from anabranch.spark.inspect import check_session, warm_up
 from anabranch.spark.levels import Levels
 from anabranch.spark.observing import Place
-from anabranch.spark.opening import checked_elastic, located, open_run, settings_of, spark_location
+from anabranch.spark.opening import SHARDS, checked_elastic, located, open_run, settings_of, spark_location
 from anabranch.spark.operator_state import StateSettings
 from anabranch.spark.run import Run, as_trigger
 from anabranch.spark.schemas import fields_of
-from anabranch.spark.sinks import Behind, FileTarget, MemoryTarget, Target
+from anabranch.spark.sinks import Behind, FileTarget, MemoryTarget, Target, behind
 from anabranch.spark.steering import Steering
 from anabranch.spark.step import Outlet, Stepper
 from anabranch.spark.streams import Joined, Stream
@@ -96,15 +98,26 @@ class Topology:
         self.graph = self.graph.hinted([each.name for each in operators], fuse=False)
 
     def explain(
-        self, format: str = "text", *, checkpoint: str | os.PathLike[str] | None = None, planner: str = PLAN_AUTO
+        self,
+        format: str = "text",
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        planner: str = PLAN_AUTO,
+        adaptation: Adaptation = Adaptation(),  # noqa: B008, it is frozen
     ) -> str:
-        """The component plan with its reasons, as "text", "json" or "mermaid"; going by what a checkpoint has measured, if given."""
+        """The component plan with its reasons, as "text", "json" or "mermaid"; going by what a checkpoint has measured, if given.
+
+        adaptation: what it costs to move state between slots (nothing, where all are on one host).
+        """
         found = None if checkpoint is None else open_checkpoint(Files(located(checkpoint)))
-        rates = None if found is None else read_statistics(found.files).rates()
-        plan = make_plan(self.graph, planner, rates=rates, shared=sharing_of(found))
+        measures = Measures(shards=SHARDS)
+        if found is not None:
+            keys_in = found.last.keys_in if found.last else {}
+            measures = read_statistics(found.files).measures(found.header.shards, keys_in)
+        plan = make_plan(self.graph, planner, measures=measures, adaptation=adaptation, shared=sharing_of(found))
         if found is not None:
             plan = over_checkpoint(plan, found)
-        return explain(self.graph, plan, format)
+        return explain(self.graph, plan, format, measures)
 
     def start(  # noqa: PLR0913 - every argument has a default that works
         self,
@@ -161,7 +174,7 @@ class Topology:
         for outlet in outlets:
             outlet.target.check(before.last.step + 1 if before and before.last else 1)
         settings = settings_of(retries, state, lift)
-        late = frozenset(plan.parts_of(each.operator)[0].name for each in outlets if each.late)
+        late = frozenset(node.name for each in outlets if each.late for node in plan.late_nodes(each.operator))
         trial = Levels(plan, 1, late)  # what cannot be compiled is refused before the checkpoint changes
         trial.lift.prepare(self._frames)
         trial.check(session)
@@ -198,7 +211,7 @@ class Topology:
     ) -> dict[str, DataFrame]:
         """Runs the same topology over static rows, closes every window, and gives results and late rows as DataFrames.
 
-        The names of the result are the operators' names, and "<name>.late" for late rows.
+        The names of the result are the operators' names, those of maps behind them, and "<name>.late" for late rows.
         """
         plan = make_plan(self.graph, planner)
         frames = self._static(plan, inputs)
@@ -206,11 +219,10 @@ class Topology:
         session = user.newSession()
         place = tempfile.mkdtemp(prefix="anabranch-batch-")
         taken = {(node.operator, late): MemoryTarget() for node in plan.nodes for late in (False, True)}
-        sources = {source.name for source in plan.sources}
         outlets = [
             Outlet(name=f"{name}{'.late' if late else ''}", operator=name, late=late, target=target)
             for (name, late), target in taken.items()
-            if not late or (plan.parts_of(name)[0].feed.stream in sources and not plan.parts_of(name)[0].side)
+            if not late or plan.late_nodes(name)
         ]
         try:
             opened = open_run(Files(f"{place}/checkpoint"), plan, slots, shards, session)
@@ -220,13 +232,18 @@ class Topology:
             with lent(user):
                 stepper.batch(stepper.levels.lift.prepare(frames), 0, dict)
             stepper.close(finish=True)
-            return {
+            found = {
                 outlet.name: user.createDataFrame(
                     taken[outlet.operator, outlet.late].table(),
                     schema=stepper.results(outlet.operator, 0, (), late=outlet.late).schema,
                 )
                 for outlet in outlets
             }
+            for each in self.graph.operators:
+                stream, maps = self.graph.stream_of(each.name) if isinstance(each, g.Map) else (None, ())
+                if stream is not None and stream.name in found:
+                    found[each.name] = behind(found[stream.name], [one.fn for one in maps])
+            return found
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
@@ -271,15 +288,17 @@ class Topology:
 
     def check_late(self, operator: str) -> None:
         """Refuses a late stream of rows that Spark cannot combine: duplicates are counted on the way."""
-        process = self.graph.operator(operator)
-        if isinstance(process, g.Process):
+        node = self.graph.operator(operator)
+        if isinstance(node, g.Process):
             return
-        compute = self.graph.compute_of(operator)
-        if not isinstance(self.graph.stream_of(compute.input)[0], g.Source):
+        inputs = g.inputs_of(node if isinstance(node, g.Join) else self.graph.compute_of(operator))
+        if not any(isinstance(self.graph.stream_of(each)[0], g.Source) for each in inputs):
             raise TopologyError(f"operator {operator!r} reads windowed results, of which none is late; it has no late rows")
-        for field in self.graph.fields_of(compute.input):
+        for field in (field for each in inputs for field in self.graph.fields_of(each)):
             if "map<" in field.type or "variant" in field.type:
                 raise TopologyError(f"late rows cannot carry column {field.name!r} of type {field.type}; drop it in a map()")
+            if isinstance(node, g.Join) and field.name.lower() in LATE_COLUMNS:
+                raise TopologyError(f"late rows of a join have columns side and reason; rename {field.name!r} in a map()")
 
     def check_results(self, stream: str, target: Target) -> None:
         """Refuses files that cannot hold the results."""

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from anabranch.plan.exchange import LATE_ROW, is_key
 from anabranch.plan.joins import JoinSide, Side
 from anabranch.spark.lateness import all_taken, reasons
 from anabranch.spark.node_task import arrived_rows, by_shard, keys_of, rows_of_results
 from anabranch.spark.operator_state import Arriving, Fused, Moment, NodeTask, Outcome, StateWork, Upstream
+from anabranch.spark.results import late_table
 from anabranch.state.join_entries import SideRows
 from anabranch.state.joins import JoinState
-from anabranch.topology.types import Array, to_array
+from anabranch.topology.types import Array, column_type, to_array
 
 
 class JoinWork(StateWork):
@@ -31,6 +33,7 @@ class JoinWork(StateWork):
 
     def merge(self, rows: Mapping[int, pa.Table], upstream: Upstream, moment: Moment) -> Outcome:
         outcome = Outcome()
+        late: list[pa.Table] = []
         arrived: dict[Side, SideRows] = {}
         for task in self._tasks:
             plan = task.plan
@@ -46,6 +49,9 @@ class JoinWork(StateWork):
                 on_time = why == None  # noqa: E711 - element by element
                 for each in set(why[~on_time]):
                     outcome.left_out[str(each)] = outcome.left_out.get(str(each), 0) + int(times[why == each].sum())
+                if LATE_ROW in table.column_names:
+                    left_out = late_table(table.column(LATE_ROW).filter(pa.array(~on_time)), times[~on_time], why[~on_time])
+                    late.append(_of_side(left_out, plan))
                 table, shards, pane, times = table.filter(pa.array(on_time)), shards[on_time], pane[on_time], times[on_time]
             keys = [table.column(f"k{i}") for i in range(len(plan.keys))]
             numbers = self.rows.number(keys_of(keys, plan), shards)
@@ -55,6 +61,7 @@ class JoinWork(StateWork):
             outcome.arrived += len(numbers)
         outcome.distinct = outcome.arrived
         self._deltas = self.rows.entries(arrived)
+        outcome.late = pa.concat_tables(late) if late else None
         return outcome
 
     def _arrived(
@@ -66,7 +73,7 @@ class JoinWork(StateWork):
             if incoming is None:
                 return None
             incoming, shards = self._mine(incoming)
-            names = [name for name in given.columns if name[0] in "kr"]
+            names = [name for name in given.columns if is_key(name) or name == LATE_ROW]
             table = pa.table({name: incoming.column(given.columns[name]) for name in names})
             pane, times = (to_array(incoming.column(name), np.dtype(np.int64), 0) for name in ("pane", given.columns["c0"]))
             return table, shards, pane, times
@@ -84,3 +91,15 @@ class JoinWork(StateWork):
         table, outcome.shards = self.rows.close(moment.after_us, outcome.until_us)
         outcome.rows_out = by_shard(outcome.shards, np.ones(len(outcome.shards)))
         outcome.results = table if len(table) else None
+
+
+def _of_side(left_out: pa.Table, plan: JoinSide) -> pa.Table:
+    """Late rows of one side in the columns that both have."""
+    rows = left_out.append_column("side", pa.array([plan.side] * len(left_out), pa.string()))
+    columns = {
+        each.name: rows.column(each.name)
+        if each.name in rows.column_names
+        else pa.nulls(len(rows), column_type(each.type, maps=True))
+        for each in plan.join.late_fields
+    }
+    return pa.table(columns)

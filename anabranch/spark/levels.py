@@ -1,7 +1,8 @@
 """The job of a step: a chain of levels with one exchange before each, so that every task runs once.
 
 Level 1 takes the combined rows of the sources. Results that an operator of a later level needs leave their slot task as rows, pass
-the maps of that operator in the JVM and go through the exchange to its slot. Reports travel along to the end of the chain.
+the maps of that operator in the JVM and go through the exchange to its slot. Rows of a source for a later level pass the levels
+before it, combined as they are. Reports travel along to the end of the chain.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from anabranch.plan.route import Route
 from anabranch.spark.inspect import jcolumns
 from anabranch.spark.lift import Lift, mapped, needs, partition_sql, shard_sql
 from anabranch.spark.operator_state import Arriving, Emitted, Fused
+from anabranch.spark.passing import REPORT
 from anabranch.spark.rowwise import RowWise, Taken, chosen, chosen_sql
 from anabranch.spark.slot_task import REPORT_SCHEMA, SlotTask
 from anabranch.topology.types import column_type
@@ -52,8 +54,12 @@ class Levels:
 
     @property
     def onward(self) -> dict[str, pa.DataType]:
-        """The columns of rows between levels."""
-        return {each.name: column_type(each.type) for each in self._packed.columns}
+        """The columns of rows between levels; the shard is that of rows which only pass."""
+        return {"shard": pa.int32()} | {each.name: column_type(each.type) for each in self._packed.columns}
+
+    @property
+    def _between(self) -> str:
+        return ", ".join(each for each in ("to int, report binary, shard int", self._packed.types()) if each)
 
     def inflow(self, node: Node) -> Inflow:
         """How the rows of a node come, and where its results go on to."""
@@ -90,7 +96,7 @@ class Levels:
         """The reports of a step, computed level by level; without rows, a closing step."""
         slots = sum(routes[each.name].slots for each in self.plan.at(1))
         frame = session.range(0, slots, 1, slots) if rows is None else self.lift(rows, watermark_us, routes, way)
-        schema = f"to int, report binary, {self._packed.types()}"
+        schema = self._between
         for level, task in enumerate(tasks, 1):
             if level > 1:
                 frame = self._exchanged(frame, self.plan.at(level), routes)
@@ -103,24 +109,25 @@ class Levels:
         nodes = [
             (c, node) for c in components for node in c.nodes if not self.plan.is_fused(node) and node not in self.lift.nodes
         ]
-        stays, columns = self._once(("columns", components[0].level), lambda: self._made_ready(frame, rowwise, nodes))
-        rows = rowwise.bind(frame)
+        taken = {self._number[node.name]: self._take(rowwise, component, node) for component, node in nodes}
+        stays, columns = self._once(("columns", components[0].level), lambda: self._made_ready(frame, taken, nodes))
+        rows = rowwise.stepped(rowwise.bind(frame), taken, "to")
         if stays is not None:
             rows = rows.filter(stays)
         ready = DataFrame(rows._jdf.select(columns), rows.sparkSession)
         slots = sum(routes[each.name].slots for each in components)
-        numbers = {node.name: self._number[node.name] for _, node in nodes}
+        numbers = {node.name: self._number[node.name] for c in components for node in c.nodes if not self.plan.is_fused(node)}
         slot = chosen_sql("to", {**partition_sql(components, routes, numbers), -2: "null"})
         # Reports go to a fixed place: what a task that runs again reports must meet what it reported before.
-        passing = f"if(report is not null, 0, pmod(hash({', '.join(each.name for each in self._packed.columns)}), {slots}))"
+        spread = ", ".join(["shard", *(each.name for each in self._packed.columns)])
+        passing = f"if(to = {REPORT}, 0, pmod(hash({spread}), {slots}))"
         text = f"coalesce({slot}, {passing})"
         return ready.repartitionById(slots, self._once(text, lambda: F.expr(text)))
 
     def _made_ready(
-        self, frame: DataFrame, rowwise: RowWise, nodes: Sequence[tuple[Component, Node]]
+        self, frame: DataFrame, taken: Mapping[int, Taken], nodes: Sequence[tuple[Component, Node]]
     ) -> tuple[Column | None, Any]:
         """Which rows stay, and the columns that they have behind the maps of their node; the same in every step."""
-        taken = {self._number[node.name]: self._take(rowwise, component, node) for component, node in nodes}
         stays = {number: each.stays for number, each in taken.items() if each.stays is not None}
         filled: dict[str, dict[int, Column]] = {each.name: {} for each in self._packed.columns}
         for _, node in nodes:
@@ -131,7 +138,8 @@ class Levels:
             chosen("to", by_number, F.col(place)).alias(place) if by_number else F.col(place)
             for place, by_number in filled.items()
         ]
-        shard = chosen("to", {number: each.columns["shard"] for number, each in taken.items()}, F.lit(None)).alias("shard")
+        shards = {number: each.columns["shard"] for number, each in taken.items()}
+        shard = (chosen("to", shards, F.col("shard")) if shards else F.col("shard")).alias("shard")
         every = [F.col("to"), F.col("report"), shard, *columns]
         return (chosen("to", stays, F.lit(True)) if stays else None), jcolumns(frame, every)
 
@@ -150,7 +158,7 @@ class Levels:
 
     def _bound(self, session: SparkSession, level: int) -> RowWise:
         if level not in self._rowwise:
-            schema = StructType.fromDDL(f"to int, report binary, {self._packed.types()}")
+            schema = StructType.fromDDL(self._between)
             assert isinstance(schema, StructType)
             self._rowwise[level] = RowWise(session, schema)
         return self._rowwise[level]

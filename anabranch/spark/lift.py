@@ -22,12 +22,13 @@ from anabranch.plan.process import ProcessPlan
 from anabranch.plan.route import Route
 from anabranch.spark.inspect import in_place, jseq, needed_columns
 from anabranch.spark.lateness import ELSEWHERE, FARTHEST_US, LEFT_OUT, OUT, TOO_LATE
-from anabranch.spark.rowwise import RowWise, chosen, chosen_sql
+from anabranch.spark.rowwise import RowWise, Taken, chosen, chosen_sql
 from anabranch.topology.graph import Clock, Map
 from anabranch.topology.types import WHOLE, micros_sql
 from anabranch.topology.windows import Window
 
 ARRIVAL = "arrival"
+_TO = "__to"  # the operator that a row is for, beside the columns of the source, which may well have a `to`
 
 
 def expression(value: object, columns: list[str]) -> Column:
@@ -182,7 +183,7 @@ class Lift:
             columns = {numbers[nodes[0].name]: {name: F.col(name) for name in rows.columns}}
             tags = [F.lit(numbers[nodes[0].name]).alias("to")]
         else:
-            columns = {}
+            every: dict[int, Taken] = {}
             common = _common_maps(nodes)
             base = mapped(frame, nodes[0].feed.maps[:common])
             rowwise = RowWise(frame.sparkSession, base.schema)
@@ -191,13 +192,14 @@ class Lift:
                     f"operator {node.name!r} behind {', '.join(each.name for each in node.feed.maps[common:]) or 'its stream'}"
                 )
                 taken = rowwise.take(lambda df, n=node: _behind(df, n, common, late=n in self._late), what)  # type: ignore[misc]
-                columns[numbers[node.name]] = dict(taken.columns)
-                if taken.stays is not None:
-                    stays[numbers[node.name]] = taken.stays
-            rows = rowwise.bind(base).select("*", F.explode(F.array(*(F.lit(n) for n in numbers.values()))).alias("to"))
-            tags = [F.col("to")]
+                every[numbers[node.name]] = taken
+            columns = {number: dict(taken.columns) for number, taken in every.items()}
+            stays = {number: taken.stays for number, taken in every.items() if taken.stays is not None}
+            rows = rowwise.bind(base).select("*", F.explode(F.array(*(F.lit(n) for n in numbers.values()))).alias(_TO))
+            rows = rowwise.stepped(rows, every, _TO)
+            tags = [F.col(_TO).alias("to")]
         if stays:
-            rows = rows.filter(chosen("to", stays, F.lit(True)))
+            rows = rows.filter(chosen(_TO, stays, F.lit(True)))
         filled: dict[str, dict[int, Column]] = {}
         for node in nodes:
             for name, place in {**self._places(node), "t": "t"}.items():
@@ -224,9 +226,10 @@ class Lift:
             numbered = self._once("arrival", lambda: jseq(rows, [*wanted, f"{self._arrival_sql()} as {ARRIVAL}"]))
             rows = DataFrame(rows._jdf.select(numbered), rows.sparkSession)
         sharded = self._once("shard", lambda: jseq(rows, ["*", f"{self._shard_sql()} as shard"]))
-        partition = chosen_sql("to", partition_sql(components, routes, self.number))
-        slot = self._once(partition, lambda: F.expr(partition))
         slots = sum(routes[component.name].slots for component in components)
+        later = {n: f"pmod(shard, {slots})" for name, n in self.number.items() if self._plan.passes(self._plan.node(name))}
+        partition = chosen_sql("to", {**partition_sql(components, routes, self.number), **later})
+        slot = self._once(partition, lambda: F.expr(partition))
         if self._all_raw:
             return DataFrame(rows._jdf.select(sharded), rows.sparkSession).repartitionById(slots, slot)
         if way == LIFT_FIRST:
@@ -326,7 +329,7 @@ def _of_place(columns: Mapping[int, Column], kind: str, *, alone: bool) -> Colum
     """What a shared column holds: of each node's rows its own, null where a node has no use for it."""
     if not columns:
         return F.lit(None).cast(kind)
-    return next(iter(columns.values())) if alone else chosen("to", columns)
+    return next(iter(columns.values())) if alone else chosen(_TO, columns)
 
 
 def _common_maps(nodes: Sequence[Node]) -> int:

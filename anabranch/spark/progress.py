@@ -18,8 +18,8 @@ class Progress:
 
     step: int
     batch_id: int | None  # None for a closing step
-    rows_in: int
-    rows_out: int
+    rows_in: int  # that operators took from sources: a row counts once for each operator that reads it
+    rows_out: int  # that sinks got
     left_out: Mapping[str, int]  # rows that no open window took, by reason
     slots: int  # of the component that has most
     shards: int

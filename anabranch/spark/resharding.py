@@ -61,7 +61,15 @@ def reshard(session: SparkSession, checkpoint: Checkpoint, plan: Plan, routes: M
             stored[node.name], blobs = _snapshots(state, node, version, name, shards)
         checkpoint.files.write(name, blobs)
     checkpoint.commit(
-        replace(last, step=step, epoch=checkpoint.epoch, routes=dict(routes), stored=stored, attributes=attributes_of(plan))
+        replace(
+            last,
+            step=step,
+            epoch=checkpoint.epoch,
+            routes=dict(routes),
+            stored=stored,
+            attributes=attributes_of(plan),
+            replans=last.replans + 1,
+        )
     )
     return [node.name for node in moved]
 

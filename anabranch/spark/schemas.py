@@ -38,8 +38,9 @@ def spark_schema(node: Node) -> tuple[StructType, pa.Schema]:
 
 
 def late_schema(node: Node) -> tuple[StructType, pa.Schema]:
-    """The columns of late rows: those of the stream, and why they were left out."""
+    """The columns of late rows: those of the stream, or of both that are joined, and why they were left out."""
+    slotted = node.slotted
     seen = node.feed.fields if node.process is None else node.process.fields
-    fields = [StructField(f.name, DataType.fromDDL(f.type)) for f in seen]
-    schema = StructType([*fields, StructField("reason", StringType())])
+    columns = slotted.join.late_fields if isinstance(slotted, JoinSide) else (*seen, Field("reason", "string"))
+    schema = StructType([StructField(each.name, DataType.fromDDL(each.type)) for each in columns])
     return schema, to_arrow_schema(schema, timezone="UTC")

@@ -11,7 +11,7 @@ import re
 import shutil
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,7 @@ class StepResults:
         """A DataFrame over the files; it changes no state, so it may be used any number of times."""
         paths = [f"file://{self.files.path(n)}" if self.files.local else f"{self.files.location}/{n}" for n in self.names]
         rows = self.session.read.schema(self.schema).parquet(*paths) if paths else self.session.createDataFrame([], self.schema)
-        if self.maps and EARLY_COLUMN in rows.columns:
-            rows = rows.filter(~F.col(EARLY_COLUMN)).drop(EARLY_COLUMN)
-        for each in self.maps:
-            rows = each(rows)
-        return rows
+        return behind(rows, self.maps)
 
     def table(self) -> pa.Table:
         """All rows in memory."""
@@ -58,6 +54,15 @@ class StepResults:
             return self.frame().toArrow()
         tables = [pq.read_table(self.files.path(n), filesystem=self.files.filesystem) for n in self.names]
         return pa.concat_tables([each.cast(self.arrow) for each in tables]) if tables else self.arrow.empty_table()
+
+
+def behind(results: DataFrame, maps: Sequence[Callable[[DataFrame], DataFrame]]) -> DataFrame:
+    """Results behind some maps, which see those of complete windows."""
+    if maps and EARLY_COLUMN in results.columns:
+        results = results.filter(~F.col(EARLY_COLUMN)).drop(EARLY_COLUMN)
+    for each in maps:
+        results = each(results)
+    return results
 
 
 class Target(ABC):

@@ -28,6 +28,7 @@ from anabranch.plan.process import ProcessPlan
 from anabranch.spark.join_task import JoinWork
 from anabranch.spark.node_task import NodeWork, undictionaried
 from anabranch.spark.operator_state import Moment, NodeTask, Outcome, ShardWork, StateSettings
+from anabranch.spark.passing import REPORT, unwrapped, wrapped
 from anabranch.spark.process_task import ProcessWork
 from anabranch.spark.reports import NodeReport, Report, ShardReport, Written
 from anabranch.spark.results import write_table
@@ -37,7 +38,6 @@ from anabranch.state.host import Host, open_host
 from anabranch.state.version import Fence, Version
 from anabranch.topology.types import to_array
 
-REPORT = -1  # in the place of an operator's number: the row is a report
 REPORT_SCHEMA = "report binary"
 
 
@@ -77,15 +77,15 @@ class SlotTask:
             slot -= component.slots
         rows, passing = _sorted_out(batches, {node.number for node in component.nodes})
         attempt = _Attempt(self, component, slot, context.attemptNumber())
-        report = attempt.run(rows)
+        report = attempt.run({number: unwrapped(each) for number, each in rows.items()})
         encoded = pa.array([msgspec.json.encode(report)], pa.binary())
         if self.onward is None:
             yield from (batch.select(["report"]) for batch in passing)
             yield pa.RecordBatch.from_pydict({"report": encoded})
             return
         schema = pa.schema([("to", pa.int32()), ("report", pa.binary()), *self.onward.items()])
-        for batch in passing:
-            yield _spread(pa.Table.from_batches([batch]), schema)
+        for table in wrapped(passing):
+            yield _spread(table, schema)
         yield _spread(pa.table({"to": pa.array([REPORT], pa.int32()), "report": encoded}), schema)
         for table in attempt.onward:
             yield _spread(table, schema)

@@ -89,7 +89,7 @@ class Stepper:
         self.progress: deque[Progress] = deque(maxlen=_KEPT_PROGRESS)
         self.events: deque[Event] = deque(maxlen=_KEPT_PROGRESS)
         self.next_end_us: int | None = None
-        self._late = frozenset(plan.parts_of(each.operator)[0].name for each in outlets if each.late)
+        self._late = frozenset(node.name for each in outlets if each.late for node in plan.late_nodes(each.operator))
         self.levels = Levels(plan, checkpoint.header.shards, self._late)
         self.lifting = Lifting()
         # An attempt that died may have written to sinks from here on.
@@ -204,7 +204,7 @@ class Stepper:
                 job=0,
                 moment=moment,
                 onward=self.levels.onward if level < levels else None,
-                faults=self.settings.faults,
+                faults=self.settings.faults.behind(self.last.replans if self.last else 0),
             )
             for level in range(1, levels + 1)
         ]
@@ -311,7 +311,9 @@ class Stepper:
             out = sum(s.rows_out for each in mine for s in each.values())
             size = sum(s.state_bytes for each in mine for s in each.values())
             if self.plan.together(node)[0].name == node.name and node.side != "right":
-                self.statistics.add(node.operator, loads, out, size, self.checkpoint.header.shards)
+                by = tuple(each.name for each in self.plan.component_of(node.name).attributes)
+                shards = range(self.checkpoint.header.shards)
+                self.statistics.add(node.operator, by, [loads.get(shard, 0) for shard in shards], out, size)
 
     def _restore(self, rows: DataFrame | None, tasks: Sequence[SlotTask], missing: Missing) -> list[Report]:
         """Runs the step again, with missing shards taken from the durable log first; what is lost meanwhile, again.
@@ -386,6 +388,7 @@ class Stepper:
             routes=dict(self.routes),
             stored=stored,
             attributes=attributes_of(self.plan),
+            replans=last.replans if last else 0,
             rows=totals,
             keys_in=moving_mean(last.keys_in if last else {}, reports),
         )
@@ -445,7 +448,7 @@ class Stepper:
                 self.event("log", f"events are not written beside the checkpoint any more: {error}")
 
     def _fault(self, point: str, step: int) -> None:
-        self.settings.faults.at(point, step)
+        self.settings.faults.at(point, step - (self.last.replans if self.last else 0))
 
     def _phase(self, name: str, mark: float) -> float:
         now = time.perf_counter()

@@ -194,6 +194,11 @@ class Processed(Stream):
 class Joined(Stream):
     """Joined rows per key and window, a stream like others."""
 
+    @property
+    def late(self) -> Late:
+        """The rows of both sides that came too late for every window, had no event time, or lie in none; with side and reason."""
+        return Late(self._app, self.name)
+
 
 class Late:
     """The rows that an operator left out."""

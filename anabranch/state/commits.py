@@ -48,6 +48,7 @@ class Commit:
     attributes: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # what is hashed to find the shards of each operator
+    replans: int = 0  # how many of the steps so far only wrote state anew, for a plan with other attributes
     rows: Mapping[str, int] = field(default_factory=dict)
     # For each operator, keys with rows in an interval of so many panes, a moving mean.
     keys_in: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
@@ -82,6 +83,8 @@ class Contents:
     join: bool = False
     process: Mapping[str, Any] | None = None  # the state of a user's class, described
     vectorised: bool = False
+    left: tuple[tuple[str, str], ...] = ()  # of a join: the columns of either side that are no keys, and their types
+    right: tuple[tuple[str, str], ...] = ()
     partials: tuple[KeptPartial, ...]
 
 

@@ -16,6 +16,7 @@ from anabranch.errors import CheckpointError
 from anabranch.plan.component import JOINED, Node, Plan
 from anabranch.plan.evolution import complete_from, forgotten_before, join_since, misfits, on_panes, session_since, window_key
 from anabranch.plan.fingerprint import differences, fingerprint
+from anabranch.plan.joins import SIDES, JoinSide
 from anabranch.state.commits import FORMAT, Checkpoint, Contents, Header, Kept, KeptPartial, open_checkpoint
 from anabranch.state.files import Files
 from anabranch.topology.state_types import misfits as misfits_of_state
@@ -98,6 +99,10 @@ def kept_of(node: Node) -> Kept:
 
 def contents_of(node: Node) -> Contents:
     """What the slot tasks keep for an operator."""
+    slotted = node.slotted
+    sides = (
+        [[(each.name, each.type) for each in slotted.join.payload(s)] for s in SIDES] if isinstance(slotted, JoinSide) else []
+    )
     return Contents(
         keys=tuple(field.name for field in node.compute.by),
         windows=node.windows,
@@ -105,6 +110,8 @@ def contents_of(node: Node) -> Contents:
         join=node.side is not None,
         process=None if node.process is None else node.process.logic.described(),
         vectorised=node.process is not None and node.process.logic.vectorised,
+        left=tuple(sides[0]) if sides else (),
+        right=tuple(sides[1]) if sides else (),
         partials=tuple(
             KeptPartial(
                 kind=type(kept.partial).__name__,

@@ -5,11 +5,12 @@ Nothing depends on it but plans: a file that is lost or damaged is as if nothing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
+from anabranch.plan.measured import Measures, OperatorMeasures
 from anabranch.state.files import Files
 
 _NAME = "statistics.json"
@@ -24,6 +25,7 @@ class Measured:
     rows_out: list[int] = field(default_factory=list)
     loads: list[list[int]] = field(default_factory=list)
     state_bytes: int = 0
+    by: tuple[str, ...] = ()  # the attributes that its rows were partitioned by
 
 
 @dataclass(slots=True)
@@ -32,10 +34,12 @@ class Statistics:
 
     operators: dict[str, Measured] = field(default_factory=dict)
 
-    def add(self, operator: str, loads: Mapping[int, int], rows_out: int, state_bytes: int, shards: int) -> None:
-        """Takes in what one step did to an operator."""
+    def add(self, operator: str, by: tuple[str, ...], loads: Sequence[int], rows_out: int, state_bytes: int) -> None:
+        """Takes in what one step did to an operator; loads are by shard, and of no use where these are by other attributes now."""
         measured = self.operators.setdefault(operator, Measured())
-        row = [loads.get(shard, 0) for shard in range(shards)]
+        if measured.by != by:
+            measured.by, measured.loads = by, []
+        row = list(loads)
         measured.rows_in = [*measured.rows_in, sum(row)][-_WINDOWS:]
         measured.rows_out = [*measured.rows_out, rows_out][-_WINDOWS:]
         measured.loads = [*measured.loads, row][-_WINDOWS:]
@@ -45,6 +49,21 @@ class Statistics:
         """The rows that each operator takes in a step, on average; None where nothing was measured."""
         found = {name: sum(each.rows_in) / len(each.rows_in) for name, each in self.operators.items() if each.rows_in}
         return found or None
+
+    def measures(self, shards: int, keys_in: Mapping[str, Mapping[int, float]]) -> Measures:
+        """The same as planners know it. `keys_in` are the keys of each operator in intervals of so many panes."""
+        found = {
+            name: OperatorMeasures(
+                rate=sum(each.rows_in) / len(each.rows_in),
+                loads=tuple(map(tuple, each.loads)),
+                by=each.by,
+                state=float(each.state_bytes),
+                keys=max(keys_in.get(name, {}).values(), default=None),
+            )
+            for name, each in self.operators.items()
+            if each.rows_in
+        }
+        return Measures(shards=shards, operators=found)
 
     def save(self, files: Files) -> None:
         """Writes them beside the checkpoint's other files."""

@@ -37,6 +37,7 @@ from anabranch.testing.chaos_plan import (
     COMMIT_LOST,
     DAMAGES,
     OTHER_SLOTS,
+    REPLAN,
     REROUTE,
     RESIZE,
     ZOMBIE,
@@ -47,6 +48,7 @@ from anabranch.testing.chaos_plan import (
 )
 from anabranch.testing.chaos_process import expected_tallies
 from anabranch.testing.compare import bag_differences, differences, read_results
+from anabranch.testing.dag_runs import compare_runs, write_dag
 from anabranch.testing.events import event_batches, write_batches
 from anabranch.testing.processes import Tagged
 from anabranch.testing.reference import expected_late, expected_results
@@ -145,7 +147,10 @@ def _undisturbed(plans: Sequence[CasePlan], directory: Path, processes: Tagged) 
     starts: list[DriverStart] = []
     for plan in plans:
         root = directory / f"case-{plan.number}"
-        write_batches(event_batches(plan.events), root / "files")
+        if plan.dag is None:
+            write_batches(event_batches(plan.events), root / "files")
+        else:
+            write_dag(plan.dag, root / "files", sum(plan.portions))
         starts += _driver_starts(plan, plan.undisturbed(), _place(root, "undisturbed"))
     began = time.monotonic()
     code = _Life(starts, directory / "undisturbed", processes).run()
@@ -182,7 +187,11 @@ def _place(root: Path, name: str) -> Place:
 
 
 def _driver_starts(plan: CasePlan, starts: Sequence[Start], place: Place) -> list[DriverStart]:
-    return [DriverStart(number=i, place=place, topology=plan.topology, start=each) for i, each in enumerate(starts)]
+    case = (plan.topology, plan.dag, plan.planner)
+    return [
+        DriverStart(number=i, place=place, topology=case[0], dag=case[1], planner=case[2], start=each)
+        for i, each in enumerate(starts)
+    ]
 
 
 class _Life:
@@ -258,8 +267,8 @@ def has_happened(blow: Blow, lines: Sequence[dict[str, Any]], marks: set[str], *
         return changed
     if blow.kind == COMMIT_LOST:
         return changed and "batch again" in events
-    if blow.kind in (RESIZE, REROUTE):
-        return blow.kind in events
+    if blow.kind in {RESIZE, REROUTE, REPLAN}:
+        return ("plan" if blow.kind == REPLAN else blow.kind) in events
     if blow.kind == OTHER_SLOTS:
         start = next((line for line in lines if line["record"] == "start"), None)
         ran = {line["slots"] for line in lines if line["record"] == "step"}
@@ -274,6 +283,10 @@ def _compare(result: CaseResult, root: Path) -> None:
     """Compares results, late rows and totals of a case with those of the undisturbed run and of DuckDB."""
     plan = result.plan
     disturbed, undisturbed = root / "disturbed", root / "undisturbed"
+    if plan.dag is not None:
+        told, result.rows = compare_runs(plan.dag, root, plan.batches(), finish=plan.finish)
+        result.differences += [f"{text} ({plan.dag})" for text in [*told, *_other_totals(root)]]
+        return
     files = sorted((root / "files").glob("*.parquet"))
     steps = [None if batch is None else pq.read_table(files[batch]) for batch in plan.batches()]
     query = plan.topology.query()
@@ -303,10 +316,12 @@ def _compare(result: CaseResult, root: Path) -> None:
         messages += [f"process, undisturbed: {text}" for text in bag_differences(found, calm)]
         messages += [f"process, tester: {text}" for text in bag_differences(found, tallies)]
         result.rows += found.num_rows
+    result.differences += [*messages, *_other_totals(root)]
+
+
+def _other_totals(root: Path) -> list[str]:
     totals = [_totals(_place(root, name)) for name in ("disturbed", "undisturbed")]
-    if totals[0] != totals[1]:
-        messages.append(f"totals of the commit record: {totals[0]}, undisturbed {totals[1]}")
-    result.differences += messages
+    return [] if totals[0] == totals[1] else [f"totals of the commit record: {totals[0]}, undisturbed {totals[1]}"]
 
 
 def _totals(place: Place) -> dict[str, int]:
@@ -350,10 +365,10 @@ def chaos_command(
 ) -> None:
     """Kills, stops and damages a running topology at random, and compares all results with those of an undisturbed run.
 
-    Random topologies of windows run AvailableNow over generated events. Drivers and Python workers are killed at each point of
-    the step protocol, jobs fail half-way, workers stop and go on, node-local state is deleted or damaged, Spark loses its last
-    commit, slots and the shards in them change, in some topologies before every step. Whole outputs are compared with an
-    undisturbed run and with DuckDB. Ends with 1 when anything differs.
+    Random topologies run AvailableNow over generated events; half of them are DAGs of several sources, joins and components.
+    Drivers and Python workers are killed at each point of the step protocol, jobs fail half-way, workers stop and go on, node-local
+    state is deleted or damaged, Spark loses its last commit, slots, the shards in them and plans change, in some topologies before
+    every step. Whole outputs are compared with an undisturbed run and with DuckDB. Ends with 1 when anything differs.
     """
     directory = Path(tempfile.mkdtemp(prefix="anabranch-chaos-")) if keep is None else keep.absolute()
     directory.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,12 @@ import anabranch as ab
 from anabranch.plan import route
 from anabranch.plan.planners import AUTO
 from anabranch.spark.session import SHORT_LIVED, Session, local_session
-from anabranch.state.commits import open_checkpoint
+from anabranch.state.commits import Commit, open_checkpoint
 from anabranch.state.files import Files
-from anabranch.testing.chaos_plan import COMMIT_LOST, DAMAGES, REROUTE, RESIZE, Act, Start, TopologySpec
+from anabranch.testing.chaos_plan import COMMIT_LOST, DAMAGES, REPLAN, REROUTE, RESIZE, Act, Start, TopologySpec
 from anabranch.testing.chaos_process import Tallied
+from anabranch.testing.dag_runs import build_dag
+from anabranch.testing.dags import Dag
 from anabranch.testing.restless import disturb
 
 _POLL_S = 0.005
@@ -54,6 +57,8 @@ class DriverStart:
     place: Place
     topology: TopologySpec
     start: Start
+    dag: Dag | None = None
+    planner: str = AUTO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +88,14 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
 
 
 def publish(place: Place, count: int) -> None:
-    """Makes the first files of the input visible to the source, with their times."""
-    source = place.of("input")
-    source.mkdir(parents=True, exist_ok=True)
-    for file in sorted(Path(place.files).glob("*.parquet"))[:count]:
-        if not (source / file.name).exists():
-            os.link(file, source / file.name)
+    """Makes the first files of each source's input visible to it, with their times."""
+    every = sorted(Path(place.files).rglob("*.parquet"))
+    for directory in {file.parent for file in every}:
+        source = place.of("input") / directory.relative_to(place.files)
+        source.mkdir(parents=True, exist_ok=True)
+        for file in [each for each in every if each.parent == directory][:count]:
+            if not (source / file.name).exists():
+                os.link(file, source / file.name)
 
 
 def build(session: Session, spec: TopologySpec, place: Place) -> ab.Topology:
@@ -134,18 +141,23 @@ def run(session: Session, each: DriverStart) -> None:
     keep_copies(place)
     last = found.last if (found := open_checkpoint(place.checkpoint())) else None
     journal.note("start", slots=start.slots, slots_before=last.slots if last else None, step=last.step if last else 0)
-    started = build(session, each.topology, place).start(
+    app = (
+        build(session, each.topology, place)
+        if each.dag is None
+        else build_dag(session, each.dag, place.of("input"), place.of("out"))
+    )
+    started = app.start(
         checkpoint=place.of("checkpoint"),
         slots=start.slots,
         shards=each.topology.shards,
         trigger="availableNow",
         state_root=place.of("state"),
         lift=each.topology.lift,
-        planner=each.topology.then.planner if each.topology.then else AUTO,
+        planner=each.planner if last is None else None,
     )
-    if each.topology.restless:
+    if each.topology.restless and each.dag is None:
         disturb(started, each.number, plans=0.0)  # another plan may take a step of its own, and steps are numbered beforehand
-    _watch(started, each, journal, last.step if last else 0)
+    _watch(started, each, journal, [act for act in acts if act.after is not None], last)
     if start.finish:
         seen = _Seen(journal, len(started.progress), len(started.events))
         try:
@@ -187,15 +199,17 @@ def shuffled(shards: int, slots: int, seed: int) -> list[int]:
     return table
 
 
-def _watch(run: ab.Run, each: DriverStart, journal: Journal, last: int) -> None:
-    """Waits for the end of a run, and acts as soon as the step is committed that an act follows."""
+def _watch(run: ab.Run, each: DriverStart, journal: Journal, acts: Sequence[Act], last: Commit | None) -> None:
+    """Waits for the end of a run, and acts as soon as the step is committed that an act follows.
+
+    Steps that only wrote state anew, for another plan, are not counted in the plan of faults.
+    """
     place, shards = each.place, each.topology.shards
-    waiting = [blow.act for blow in each.start.blows if blow.act and blow.act.after is not None]
-    seen, ended = _Seen(journal), False
+    seen, waiting, ended = _Seen(journal), list(acts), False
     try:
         while not ended:
             ended = run.wait(_POLL_S)
-            committed = max(last, seen.look(run))
+            committed = max(last.step if last else 0, seen.look(run)) - (last.replans if last else 0)
             if committed and not any(place.of("copies").iterdir()):
                 keep_copies(place)
             for act in [act for act in waiting if act.after is not None and act.after <= committed]:
@@ -204,6 +218,8 @@ def _watch(run: ab.Run, each: DriverStart, journal: Journal, last: int) -> None:
                     run.resize(act.slots)
                 elif act.kind == REROUTE:
                     run.reroute(shuffled(shards, act.slots, act.seed))
+                elif act.kind == REPLAN:
+                    run.replan(act.planner)
                 else:
                     journal.note("act", kind=act.kind, **perform(place, act))
     finally:

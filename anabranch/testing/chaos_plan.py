@@ -14,8 +14,9 @@ from datetime import timedelta
 
 from anabranch.faults import DRIVER_POINTS, SLOT_POINTS
 from anabranch.plan.lifting import LIFT_FIRST, ROUTE_FIRST
-from anabranch.plan.planners import AUTO, UNFUSED
+from anabranch.plan.planners import AUTO, PLANNERS, UNFUSED
 from anabranch.testing.chains import HAPPENED
+from anabranch.testing.dags import Dag, random_dag
 from anabranch.testing.events import HOUR_US, MINUTE_US, SECOND_US, EventPlan, KeyKind
 from anabranch.testing.reference import WindowQuery
 from anabranch.topology.windows import Session, Window, cumulative, hopping, session, sliding, tumbling
@@ -30,11 +31,14 @@ DAMAGES = ("state deleted", "state truncated", "state overwritten", "state put b
 COMMIT_LOST = "Spark's last commit deleted"
 RESIZE = "resize"
 REROUTE = "reroute"
+REPLAN = "another plan between two steps"
 OTHER_SLOTS = "restart with other slots"
 TWO = "two in one step"
-KINDS = (*DRIVER_KILLS, *WORKER_KILLS, STOPPED, ZOMBIE, *JOB_FAILS, *DAMAGES, COMMIT_LOST, RESIZE, REROUTE, OTHER_SLOTS, TWO)
+_LIVE = (RESIZE, REROUTE, REPLAN)  # in the running query
+KINDS = (*DRIVER_KILLS, *WORKER_KILLS, STOPPED, ZOMBIE, *JOB_FAILS, *DAMAGES, COMMIT_LOST, *_LIVE, OTHER_SLOTS, TWO)
 _ONCE = frozenset({*DRIVER_KILLS, ZOMBIE})  # a driver's start takes long: these come once in a deck, the others twice
 
+_DAGS = 0.5  # the share of cases with several sources, joins and components
 ZOMBIE_S = 14  # longer than a driver takes to start, so that the worker wakes up in the next driver's life
 MOST_SLOTS = 4
 NEED_ROWS = frozenset({*JOB_FAILS, TWO, "worker killed: slot.half"})
@@ -52,6 +56,7 @@ class Act:
     kind: str
     after: int | None = None
     slots: int = 0
+    planner: str = AUTO
     share: float = 0.3
     seed: int = 0
 
@@ -163,6 +168,8 @@ class CasePlan:
     finish: bool
     slots: int
     starts: tuple[Start, ...] = ()
+    dag: Dag | None = None  # operators of its own, instead of the topology's windows
+    planner: str = AUTO
 
     @property
     def blows(self) -> list[Blow]:
@@ -194,11 +201,16 @@ def plan_cases(seed: int, case_faults: int) -> Iterator[CasePlan]:
         yield plan_case(seed, number, [next(cards) for _ in range(case_faults)])
 
 
-def plan_case(seed: int, number: int, kinds: Sequence[str]) -> CasePlan:
-    """One case with these kinds of faults; those that find no place in it are left out."""
+def plan_case(seed: int, number: int, kinds: Sequence[str], *, dag: bool | None = None) -> CasePlan:
+    """One case with these kinds of faults; those that find no place in it are left out. `dag`: whether it is one, or by chance."""
     rng = random.Random(f"chaos {seed} {number}")
     portions = tuple(rng.randint(3, 5) for _ in range(max(2, round(len(kinds) / 4))))
     case = _topology_case(rng, number, portions)
+    if (rng.random() < _DAGS) if dag is None else dag:
+        drawn = random_dag(rng, operators=rng.randint(3, 6), rows=(30, 60))
+        case = replace(case, dag=drawn, planner=rng.choice((AUTO, *PLANNERS)))
+    elif case.topology.then is not None:
+        case = replace(case, planner=case.topology.then.planner)
     return replace(case, starts=_Layout(case, rng).starts(kinds))
 
 
@@ -356,8 +368,10 @@ class _Layout:
             steps = firsts[1:]
         elif kind in NEED_ROWS:
             steps = [step for step, batch in enumerate(self.case.batches(), start=1) if batch is not None]
-        elif kind in DAMAGES or kind in (RESIZE, REROUTE):  # follow a step of the same run
+        elif kind in DAMAGES or kind in _LIVE:  # follow a step of the same run
             steps = [step for step in steps if step > 2 and step not in firsts]
+        if kind == REPLAN and self.case.dag is None and self.case.topology.then is None:
+            return  # one operator is one component, whatever the plan
         free = [step for step in steps if step not in self.kind_of]
         if free:
             step = self.rng.choice(free)
@@ -399,11 +413,15 @@ class _Layout:
 
     def _act(self, kind: str, slots: int, after: int | None = None) -> Act:
         share = self.rng.choice((0.2, 0.5, 1.0))
-        return Act(kind=kind, after=after, slots=slots, share=share, seed=self.rng.randrange(1 << 30))
+        others = [
+            name for name in (*[UNFUSED] * len(PLANNERS), *PLANNERS) if name != self.case.planner
+        ]  # which is another for sure
+        planner = self.rng.choice(others)
+        return Act(kind=kind, after=after, slots=slots, planner=planner, share=share, seed=self.rng.randrange(1 << 30))
 
     def _blow(self, step: int, slots: int) -> Blow:
         kind = self.kind_of[step]
-        if kind in DAMAGES or kind in (RESIZE, REROUTE):
+        if kind in DAMAGES or kind in _LIVE:
             return Blow(kind=kind, act=self._act(kind, slots, step - 1))
         name, _, point = kind.partition(": ")
         if name == "driver killed":
@@ -421,7 +439,7 @@ class _Layout:
 
     def _at(self, point: str, step: int, slots: int, action: str) -> str:
         """A point of one slot, rather of the last one, so that others have written; of any where few have rows or slots are any."""
-        sparse = self.case.events.key_kind == "none" or self.case.events.keys < 20
+        sparse = self.case.dag is not None or self.case.events.key_kind == "none" or self.case.events.keys < 20
         if self.case.topology.restless or (sparse and point == "slot.half"):
             return f"{point}@{step}={action}"
         return f"{point}@{step}/{max(self.rng.randrange(slots), self.rng.randrange(slots))}={action}"

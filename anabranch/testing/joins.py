@@ -93,7 +93,7 @@ def _joined(db: duckdb.DuckDBPyConnection, window: Window, query: JoinQuery, fin
         *(f"{side}.{_quote(column)}" for side in "lr" for column in _payload(db, side, query.keys)),
     ]
     return db.sql(f"""
-        WITH l AS ({_in_windows("l", window, final)}), r AS ({_in_windows("r", window, final)})
+        WITH l AS ({in_windows("l", window, final)}), r AS ({in_windows("r", window, final)})
         SELECT {", ".join(chosen)} FROM l {query.how} JOIN r ON l.__start = r.__start AND {equal}
     """).to_arrow_table()
 
@@ -103,7 +103,7 @@ def _payload(db: duckdb.DuckDBPyConnection, side: str, keys: Sequence[str]) -> l
     return [name for name in columns if name not in keys and not name.startswith("__")]
 
 
-def _in_windows(side: str, window: Window, final: int | None) -> str:
+def in_windows(side: str, window: Window, final: int | None) -> str:
     """SQL: the rows of a side, once for each window that takes them and has closed in the end (% takes the sign of its left side)."""
     _, length, every, offset = window
     last = f"__at - (((__at - ({offset})) % {every}) + {every}) % {every}"

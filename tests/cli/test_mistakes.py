@@ -71,6 +71,7 @@ def test_every_help_shows_an_example(capsys: pytest.CaptureFixture[str], command
         (["run", "job.py", "--trigger", "1s", "--available-now"], "--available-now and --trigger exclude each other"),
         (["run", "job.py", "--log", "nowhere/log"], "--log nowhere/log: No such file or directory"),
         (["explain", "job.py", "--format", "dot"], "unknown --format 'dot'; valid: text, json, mermaid"),
+        (["plan", "job.py", "--stats", "x", "--bound=-1"], "bound=-1.0; valid: 0 or more"),
         (["state", "nowhere"], "nowhere is not a checkpoint: it has no anabranch.json"),
         (["history", "nowhere"], "nowhere is not a checkpoint: it has no anabranch.json"),
         (

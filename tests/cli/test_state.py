@@ -17,11 +17,13 @@ import anabranch as ab
 from anabranch.cli import app
 from anabranch.plan import make_plan
 from anabranch.plan.component import Plan
+from anabranch.plan.joins import join_input, join_plan
 from anabranch.plan.route import Route
 from anabranch.state.blob import Entries, encode
 from anabranch.state.commits import Checkpoint, Commit, Stored
 from anabranch.state.files import Files
 from anabranch.state.header import open_or_create
+from anabranch.state.join_entries import JoinEntries, SideRows, encode_join
 from anabranch.state.version import Version
 from anabranch.topology import graph as g
 from anabranch.topology.types import column_type
@@ -172,6 +174,67 @@ def test_a_global_aggregate_has_no_key_column(tmp_path: Path) -> None:
     written.step(0, [(0, 0, MANY)], watermark=0)
     (row,) = facts(tmp_path, "--shard", 0)["shard"]["rows"]
     assert next(iter(row)) == "pane"
+
+
+def test_rows_that_wait_in_a_join_are_shown_with_their_side(tmp_path: Path) -> None:
+    at, seen = g.Field("at", "timestamp"), g.Field("seen", "timestamp")
+    graph = g.Graph(name="tolls")
+    for name, fields in (("l", (g.Field("k", "string"), at, g.Field("v", "bigint"))), ("r", (g.Field("k", "string"), seen))):
+        time = fields[1].name
+        graph = graph.add(g.Source(name=name, fields=fields, event_time=time, unit_us=None, delay_us=0))
+    sides = [join_input(name, graph.fields_of(name), graph.clock_of(name)) for name in ("l", "r")]
+    join = join_plan("met", sides[0], sides[1], ["k"], [ab.tumbling("10 minutes")], "inner")
+    graph = graph.add(
+        g.Join(
+            name="met",
+            input="l",
+            right="r",
+            by=join.keys,
+            windows=join.panes.windows,
+            how="inner",
+            fields=join.result_fields,
+        )
+    )
+    checkpoint = open_or_create(Files(str(tmp_path)), make_plan(graph), SHARDS)[0]
+    checkpoint.take_over()
+
+    def waiting(panes: list[int], payload: dict[str, pa.Array]) -> SideRows:
+        numbers = np.arange(len(panes), dtype=np.int32)
+        return SideRows(numbers, np.array(panes) * MINUTE_US, np.full(len(panes), 2), pa.table(payload))
+
+    times = pa.array([1, 2], pa.timestamp("us", "UTC"))
+    rows = {
+        "left": waiting([-10, 20], {"p0": times, "p1": pa.array([7, 8])}),
+        "right": waiting([20], {"p0": times[:1]}),
+    }
+    keys = pa.table({"k0": ["Ohio", "Utah"]})
+    blob = encode_join(JoinEntries(keys, rows), join)
+    checkpoint.files.write("state/00000001/0.bin", [blob])
+    stored = Stored(version=Version(1, "t"), file="state/00000001/0.bin", delta=(0, len(blob)))
+    checkpoint.commit(
+        Commit(
+            step=1,
+            epoch=checkpoint.epoch,
+            batch_id=0,
+            watermark_us=0,
+            next_us=None,
+            seen={},
+            routes={"met": Route((0, 1, 0, 1), 2, 3)},
+            stored={"met": {1: stored}},
+        )
+    )
+    shard = facts(tmp_path, "--shard", 1)["shard"]
+    assert (shard["operator"], shard["total"]) == ("met", 2)
+    left, right = shard["rows"]
+    assert {name: left[name] for name in ("side", "k", "pane", "times", "v")} == {
+        "side": "left",
+        "k": "Utah",
+        "pane": "1970-01-01 00:20",
+        "times": 2,
+        "v": 8,
+    }, "rows whose windows are over are not shown"
+    assert (right["side"], right["k"], right["v"], right["at"]) == ("right", "Ohio", None, None)
+    assert "Utah" in state(tmp_path, "--shard", 1).stdout
 
 
 def test_text_is_for_people(two_steps: Path) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from anabranch.errors import TopologyError
 from anabranch.plan.adaptation import Adaptation
-from anabranch.plan.cola import place_slots, sparse_parts
+from anabranch.plan.cola import place_slots, plan_cola, sparse_parts
+from anabranch.plan.set_cover import plan_exactly
 from anabranch.plan.streams import Stream, Streams
-from tests.plan.component_graphs import operator, streams
+from tests.plan.component_graphs import adaptations, check, graphs, operator, streams
 
 
 def test_a_graph_is_cut_where_the_rate_across_is_least() -> None:
@@ -19,6 +22,14 @@ def test_a_graph_is_cut_where_the_rate_across_is_least() -> None:
     parts = sparse_parts(rates, np.ones(6), most=3)
     assert sorted(sorted(part.tolist()) for part in parts) == [[0, 1, 2], [3, 4, 5]]
     assert len(sparse_parts(rates, np.ones(6), most=0)) == 6
+
+
+@settings(max_examples=40)
+@given(graphs(), adaptations, st.booleans())
+def test_as_a_planner_it_gives_components_that_can_run(graph: Streams, adaptation: Adaptation, ordered: bool) -> None:
+    plan = plan_cola(graph, adaptation, ordered=ordered)
+    check(plan, graph, ordered=ordered, bound=adaptation.bound)
+    assert plan.cost >= plan_exactly(graph, adaptation, ordered=ordered).cost - 1e-6 * max(1.0, graph.rate)
 
 
 def test_a_stream_between_slots_of_two_operators_is_saved_only_where_both_ends_share_a_host() -> None:

@@ -14,6 +14,7 @@ from anabranch.errors import TopologyError
 from anabranch.plan.adaptation import Adaptation, Costs, state_moved
 from anabranch.plan.cbp import depth_first, improved, plan_greedily
 from anabranch.plan.chooser import plan_components
+from anabranch.plan.cola import plan_cola
 from anabranch.plan.components import component_plan
 from anabranch.plan.set_cover import feasible_components, greedy_cover, plan_cover, plan_exactly, pool
 from anabranch.plan.streams import Hints, Operator, Space, Stream, Streams
@@ -183,14 +184,24 @@ def large(operators: int, seed: int, degree: float = 1.5) -> Streams:
     )
 
 
-def test_180_operators_are_planned_greedily_in_about_a_second() -> None:
-    graph = large(180, seed=1)
-    began = time.process_time()
-    plan = plan_greedily(graph, Adaptation(capacity=2000))
-    took = time.process_time() - began
+def test_180_operators_are_planned_greedily_in_less_than_a_second() -> None:
+    graph, adaptation = large(180, seed=1), Adaptation(capacity=2000)
+    times = []
+    for _ in range(3):  # the best of three: others may use the machine
+        began = time.process_time()
+        plan = plan_greedily(graph, adaptation)
+        times.append(time.process_time() - began)
     check(plan, graph, ordered=True)
     assert plan.cost < graph.rate
-    assert took < 4, "0.4 s on a busy machine"
+    assert min(times) < 1, "0.4 s on a busy machine"
+    costs = Costs(Space(graph), adaptation)
+    assert plan.cost <= component_plan(costs, depth_first(costs), "start").cost
+    check(plan_cola(graph, adaptation), graph, ordered=True)
+
+
+def test_an_exact_plan_that_is_asked_for_by_name_and_not_affordable_is_refused() -> None:
+    with pytest.raises(TopologyError, match=r"the exact plan of 60 operators would have more than 500 sets .* valid: \"auto\""):
+        plan_exactly(large(60, seed=2), Adaptation(capacity=2000), most=500)
 
 
 def test_a_large_graph_is_beyond_the_budget_of_the_exact_planner() -> None:

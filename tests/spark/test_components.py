@@ -21,13 +21,14 @@ from anabranch.testing import differences, read_results, write_batches
 from anabranch.testing.chains import ROWS, Stage, expected_of
 from anabranch.testing.events import MINUTE_US, SECOND_US
 from anabranch.testing.restless import disturb
+from tests.spark.physical import watched
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-EXAMPLES = int(os.environ.get("ANABRANCH_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("ANABRANCH_EXAMPLES", "6"))
 STRESS_STEPS = int(os.environ.get("ANABRANCH_STRESS_STEPS", "16"))
 STRESS_TOPOLOGIES = int(os.environ.get("ANABRANCH_STRESS_TOPOLOGIES", "2"))
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.int64()), ("c", pa.int32()), ("v", pa.int64()), ("x", pa.float64())])
@@ -212,8 +213,7 @@ def chain(*changes: dict[str, Any]) -> list[Stage]:
     return [replace(each, **dict(changes[i])) if i < len(changes) else each for i, each in enumerate(found)]
 
 
-@pytest.mark.parametrize(("planner", "levels"), [("auto", 1), ("unfused", 3)])
-@pytest.mark.parametrize("lift", ["lift first", "route first"])
+@pytest.mark.parametrize(("planner", "levels", "lift"), [("auto", 1, "lift first"), ("unfused", 3, "route first")])
 def test_the_exchanges_of_a_step_are_those_of_explain_and_each_source_is_read_once(
     spark: SparkSession, tmp_path: Path, planner: str, levels: int, lift: str
 ) -> None:
@@ -222,16 +222,8 @@ def test_the_exchanges_of_a_step_are_those_of_explain_and_each_source_is_read_on
     write_batches(steps, tmp_path / "in")
     app = engine.topology()
     assert len(json.loads(app.explain("json", planner=planner))["exchanges"]) == levels
-    plans: list[str] = []
     run = app.start(checkpoint=tmp_path / "checkpoint", trigger="availableNow", idle=None, planner=planner, lift=lift, slots=2)
-    build = run._stepper.levels.job
-
-    def watched(*arguments: Any) -> DataFrame:
-        frame = build(*arguments)
-        plans.append(frame._jdf.queryExecution().executedPlan().toString())
-        return frame
-
-    run._stepper.levels.job = watched  # type: ignore[method-assign]
+    plans = watched(run)
     assert run.wait(120)
     with_rows = [plan for plan in plans if "ExistingRDD" in plan]
     assert with_rows
@@ -308,11 +300,11 @@ def test_a_start_that_is_refused_changes_nothing(spark: SparkSession, tmp_path: 
     engine.run(steps)
     header = (tmp_path / "checkpoint" / "anabranch.json").read_bytes()
     app = replace(engine, stages=[chain()[0]]).topology()
-    stream = ab.Stream(app, "w0", app.empty("w0")).map(lambda df: df.selectExpr("*", "explode(array(1, 2)) as twice"))
+    stream = ab.Stream(app, "w0", app.empty("w0")).map(lambda df: df.selectExpr("*", "stack(2, 1, 2) as twice"))
     stream.aggregate(by=["twice"], windows=ab.tumbling("1 minute"), name="other", n=ab.count()).to(
         ab.parquet(tmp_path / "other")
     )
-    with pytest.raises(ab.TopologyError, match="is not done row by row \\(it has Generate\\)"):
+    with pytest.raises(ab.TopologyError, match="operator 'other' behind map has stack, and other operators need the same rows"):
         app.start(checkpoint=tmp_path / "checkpoint", trigger="availableNow", state_root=tmp_path / "state")
     assert (tmp_path / "checkpoint" / "anabranch.json").read_bytes() == header
 

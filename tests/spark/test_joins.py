@@ -59,9 +59,21 @@ def watermarks(left: list[pa.Table], right: list[pa.Table]) -> list[int | None]:
     return found
 
 
+def late_rows(steps: list[pa.Table], side: str, time: str, known: list[int | None]) -> list[dict[str, object]]:
+    """The rows of a side whose last window, one of three minutes, had ended by the watermark of the step before their own."""
+    found = []
+    for table, closed in zip(steps, [None, *known], strict=False):
+        for row, at in zip(table.to_pylist(), table[time].cast(pa.int64()).to_pylist(), strict=True):
+            if closed is not None and at - at % MINUTE_US + 3 * MINUTE_US <= closed:
+                found.append({**row, "side": side, "reason": "late"})
+    return found
+
+
 def test_two_sources_are_joined_in_every_way_and_what_comes_out_is_a_stream(spark: SparkSession, tmp_path: Path) -> None:
     left = [rows(i, 120 * i, "at", "v") for i in range(4)]
     right = [rows(10 + i, 120 * i, "seen", "w") for i in range(4)]
+    left[3] = pa.concat_tables([left[3], rows(4, 0, "at", "v", count=20)])
+    right[3] = pa.concat_tables([right[3], rows(14, 0, "seen", "w", count=20)])
     write_batches(left, tmp_path / "left")
     write_batches(right, tmp_path / "right")
     app = ab.Topology("joins")
@@ -76,6 +88,7 @@ def test_two_sources_are_joined_in_every_way_and_what_comes_out_is_a_stream(spar
         joined = ab.join(mine, theirs, by="k", window=windows, how=how, name=how)
         joined.to(ab.parquet(tmp_path / "out" / how))
         if how == "inner":
+            joined.late.to(ab.parquet(tmp_path / "late"))
             counted = joined.aggregate(by=["k"], windows=ab.tumbling("4 minutes"), name="counted", n=ab.count(), s=ab.sum("w"))
             counted.to(ab.parquet(tmp_path / "out" / "counted"))
     assert "join, right" not in app.explain()
@@ -91,6 +104,13 @@ def test_two_sources_are_joined_in_every_way_and_what_comes_out_is_a_stream(spar
         wanted[how] = expected_join(*given, query, known)
         assert wanted[how].num_rows > 100
         assert bag_differences(read_results(tmp_path / "out" / how), wanted[how]) == [], how
+    late = late_rows(left, "left", "at", known) + late_rows(
+        [each.drop_columns(["g"]) for each in right], "right", "seen", known
+    )
+    assert len({row["side"] for row in late}) == 2
+    schema = read_results(tmp_path / "late").schema
+    assert schema.names == ["k", "g", "at", "v", "seen", "w", "side", "reason"]
+    assert bag_differences(read_results(tmp_path / "late"), pa.Table.from_pylist(late, schema)) == []
     query = WindowQuery(
         keys=["k"],
         event_time=HAPPENED,

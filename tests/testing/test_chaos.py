@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import anabranch as ab
-from anabranch.faults import DRIVER_POINTS, SLOT_POINTS, parse
+from anabranch.faults import DRIVER_POINTS, SLOT_POINTS, Faults, InjectedError, parse
+from anabranch.plan.planners import AUTO, PLANNERS
 from anabranch.testing.chaos import has_happened, run_chaos
 from anabranch.testing.chaos_driver import Place, build, damage, delete_last_commit, publish
 from anabranch.testing.chaos_plan import (
@@ -22,6 +23,7 @@ from anabranch.testing.chaos_plan import (
     DAMAGES,
     KINDS,
     OTHER_SLOTS,
+    REPLAN,
     REROUTE,
     RESIZE,
     TWO,
@@ -130,10 +132,32 @@ def test_a_fault_counts_only_when_it_is_known_to_have_happened() -> None:
     assert has_happened(lost, [act, again], set(), died=False)
     assert not has_happened(lost, [act], set(), died=False)
     assert not has_happened(lost, [{**act, "files": 0}, again], set(), died=False)
+    again = Blow(kind=REPLAN, act=Act(kind=REPLAN, after=3, planner="unfused"))
+    assert has_happened(again, [{"record": "event", "kind": "plan"}], set(), died=False)
+    assert not has_happened(again, [{"record": "event", "kind": "resize"}], set(), died=False)
     other = Blow(kind=OTHER_SLOTS, act=Act(kind=OTHER_SLOTS))
     start = {"record": "start", "slots": 3, "slots_before": 2}
     assert has_happened(other, [start, {"record": "step", "slots": 3}], set(), died=False)
     assert not has_happened(other, [start], set(), died=False)
+
+
+def test_every_other_topology_is_a_dag_and_only_those_with_several_operators_are_planned_anew() -> None:
+    cases = [plan for seed in range(4) for plan in plans(seed)]
+    dags = [plan for plan in cases if plan.dag is not None]
+    assert 0.3 < len(dags) / len(cases) < 0.7
+    assert {plan.planner for plan in dags} == {AUTO, *PLANNERS}
+    for plan in cases:
+        several = plan.dag is not None or plan.topology.then is not None
+        assert several or not any(blow.kind == REPLAN for blow in plan.blows)
+        assert all(blow.act.planner != plan.planner for blow in plan.blows if blow.kind == REPLAN and blow.act)
+
+
+def test_steps_that_only_write_state_anew_do_not_count_for_faults(tmp_path: Path) -> None:
+    faults = Faults((parse("slot.begin@3=fail"),), str(tmp_path)).behind(2)
+    faults.at("slot.begin", 3, 0)
+    with pytest.raises(InjectedError):
+        faults.at("slot.begin", 5, 0)
+    assert [file.name for file in tmp_path.iterdir()] == ["slot.begin@3=fail"]
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
@@ -228,12 +252,12 @@ def test_faults_do_not_change_results(tmp_path: Path) -> None:
         COMMIT_LOST,
         RESIZE,
         REROUTE,
+        REPLAN,
         OTHER_SLOTS,
         TWO,
     ]
-    plan = plan_case(11, 1, kinds)
-    assert sum(start.killed for start in plan.starts) == 1
-    result = run_chaos(11, len(kinds), tmp_path, plans=iter([plan]))
+    cases = [plan_case(5, 1, kinds[:2], dag=False), plan_case(5, 2, kinds[2:], dag=True)]
+    result = run_chaos(5, len(kinds), tmp_path, plans=iter(cases), case_faults=5)
     figures = result.as_dict()
     assert figures["differences"] == 0, "\n".join(result.differences)
     assert figures["kinds"] == dict.fromkeys(sorted(kinds), 1)

@@ -1,0 +1,36 @@
+"""How many slots a component can use: more than it has values of its attributes would be idle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anabranch.plan.component import Component
+from anabranch.plan.measured import Measures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """How many slots of a component can have work at most, and why."""
+
+    slots: int
+    reason: str
+
+
+def slots_limit(component: Component, measures: Measures) -> Limit:
+    """The number of shards; fewer where the attributes have so few values that not all shards have rows."""
+    by = tuple(each.name for each in component.attributes)
+    names = ", ".join(filter(None, by))
+    if not names:
+        return Limit(slots=1, reason="one shard has all rows, as there are no attributes to partition by")
+    most = Limit(slots=measures.shards, reason=f"as many as shards ({measures.shards})")
+    for node in component.nodes:
+        known = measures.operators.get(node.operator)
+        if known is None:
+            continue
+        loaded = known.loaded_shards if known.by == by else None
+        if loaded is not None and loaded < most.slots:
+            most = Limit(slots=loaded, reason=f"({names}) has values in {loaded} of {measures.shards} shards, as measured")
+        own = set(node.slotted.keys) == set(component.attributes)
+        if own and known.keys and (keys := max(1, round(known.keys))) < most.slots:
+            most = Limit(slots=keys, reason=f"({names}) has about {keys} values, as measured")
+    return most
