@@ -1,11 +1,11 @@
 """Anabranch: elastic, self-tuning keyed stream processing on Apache Spark, in Python."""
 
-from anabranch.errors import AnabranchError, CheckpointError, NotYetError, StateError, StepError, TopologyError
+from anabranch.errors import AnabranchError, ApplyError, CheckpointError, NotYetError, StateError, StepError, TopologyError
 from anabranch.spark.face import Topology
 from anabranch.spark.progress import Event, Progress
 from anabranch.spark.run import Run
 from anabranch.spark.sinks import console, csv, json, memory, parquet, writer
-from anabranch.spark.streams import Computed, Joined, Stream, Windowed, join
+from anabranch.spark.streams import Applied, Computed, Joined, Stream, Windowed, join
 from anabranch.topology import (
     Aggregate,
     Session,
@@ -40,17 +40,21 @@ from anabranch.topology import (
     var_pop,
     variance,
 )
+from anabranch.topology.apply import Osg
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Aggregate",
     "AnabranchError",
+    "Applied",
+    "ApplyError",
     "CheckpointError",
     "Computed",
     "Event",
     "Joined",
     "NotYetError",
+    "Osg",
     "Progress",
     "Run",
     "Session",

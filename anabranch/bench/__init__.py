@@ -6,6 +6,7 @@ import typer
 
 from anabranch.bench.fusion import fusion_command
 from anabranch.bench.options import FusionOptions, WindowsOptions
+from anabranch.bench.osg import osg_command
 from anabranch.bench.soak import soak_command
 from anabranch.bench.windows import windows_command
 
@@ -18,6 +19,7 @@ bench_app = typer.Typer(
 )
 bench_app.command("windows")(windows_command)
 bench_app.command("fusion")(fusion_command)
+bench_app.command("osg")(osg_command)
 bench_app.command("soak")(soak_command)
 
 

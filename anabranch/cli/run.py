@@ -101,10 +101,12 @@ def _start(topology: Topology, options: RunOptions, place: Place) -> Run:
 
 
 def _watched(topology: Topology) -> dict[str, LatestResults]:
-    """What a person can watch: the streams that go to a sink or, where there is none, the results of every operator."""
+    """What a person can watch: results of windows that go to a sink or, where none does, those of every operator."""
     graph, found = topology.graph, dict[str, LatestResults]()
     windowed = [each.name for each in graph.operators if isinstance(each, Consolidate | Join)]
-    for stream in dict.fromkeys([sink.input for sink in graph.sinks if not sink.late] or windowed):
+    written = [sink.input for sink in graph.sinks if not sink.late]
+    with_windows = [each for each in written if any(field.name == "window" for field in graph.fields_of(each))]
+    for stream in dict.fromkeys(with_windows if written else windowed):
         operator = graph.stream_of(stream)[0].name
         name = next(each for each in (operator, stream, f"{operator} itself") if each not in found)
         found[name] = LatestResults(_WATCHED_KEYS)

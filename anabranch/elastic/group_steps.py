@@ -15,9 +15,20 @@ import numpy as np
 from anabranch.elastic.grouping import Scheduler, State, Task, new_scheduler, new_task, received
 from anabranch.elastic.sketches import Osg, Sketches, merged, variation
 from anabranch.errors import TopologyError, unknown
+from anabranch.topology.apply import AUTO, GROUPINGS, HASH, OSG, ROUND_ROBIN
 
-AUTO, ROUND_ROBIN, HASH, OSG = "auto", "round robin", "hash", "osg"
-GROUPINGS = (AUTO, ROUND_ROBIN, HASH, OSG)
+__all__ = [
+    "AUTO",
+    "HASH",
+    "OSG",
+    "ROUND_ROBIN",
+    "Grouping",
+    "TaskSeen",
+    "after_step",
+    "new_grouping",
+    "partition_scheduler",
+    "with_slots",
+]
 
 VARIES = 0.2  # coefficient of variation of a row's time by value, from which on "auto" groups by cost
 VARIES_NO_MORE = 0.1  # and below which it ends

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from anabranch.errors import NotYetError, TopologyError
 from anabranch.plan.adaptation import Adaptation
+from anabranch.plan.applies import APPLIES, NOTHING_FUSED, Applied, Feed, applies_of, refuse_behind_windows
 from anabranch.plan.components import ComponentPlan
 from anabranch.plan.consolidation import plan_consolidation
 from anabranch.plan.joins import SIDES, JoinSide, Side, join_input, join_plan, join_side
@@ -22,7 +23,7 @@ from anabranch.plan.sessions import NO_WINDOWS, SessionPlan, session_plan
 from anabranch.plan.sharing import Sharing, share_or_not
 from anabranch.plan.slotted import EVERYTHING, Input, Kept, Result, Slotted
 from anabranch.plan.streams import Hints, Operator, Stream, Streams
-from anabranch.topology.graph import Clock, Compute, Consolidate, Field, Graph, Join, Map, Named, Source
+from anabranch.topology.graph import Compute, Consolidate, Field, Graph, Join, Named, Source, inputs_of
 from anabranch.topology.partials import Count
 from anabranch.topology.types import column_type
 from anabranch.topology.windows import Session, Window
@@ -49,16 +50,6 @@ __all__ = [
 
 
 JOINED = " + "  # between the names of operators in the name of their component
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Feed:
-    """Where the rows of a node come from: a source or another operator, the maps on the way, and how the rows tell their time."""
-
-    stream: str
-    maps: tuple[Map, ...]
-    clock: Clock
-    fields: tuple[Field, ...]  # behind the maps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,10 +114,26 @@ class Plan:
     nodes: tuple[Node, ...]  # in the order of the topology, which numbers them
     components: tuple[Component, ...]
     fusion: ComponentPlan
+    applies: tuple[Applied, ...] = ()  # between sources and the first level, in the order of the topology
 
     @property
     def levels(self) -> int:
-        return max(component.level for component in self.components)
+        """How many levels of components there are; 0 where no operator has state."""
+        return max((component.level for component in self.components), default=0)
+
+    @property
+    def entries(self) -> frozenset[str]:
+        """The streams that the first level reads: sources, and what applies make of them."""
+        return frozenset({*(each.name for each in self.sources), *(each.name for each in self.applies)})
+
+    @property
+    def routed(self) -> tuple[str, ...]:
+        """What has slots: each component, and all applies together."""
+        return (*(each.name for each in self.components), *((APPLIES,) if self.applies else ()))
+
+    def applied(self, name: str) -> Applied | None:
+        """The apply of a name, None where there is none."""
+        return next((each for each in self.applies if each.name == name), None)
 
     def at(self, level: int) -> tuple[Component, ...]:
         return tuple(component for component in self.components if component.level == level)
@@ -170,6 +177,8 @@ def make_plan(
     `shared` says of operators whose state is there already whether their windows share panes.
     """
     nodes = nodes_of(graph, shared or {})
+    if not nodes:
+        return plan_of(graph, (), NOTHING_FUSED)
     streams, hints = streams_of(nodes, rates)
     hints = Hints(fuse=graph.fuse, apart=(*hints.apart, *graph.apart))
     return plan_of(graph, nodes, plan_by(planner, streams, hints, adaptation, measured=rates is not None))
@@ -211,16 +220,17 @@ def plan_of(graph: Graph, nodes: Sequence[Node], fusion: ComponentPlan) -> Plan:
         )
         for group in {names[0]: names for name in order for names in (of[name],)}.values()
     ]
-    used = {node.feed.stream for node in nodes}
+    applies = applies_of(graph)
+    used = {*(node.feed.stream for node in nodes), *(each.feed.stream for each in applies)}
     sources = tuple(each for each in graph.operators if isinstance(each, Source) and each.name in used)
     ordered = tuple(sorted(components, key=lambda each: each.level))
-    _refuse_late_sources(ordered, sources)
-    return Plan(topology=graph.name, sources=sources, nodes=tuple(nodes), components=ordered, fusion=fusion)
+    plan = Plan(topology=graph.name, sources=sources, nodes=tuple(nodes), components=ordered, fusion=fusion, applies=applies)
+    _refuse_late_sources(ordered, plan.entries)
+    return plan
 
 
-def _refuse_late_sources(components: Sequence[Component], sources: Sequence[Source]) -> None:
-    """Rows of a source reach the first level only."""
-    names = {source.name for source in sources}
+def _refuse_late_sources(components: Sequence[Component], names: frozenset[str]) -> None:
+    """Rows of a source, and what applies make of them, reach the first level only."""
     for component in components:
         for node in component.nodes:
             if component.level > 1 and node.feed.stream in names:
@@ -228,17 +238,21 @@ def _refuse_late_sources(components: Sequence[Component], sources: Sequence[Sour
                     sorted({n.feed.stream for n in component.nodes} - names - {n.operator for n in component.nodes})
                 )
                 raise NotYetError(
-                    f"operator {node.operator!r} needs rows of source {node.feed.stream!r} together with results of {others}, which "
-                    "are in another component; aggregate the rows of the source first, or choose keys that all have in common"
+                    f"operator {node.operator!r} needs rows of {node.feed.stream!r} together with results of {others}, which "
+                    "are in another component; aggregate these rows first, or choose keys that all have in common"
                 )
 
 
 def nodes_of(graph: Graph, shared: Mapping[str, bool] = MappingProxyType({})) -> tuple[Node, ...]:
     """The stateful operators of a topology, each after those that feed it."""
     stateful = [each for each in graph.operators if isinstance(each, Consolidate | Join)]
-    if not stateful:
-        raise TopologyError(f"topology {graph.name!r} has no windows: add .compute(...).consolidate(...) to a stream")
+    if not stateful and not applies_of(graph):
+        raise TopologyError(
+            f"topology {graph.name!r} has no windows: add .compute(...).consolidate(...) to a stream, or .to(...)"
+        )
     for each in graph.operators:
+        for stream in inputs_of(each) if isinstance(each, Compute | Join) else ():
+            refuse_behind_windows(graph, stream, each.name)
         if isinstance(each, Compute) and not graph.users_of(each.name):
             raise TopologyError(f"compute {each.name!r} is not consolidated: add .consolidate(ab.tumbling(...))")
     return tuple(

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -18,21 +18,23 @@ from anabranch.plan.component import Plan, plan_again
 from anabranch.plan.joins import join_input, join_plan
 from anabranch.plan.lifting import AUTO
 from anabranch.plan.planners import AUTO as PLAN_AUTO
+from anabranch.spark.applies import applied_to_results
 from anabranch.spark.inspect import check_session, warm_up
 from anabranch.spark.levels import Levels
 from anabranch.spark.opening import located, open_run, settings_of, spark_location
 from anabranch.spark.operator_state import StateSettings
+from anabranch.spark.outlets import Outlet, late_nodes
 from anabranch.spark.run import Run, as_trigger
 from anabranch.spark.schemas import fields_of
 from anabranch.spark.sinks import Behind, FileTarget, MemoryTarget, Target
-from anabranch.spark.step import Outlet, Stepper
+from anabranch.spark.step import Stepper
 from anabranch.spark.streams import Joined, Stream
 from anabranch.spark.tuning import lent, tune
 from anabranch.state.commits import open_checkpoint
 from anabranch.state.files import Files
 from anabranch.state.header import components_of, over_checkpoint, sharing_of
 from anabranch.state.host import claim, open_host
-from anabranch.state.statistics import read_statistics
+from anabranch.state.statistics import Statistics, read_statistics
 from anabranch.topology import graph as g
 from anabranch.topology.durations import Duration, duration_us, unit_us
 from anabranch.topology.types import FLOATING, WHOLE, decimal_of
@@ -95,11 +97,12 @@ class Topology:
     ) -> str:
         """The component plan with its reasons, as "text", "json" or "mermaid"; going by what a checkpoint has measured, if given."""
         found = None if checkpoint is None else open_checkpoint(Files(located(checkpoint)))
-        rates = None if found is None else read_statistics(found.files).rates()
+        measured = Statistics() if found is None else read_statistics(found.files)
+        rates = None if found is None else measured.rates()
         plan = make_plan(self.graph, planner, rates=rates, shared=sharing_of(found))
         if found is not None:
             plan = over_checkpoint(plan, found)
-        return explain(self.graph, plan, format)
+        return explain(self.graph, plan, format, measured.groupings)
 
     def start(  # noqa: PLR0913 - every argument has a default that works
         self,
@@ -153,8 +156,7 @@ class Topology:
         for outlet in outlets:
             outlet.target.check(before.last.step + 1 if before and before.last else 1)
         settings = settings_of(retries, state, lift)
-        late = frozenset(plan.parts_of(each.operator)[0].name for each in outlets if each.late)
-        trial = Levels(plan, 1, late)  # what cannot be compiled is refused before the checkpoint changes
+        trial = Levels(plan, 1, late_nodes(plan, outlets))  # what cannot be compiled is refused before the checkpoint changes
         trial.lift.prepare(self._frames)
         trial.check(session)
         warm_up(session)
@@ -187,7 +189,7 @@ class Topology:
     ) -> dict[str, DataFrame]:
         """Runs the same topology over static rows, closes every window, and gives results and late rows as DataFrames.
 
-        The names of the result are the operators' names, and "<name>.late" for late rows.
+        The names of the result are the operators' names, "<name>.late" for late rows, "<name>.failed" for rows that failed.
         """
         plan = make_plan(self.graph, planner)
         frames = self._static(plan, inputs)
@@ -195,12 +197,16 @@ class Topology:
         session = user.newSession()
         place = tempfile.mkdtemp(prefix="anabranch-batch-")
         taken = {(node.operator, late): MemoryTarget() for node in plan.nodes for late in (False, True)}
-        sources = {source.name for source in plan.sources}
         outlets = [
             Outlet(name=f"{name}{'.late' if late else ''}", operator=name, late=late, target=target)
             for (name, late), target in taken.items()
-            if not late or (plan.parts_of(name)[0].feed.stream in sources and not plan.parts_of(name)[0].side)
+            if not late or (plan.parts_of(name)[0].feed.stream in plan.entries and not plan.parts_of(name)[0].side)
         ]
+        for each in plan.applies:
+            for failed in (False, True) if each.work.dead_letters else (False,):
+                target = taken[each.name, failed] = MemoryTarget()
+                name = f"{each.name}.failed" if failed else each.name
+                outlets.append(Outlet(name=name, operator=each.name, late=failed, target=target))
         try:
             opened = open_run(Files(f"{place}/checkpoint"), plan, slots, shards, session)
             state = StateSettings(root=f"{place}/state", wait_s=60.0, limit_bytes=None)
@@ -256,7 +262,7 @@ class Topology:
     def check_late(self, operator: str) -> None:
         """Refuses a late stream of rows that Spark cannot combine: duplicates are counted on the way."""
         compute = self.graph.compute_of(operator)
-        if not isinstance(self.graph.stream_of(compute.input)[0], g.Source):
+        if not isinstance(self.graph.stream_of(compute.input)[0], g.Source | g.Apply):
             raise TopologyError(f"operator {operator!r} reads windowed results, of which none is late; it has no late rows")
         for field in self.graph.fields_of(compute.input):
             if "map<" in field.type or "variant" in field.type:
@@ -285,10 +291,19 @@ class Topology:
     def _outlets(self) -> list[Outlet]:
         found = []
         for sink in self.graph.sinks:
-            stream, maps = self.graph.stream_of(sink.input)
-            target = Behind(sink.target, tuple(each.fn for each in maps)) if maps else sink.target
-            found.append(Outlet(name=sink.name, operator=stream.name, late=sink.late, target=target))
+            stream, behind = self._behind(sink.input)
+            target = Behind(sink.target, behind) if behind else sink.target
+            found.append(Outlet(name=sink.name, operator=stream, late=sink.late, target=target))
         return found
+
+    def _behind(self, name: str) -> tuple[str, tuple[Callable[[DataFrame], DataFrame], ...]]:
+        """The operator whose results a stream has, and what they pass on the way to a sink: maps, and applies on windows."""
+        stream, maps = self.graph.stream_of(name)
+        passed = tuple(each.fn for each in maps)
+        if not isinstance(stream, g.Apply) or isinstance(self.graph.root_of(stream.input), g.Source):
+            return stream.name, passed
+        before, behind = self._behind(stream.input)
+        return before, (*behind, applied_to_results(stream, self.graph.fields_of(stream.input)), *passed)
 
     def _static(self, plan: Plan, inputs: Mapping[Stream | str, DataFrame] | DataFrame | None) -> dict[str, DataFrame]:
         names = [source.name for source in plan.sources]

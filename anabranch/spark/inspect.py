@@ -26,7 +26,7 @@ def check_session(session: SparkSession) -> None:
         raise TopologyError("spark.speculation is true: two attempts at a task would run side by side; valid: false")
 
 
-def check_map(fn: Callable[[DataFrame], DataFrame], frame: DataFrame, clock: Clock) -> DataFrame:
+def check_map(fn: Callable[[DataFrame], DataFrame], frame: DataFrame, clock: Clock | None) -> DataFrame:
     """What a map makes of a stream; refuses what is not deterministic, not stateless, or loses the event time."""
     if not callable(fn):
         raise TopologyError(f"map({fn!r}) is not a function of a DataFrame")
@@ -45,7 +45,7 @@ def check_map(fn: Callable[[DataFrame], DataFrame], frame: DataFrame, clock: Clo
     if frame.isStreaming and stateful:
         raise TopologyError(f"map must be stateless; it has {', '.join(stateful)}. Aggregate with compute() instead")
     kinds = {field.name: field.dataType.simpleString() for field in mapped.schema.fields}
-    if kinds.get(clock.column) != clock.type:
+    if clock is not None and kinds.get(clock.column) != clock.type:
         have = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
         raise TopologyError(f"map must keep the event-time column {clock.column!r} of type {clock.type}; it has {have}")
     return mapped

@@ -10,6 +10,22 @@ from anabranch.state.commits import Commit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyProgress:
+    """One apply in one step."""
+
+    rows_in: int
+    rows_out: int
+    failed: int
+    grouping: str  # how rows were given to slots
+    slot_s: tuple[float, ...]  # the time of the rows of each slot
+    started_at: float  # when the first slot began
+    makespan_s: float  # from then to the end of the last slot
+    estimate_error: float | None = (
+        None  # largest difference between estimate and time of a slot, over the mean; None without one
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """One committed step."""
 
@@ -31,6 +47,7 @@ class Progress:
     duration_s: float = 0.0
     phases_s: Mapping[str, float] = field(default_factory=dict)  # job, restore, sinks, commit, clean
     finished_at: float = 0.0
+    applies: Mapping[str, ApplyProgress] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ of the operator that it is for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from pyspark.sql.types import StructType
 from anabranch.errors import TopologyError
 from anabranch.spark.inspect import each_of
 
+_INLINE = "spark.sql.optimizer.collapseProjectAlwaysInline"
 _NOW = ("current_timestamp(", "now(", "current_date(", "localtimestamp(", "current_time(")
 
 
@@ -53,7 +55,8 @@ class RowWise:
                 f"{what}: the current time can only be taken in maps that all operators of a source have in common; "
                 "take it there, as a column"
             )
-        node = execution.optimizedPlan()
+        with _always_inline(self._template.sparkSession):
+            node = execution.optimizedPlan()
         columns: dict[str, Any] | None = None
         stays: list[Any] = []
         while node.nodeName() in {"Project", "Filter"}:
@@ -95,6 +98,17 @@ class RowWise:
             return Column(self._column(expression))
         except Py4JError as error:
             raise TopologyError(f"this version of Spark cannot be given expressions: {str(error).splitlines()[0]}") from error
+
+
+@contextmanager
+def _always_inline(session: SparkSession) -> Iterator[None]:
+    """Spark's optimiser leaves a projection of its own for what is dear and used twice; a map must become one projection."""
+    before = session.conf.get(_INLINE, None)
+    session.conf.set(_INLINE, "true")
+    try:
+        yield
+    finally:
+        session.conf.unset(_INLINE) if before is None else session.conf.set(_INLINE, before)
 
 
 def chosen(to: str, by_number: Mapping[int, Column], otherwise: Column | None = None) -> Column:
