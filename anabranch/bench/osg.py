@@ -29,15 +29,16 @@ from rich.text import Text
 
 import anabranch as ab
 from anabranch.bench.report import told
-from anabranch.errors import AnabranchError, TopologyError
+from anabranch.errors import AnabranchError, TopologyError, unknown
 from anabranch.spark.session import local_session
 from anabranch.topology.apply import HASH, OSG, ROUND_ROBIN, Osg
 
 GROUPINGS = (OSG, ROUND_ROBIN, HASH)
+SPREADS = ("log", "linear")
 _SCHEMA = "id bigint, value bigint, phase int, at timestamp"
 _ADAPTED = 0.05  # a step is adapted when the busiest slot is at most this much further above the mean than before the change
 _IN_A_ROW = 3
-_PATIENCE_S = 120.0
+_PATIENCE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,18 +46,19 @@ class OsgOptions:
     """What `anabranch bench osg` can be told."""
 
     slots: int = 8
-    steps: int = 40
+    steps: int = 32
     rows: int = 400
     values: int = 1024
     skew: float = 1.5
     least_ms: float = 1.0
-    most_ms: float = 32.0
+    most_ms: float = 64.0
+    spread: str = "log"
     partitions: int = 2
     window: int = 64
     mu: float = 0.2
     epsilon: float = 0.05
     delta: float = 0.05
-    warm: int = 10
+    warm: int = 8
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -67,6 +69,8 @@ class OsgOptions:
             raise TopologyError(f"--warm {self.warm}; valid: 1 to {self.change - 1}, below half of --steps {self.steps}")
         if not 0 < self.least_ms <= self.most_ms:
             raise TopologyError(f"--least-ms {self.least_ms} and --most-ms {self.most_ms}; valid: above 0, the least first")
+        if self.spread not in SPREADS:
+            raise TopologyError(unknown("--spread", self.spread, SPREADS))
         if self.skew < 0:
             raise TopologyError(f"--skew {self.skew}; valid: 0 or more")
         self.osg  # noqa: B018 - refuses what makes no sense
@@ -111,9 +115,10 @@ class Step:
 
 
 def times_of(options: OsgOptions) -> Sensitive:
-    """The time of each value before and after the change: drawn evenly between the least and the most."""
+    """The time of each value before and after the change: one of 64 that lie evenly, or in equal ratios, between least and most."""
     rng = np.random.default_rng(options.seed)
-    before = np.linspace(options.least_ms, options.most_ms, 64)[rng.integers(0, 64, options.values)] / 1e3
+    spaced = np.linspace if options.spread == "linear" else np.geomspace
+    before = spaced(options.least_ms, options.most_ms, 64)[rng.integers(0, 64, options.values)] / 1e3
     return Sensitive((tuple(before.tolist()), tuple(rng.permutation(before).tolist())))
 
 
@@ -323,7 +328,7 @@ def show_osg(figures: dict[str, Any], console: Console) -> None:
             f"{settings['steps']} steps of {settings['rows']} rows, {settings['slots']} slots, {settings['partitions']} partitions; "
             f"{settings['values']} values (zipf {settings['skew']}) of {settings['least_ms']:g} to {settings['most_ms']:g} ms"
         ),
-        ", ".join(f"{name} {settings[name]}" for name in ("window", "mu", "epsilon", "delta", "warm", "seed")),
+        ", ".join(f"{name} {settings[name]}" for name in ("spread", "window", "mu", "epsilon", "delta", "warm", "seed")),
     ]
     console.print(Group(table, *map(Text, notes)))
 
@@ -339,6 +344,9 @@ def osg_command(
     skew: Annotated[float, typer.Option(metavar="S", help="Zipf exponent of the values; 0 is uniform.")] = OsgOptions().skew,
     least_ms: Annotated[float, typer.Option(metavar="MS", help="The time of the cheapest value.")] = OsgOptions().least_ms,
     most_ms: Annotated[float, typer.Option(metavar="MS", help="The time of the dearest value.")] = OsgOptions().most_ms,
+    spread: Annotated[
+        str, typer.Option(metavar="log|linear", help="How times lie between the two: in equal ratios, or evenly.")
+    ] = OsgOptions().spread,
     partitions: Annotated[
         int, typer.Option(metavar="N", help="Partitions of the source: each has a scheduler of its own.")
     ] = OsgOptions().partitions,
@@ -369,6 +377,7 @@ def osg_command(
             skew=skew,
             least_ms=least_ms,
             most_ms=most_ms,
+            spread=spread,
             partitions=partitions,
             window=window,
             mu=mu,

@@ -105,13 +105,13 @@ class Stepper:
         return watermark is not None and self.next_end_us is not None and self.next_end_us <= watermark
 
     def watermark_advances(self) -> bool:
-        """True when a step without input would have a later watermark than the last one."""
-        return self.last is not None and self.watermark() != self.last.watermark_us
+        """True when a step without input would have a later watermark than the last one, and there is state that it may close."""
+        return bool(self.plan.nodes) and self.last is not None and self.watermark() != self.last.watermark_us
 
     def idle_advances(self) -> bool:
         """True when a source has been silent for so long that the watermark goes on without it."""
         last = self.last
-        return last is not None and self._ahead(last.seen, last.watermark_us) != last.next_us
+        return bool(self.plan.nodes) and last is not None and self._ahead(last.seen, last.watermark_us) != last.next_us
 
     def _ahead(self, seen: Mapping[str, int], watermark_us: int | None) -> int | None:
         now = time.monotonic()
