@@ -26,7 +26,7 @@ class Osg:
 
     epsilon: float = 0.05
     delta: float = 0.05
-    window: int = 64
+    window: int = 32
     mu: float = 0.2
     seed: int = 1
 
