@@ -212,6 +212,7 @@ class Topology:
             state = StateSettings(root=f"{place}/state", wait_s=60.0, limit_bytes=None)
             tune(session)
             stepper = Stepper(session, opened.plan, opened.checkpoint, outlets, settings_of(3, state), opened.routes)
+            stepper.levels.check(session)
             with lent(user):
                 stepper.batch(stepper.levels.lift.prepare(frames), 0, dict)
             stepper.close(finish=True)
