@@ -27,6 +27,7 @@ __all__ = [
     "after_step",
     "new_grouping",
     "partition_scheduler",
+    "pays_not",
     "with_slots",
 ]
 
@@ -115,6 +116,11 @@ def partition_scheduler(grouping: Grouping, partition: int) -> Scheduler:
         return new_scheduler(slots, partition)
     order = np.roll(np.arange(slots, dtype=np.float64), partition) * np.float64(_ORDER_S)
     return replace(grouping.scheduler, estimated=order, turn=partition % slots)
+
+
+def pays_not(grouping: Grouping) -> bool:
+    """Whether it is known that grouping by cost does not pay, so that it is enough to watch whether that changes."""
+    return grouping.wanted == AUTO and grouping.way == ROUND_ROBIN and grouping.state is not State.ROUND_ROBIN
 
 
 def _choice(grouping: Grouping, scheduler: Scheduler) -> tuple[str, str]:

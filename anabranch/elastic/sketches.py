@@ -23,6 +23,7 @@ __all__ = [
     "Sketches",
     "Values",
     "added",
+    "added_to_cells",
     "cells_of",
     "change",
     "frequency",
@@ -87,8 +88,13 @@ def cells_of(values: Values, settings: Osg) -> Cells:
 
 def added(sketches: Sketches, values: Values, seconds: Floats, settings: Osg) -> Sketches:
     """The sketches after some more rows, each with its value and the time that it took."""
-    rows, columns = settings.shape
-    places = (cells_of(values, settings) + np.arange(rows)[:, None] * columns).ravel()
+    return added_to_cells(sketches, cells_of(values, settings), seconds)
+
+
+def added_to_cells(sketches: Sketches, cells: Cells, seconds: Floats) -> Sketches:
+    """The sketches after some more rows, whose cells are known."""
+    rows, columns = sketches.frequencies.shape
+    places = (cells + np.arange(0, rows * columns, columns)[:, None]).ravel()
     counts = np.bincount(places, minlength=rows * columns).reshape(rows, columns)
     times = np.bincount(places, weights=np.tile(seconds, rows), minlength=rows * columns).reshape(rows, columns)
     return Sketches(sketches.frequencies + counts, sketches.times + times)

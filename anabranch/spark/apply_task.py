@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import Accumulator, AccumulatorParam, TaskContext
 
-from anabranch.elastic.group_steps import Grouping, TaskSeen, partition_scheduler
+from anabranch.elastic.group_steps import Grouping, TaskSeen, partition_scheduler, pays_not
 from anabranch.elastic.grouping import assigned, costs_of, executed
 from anabranch.elastic.sketches import Osg, Sketches
 from anabranch.faults import Faults
@@ -31,6 +31,8 @@ from anabranch.topology.types import Array
 
 VALUE, SLOT, ORDER = "v", "slot", "h"
 _TAKEN = 10_000  # rows that are looked at together
+_MEASURED = 1_000  # of these, rows whose time is measured by value: measuring must not cost what cheap functions cost
+_WATCHED = 100  # the same where it is known that grouping by cost does not pay
 
 Told: TypeAlias = dict[tuple[int, int, int], "ApplyReport"]  # by job, number of the apply, slot
 
@@ -151,15 +153,27 @@ class _Slot:
 
     def take(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Calls the function with some rows; gives what it made of them to those who read it."""
-        work, measured = self.work, self.work.calls.work.measured
-        values = _numbers(rows, VALUE) if measured else None
-        schema = work.calls.given
+        work, schema = self.work, self.work.calls.given
         given = rows.select([work.places[name] for name in schema.names]).rename_columns(schema.names).cast(schema)
-        called = work.calls(given, values)
-        if values is not None:
-            self._measure(values, called.seconds)
+        values = _numbers(rows, VALUE) if work.calls.work.measured else None
+        sample = len(rows) if values is None else min(len(rows), _WATCHED if pays_not(work.grouping) else _MEASURED)
+        yield from self._call(given.slice(0, sample), values)
+        yield from self._call(given.slice(sample), None)
         self.rows += len(rows)
+        if values is not None and work.grouping.way == OSG:
+            sketches = work.grouping.scheduler.sketches
+            self.estimated_s += float(costs_of(sketches, values, work.calls.work.osg)[self.slot].sum())
+
+    def _call(self, given: pa.Table, values: Array | None) -> Iterator[pa.RecordBatch]:
+        """Calls the function; the time of rows whose values are given is measured."""
+        if not len(given):
+            return
+        work, known = self.work, None if values is None else values[: len(given)]
+        called = work.calls(given, known)
         self.seconds += float(called.seconds.sum())
+        if known is not None:
+            self.machine, sent = executed(self.machine, known, called.seconds, work.calls.work.osg)
+            self.sent = self.sent if sent is None else sent
         self.failed += len(called.failed)
         if called.failed and work.letters:
             errors = pa.array(called.errors, pa.string())
@@ -172,13 +186,6 @@ class _Slot:
                 columns = {place: made.column(name) for name, place in each.columns.items()}
                 to = pa.array(np.full(len(made), each.number, dtype=np.int32))
                 yield spread(pa.table({"to": to, **columns}), self.task.schema)
-
-    def _measure(self, values: Array, seconds: Array) -> None:
-        grouping, settings = self.work.grouping, self.work.calls.work.osg
-        self.machine, sent = executed(self.machine, values, seconds, settings)
-        self.sent = self.sent if sent is None else sent
-        if grouping.way == OSG:
-            self.estimated_s += float(costs_of(grouping.scheduler.sketches, values, settings)[self.slot].sum())
 
     def report(self) -> ApplyReport:
         """What the slot has done, once its files are written."""
