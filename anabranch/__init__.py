@@ -1,12 +1,12 @@
 """Anabranch: elastic, self-tuning keyed stream processing on Apache Spark, in Python."""
 
 from anabranch.elastic.settings import Elastic, Guards
-from anabranch.errors import AnabranchError, CheckpointError, NotYetError, StateError, StepError, TopologyError
+from anabranch.errors import AnabranchError, ApplyError, CheckpointError, NotYetError, StateError, StepError, TopologyError
 from anabranch.spark.face import Topology
 from anabranch.spark.progress import Event, Progress
 from anabranch.spark.run import Run
 from anabranch.spark.sinks import console, csv, json, memory, parquet, writer
-from anabranch.spark.streams import Computed, Joined, Processed, Stream, Windowed, join
+from anabranch.spark.streams import Applied, Computed, Joined, Processed, Stream, Windowed, join
 from anabranch.spark.workload import backlog, workload, workload_rows
 from anabranch.state.given import Context, Rows, SlotContext, SlotRows, SlotState
 from anabranch.topology import (
@@ -43,6 +43,7 @@ from anabranch.topology import (
     var_pop,
     variance,
 )
+from anabranch.topology.apply import Osg
 from anabranch.workloads import (
     Keys,
     Rate,
@@ -62,6 +63,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Aggregate",
     "AnabranchError",
+    "Applied",
+    "ApplyError",
     "CheckpointError",
     "Computed",
     "Context",
@@ -71,6 +74,7 @@ __all__ = [
     "Joined",
     "Keys",
     "NotYetError",
+    "Osg",
     "Processed",
     "Progress",
     "Rate",

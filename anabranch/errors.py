@@ -41,6 +41,10 @@ class StepError(AnabranchError):
     """A step failed in all of its attempts."""
 
 
+class ApplyError(AnabranchError):
+    """The function of an apply failed on a row, or returned what its schema does not say."""
+
+
 def unknown(what: str, value: object, valid: Iterable[object]) -> str:
     """The sentence for a value that is not among the valid ones."""
     return f"unknown {what} {value!r}; valid: {', '.join(str(each) for each in valid) or 'none'}"

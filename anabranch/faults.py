@@ -39,6 +39,7 @@ SLOT_POINTS = (
     "slot.stored",
 )
 POINTS = DRIVER_POINTS + SLOT_POINTS
+APPLY_POINTS = ("apply.begin", "apply.written")  # in a task of a stage of applies
 ACTIONS = ("kill", "fail", "stop")
 _FORM = re.compile(r"([a-z.]+)@(\d+)(?:/(\d+))?=([a-z]+)(\d+)?")
 
@@ -96,8 +97,8 @@ def parse(text: str) -> Fault:
     match = _FORM.fullmatch(text.strip())
     if not match:
         raise AnabranchError(f"fault {text!r} is not POINT@STEP=ACTION or POINT@STEP/SLOT=ACTION")
-    if match[1] not in POINTS:
-        raise AnabranchError(unknown("fault point", match[1], POINTS))
+    if match[1] not in POINTS + APPLY_POINTS:
+        raise AnabranchError(unknown("fault point", match[1], POINTS + APPLY_POINTS))
     if match[4] not in ACTIONS:
         raise AnabranchError(unknown("fault action", match[4], ACTIONS))
     return Fault(match[1], int(match[2]), None if match[3] is None else int(match[3]), match[4], int(match[5] or 0))

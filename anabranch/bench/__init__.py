@@ -8,6 +8,7 @@ from anabranch.bench.elastic import ElasticOptions, elastic_command
 from anabranch.bench.fusion import fusion_command
 from anabranch.bench.keyed import keyed_command
 from anabranch.bench.options import FusionOptions, WindowsOptions
+from anabranch.bench.osg import osg_command
 from anabranch.bench.rebalance import rebalance_command
 from anabranch.bench.soak import soak_command
 from anabranch.bench.windows import windows_command
@@ -23,6 +24,7 @@ bench_app.command("windows")(windows_command)
 bench_app.command("fusion")(fusion_command)
 bench_app.command("keyed")(keyed_command)
 bench_app.command("rebalance")(rebalance_command)
+bench_app.command("osg")(osg_command)
 bench_app.command("soak")(soak_command)
 bench_app.command("elastic")(elastic_command)
 

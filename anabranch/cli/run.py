@@ -20,7 +20,7 @@ from anabranch.elastic.settings import Elastic
 from anabranch.spark.face import Topology
 from anabranch.spark.run import Run
 from anabranch.topology.durations import duration_us
-from anabranch.topology.graph import Consolidate, Join, Process
+from anabranch.topology.graph import Apply, Consolidate, Join, Process
 
 _WATCHED_KEYS = 4
 _LINES_AT_END, _LINES_OF_EACH = 27, 8
@@ -106,10 +106,12 @@ def _start(topology: Topology, options: RunOptions, place: Place) -> Run:
 
 
 def _watched(topology: Topology) -> dict[str, LatestResults]:
-    """What a person can watch: the streams that go to a sink or, where there is none, the results of every operator."""
+    """What a person can watch: results of windows that go to a sink or, where none does, those of every operator."""
     graph, found = topology.graph, dict[str, LatestResults]()
     windowed = [each.name for each in graph.operators if isinstance(each, Consolidate | Join | Process)]
-    for stream in dict.fromkeys([sink.input for sink in graph.sinks if not sink.late] or windowed):
+    written = [sink.input for sink in graph.sinks if not sink.late]
+    watchable = [each for each in written if not isinstance(graph.stream_of(each)[0], Apply)]
+    for stream in dict.fromkeys(watchable if written else windowed):
         node = graph.stream_of(stream)[0]
         operator = node.name
         name = next(each for each in (operator, stream, f"{operator} itself") if each not in found)

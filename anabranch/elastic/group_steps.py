@@ -15,9 +15,21 @@ import numpy as np
 from anabranch.elastic.grouping import Scheduler, State, Task, new_scheduler, new_task, received
 from anabranch.elastic.sketches import Osg, Sketches, merged, variation
 from anabranch.errors import TopologyError, unknown
+from anabranch.topology.apply import AUTO, GROUPINGS, HASH, OSG, ROUND_ROBIN
 
-AUTO, ROUND_ROBIN, HASH, OSG = "auto", "round robin", "hash", "osg"
-GROUPINGS = (AUTO, ROUND_ROBIN, HASH, OSG)
+__all__ = [
+    "AUTO",
+    "HASH",
+    "OSG",
+    "ROUND_ROBIN",
+    "Grouping",
+    "TaskSeen",
+    "after_step",
+    "new_grouping",
+    "partition_scheduler",
+    "pays_not",
+    "with_slots",
+]
 
 VARIES = 0.2  # coefficient of variation of a row's time by value, from which on "auto" groups by cost
 VARIES_NO_MORE = 0.1  # and below which it ends
@@ -104,6 +116,11 @@ def partition_scheduler(grouping: Grouping, partition: int) -> Scheduler:
         return new_scheduler(slots, partition)
     order = np.roll(np.arange(slots, dtype=np.float64), partition) * np.float64(_ORDER_S)
     return replace(grouping.scheduler, estimated=order, turn=partition % slots)
+
+
+def pays_not(grouping: Grouping) -> bool:
+    """Whether it is known that grouping by cost does not pay, so that it is enough to watch whether that changes."""
+    return grouping.wanted == AUTO and grouping.way == ROUND_ROBIN and grouping.state is not State.ROUND_ROBIN
 
 
 def _choice(grouping: Grouping, scheduler: Scheduler) -> tuple[str, str]:

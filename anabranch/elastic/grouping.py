@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anabranch.elastic.observation import Floats
-from anabranch.elastic.sketches import Osg, Sketches, Values, added, change, merged, nothing_seen, times_of
+from anabranch.elastic.sketches import Osg, Sketches, Values, added_to_cells, cells_of, change, merged, nothing_seen, times_of
 
 
 class State(StrEnum):
@@ -51,13 +51,13 @@ def executed(task: Task, values: Values, seconds: Floats, settings: Osg) -> tupl
     changed by no more than mu, and takes another snapshot otherwise.
     """
     sent: Sketches | None = None
-    at = 0
+    at, cells = 0, cells_of(values, settings)
     while at < len(values):
         upto = min(len(values), at + settings.window - task.since)
         more = slice(at, upto)
         task = replace(
             task,
-            sketches=added(task.sketches, values[more], seconds[more], settings),
+            sketches=added_to_cells(task.sketches, cells[:, more], seconds[more]),
             since=task.since + upto - at,
             seconds=task.seconds + float(seconds[more].sum()),
             rows=task.rows + upto - at,

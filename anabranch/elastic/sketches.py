@@ -16,42 +16,28 @@ import numpy as np
 import numpy.typing as npt
 
 from anabranch.elastic.observation import Floats
-from anabranch.errors import TopologyError
+from anabranch.topology.apply import Osg
+
+__all__ = [
+    "Osg",
+    "Sketches",
+    "Values",
+    "added",
+    "added_to_cells",
+    "cells_of",
+    "change",
+    "frequency",
+    "merged",
+    "nothing_seen",
+    "times_of",
+    "variation",
+]
 
 Values: TypeAlias = npt.NDArray[np.int64]
 Cells: TypeAlias = npt.NDArray[np.int64]
 
 _HALF = np.uint64(0xFFFFFFFF)
 _BITS = np.uint64(32)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Osg:
-    """Settings of online shuffle grouping (DABS-Storm 5.2). epsilon and delta are those of its Table 2; it does not tell N and mu.
-
-    epsilon and delta: error of the sketches, and how often it may be larger. window: N, rows of a task between two looks at its
-    sketches. mu: relative change between two looks below which they are stable. seed: of the hash functions.
-    """
-
-    epsilon: float = 0.05
-    delta: float = 0.05
-    window: int = 64
-    mu: float = 0.2
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("epsilon", "delta"):
-            if not 0 < (value := getattr(self, name)) < 1:
-                raise TopologyError(f"{name}={value!r}; valid: above 0 and below 1")
-        if not isinstance(self.window, int) or self.window < 1:
-            raise TopologyError(f"window={self.window!r}; valid: 1 row or more")
-        if not self.mu >= 0:
-            raise TopologyError(f"mu={self.mu!r}; valid: 0 or more")
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows r = ceil(ln(1/delta)) and columns c = ceil(2.7/epsilon) of a matrix."""
-        return max(1, math.ceil(math.log(1 / self.delta))), math.ceil(2.7 / self.epsilon)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,8 +88,13 @@ def cells_of(values: Values, settings: Osg) -> Cells:
 
 def added(sketches: Sketches, values: Values, seconds: Floats, settings: Osg) -> Sketches:
     """The sketches after some more rows, each with its value and the time that it took."""
-    rows, columns = settings.shape
-    places = (cells_of(values, settings) + np.arange(rows)[:, None] * columns).ravel()
+    return added_to_cells(sketches, cells_of(values, settings), seconds)
+
+
+def added_to_cells(sketches: Sketches, cells: Cells, seconds: Floats) -> Sketches:
+    """The sketches after some more rows, whose cells are known."""
+    rows, columns = sketches.frequencies.shape
+    places = (cells + np.arange(0, rows * columns, columns)[:, None]).ravel()
     counts = np.bincount(places, minlength=rows * columns).reshape(rows, columns)
     times = np.bincount(places, weights=np.tile(seconds, rows), minlength=rows * columns).reshape(rows, columns)
     return Sketches(sketches.frequencies + counts, sketches.times + times)

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from anabranch.errors import TopologyError
 from anabranch.plan.adaptation import Adaptation
+from anabranch.plan.applies import APPLIES, NOTHING_FUSED, Applied, Feed, applies_of, refuse_behind_windows
 from anabranch.plan.components import ComponentPlan
 from anabranch.plan.consolidation import plan_consolidation
 from anabranch.plan.joins import SIDES, JoinSide, Side, join_input, join_plan, join_side
@@ -25,7 +26,7 @@ from anabranch.plan.sessions import NO_WINDOWS, SessionPlan, session_plan
 from anabranch.plan.sharing import Sharing, share_or_not
 from anabranch.plan.slotted import EVERYTHING, Input, Kept, Result, Slotted
 from anabranch.plan.streams import Hints, Operator, Stream, Streams
-from anabranch.topology.graph import Clock, Compute, Consolidate, Field, Graph, Join, Map, Named, Process, Source
+from anabranch.topology.graph import Compute, Consolidate, Field, Graph, Join, Named, Process, Source, inputs_of
 from anabranch.topology.partials import Count
 from anabranch.topology.types import column_type
 from anabranch.topology.windows import Session, Window
@@ -52,16 +53,6 @@ __all__ = [
 
 
 JOINED = " + "  # between the names of operators in the name of their component
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Feed:
-    """Where the rows of a node come from: a source or another operator, the maps on the way, and how the rows tell their time."""
-
-    stream: str
-    maps: tuple[Map, ...]
-    clock: Clock
-    fields: tuple[Field, ...]  # behind the maps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +122,26 @@ class Plan:
     nodes: tuple[Node, ...]  # in the order of the topology, which numbers them
     components: tuple[Component, ...]
     fusion: ComponentPlan
+    applies: tuple[Applied, ...] = ()  # between sources and the first level, in the order of the topology
 
     @property
     def levels(self) -> int:
-        return max(component.level for component in self.components)
+        """How many levels of components there are; 0 where no operator has state."""
+        return max((component.level for component in self.components), default=0)
+
+    @property
+    def entries(self) -> frozenset[str]:
+        """The streams that the first level reads: sources, and what applies make of them."""
+        return frozenset({*(each.name for each in self.sources), *(each.name for each in self.applies)})
+
+    @property
+    def routed(self) -> tuple[str, ...]:
+        """What has slots: each component, and all applies together."""
+        return (*(each.name for each in self.components), *((APPLIES,) if self.applies else ()))
+
+    def applied(self, name: str) -> Applied | None:
+        """The apply of a name, None where there is none."""
+        return next((each for each in self.applies if each.name == name), None)
 
     def at(self, level: int) -> tuple[Component, ...]:
         return tuple(component for component in self.components if component.level == level)
@@ -147,7 +154,7 @@ class Plan:
 
     def passes(self, node: Node) -> bool:
         """Whether rows of a source pass other levels on their way to a node."""
-        return self.component_of(node.name).level > 1 and any(source.name == node.feed.stream for source in self.sources)
+        return self.component_of(node.name).level > 1 and node.feed.stream in self.entries
 
     def is_fused(self, node: Node) -> bool:
         """Whether a node gets its rows from another one in the same slot task."""
@@ -163,9 +170,9 @@ class Plan:
 
     def late_nodes(self, operator: str) -> tuple[Node, ...]:
         """The nodes that tell what rows of sources an operator leaves out: its first part, or the sides of a join."""
-        sources = {source.name for source in self.sources}
         parts = self.parts_of(operator)
-        return tuple(node for node in (parts if parts[0].side else parts[:1]) if node.feed.stream in sources)
+        first = parts if parts and parts[0].side else parts[:1]
+        return tuple(node for node in first if node.feed.stream in self.entries)
 
     def with_nodes(self, nodes: Sequence[Node]) -> Plan:
         """The same plan with other nodes of the same names."""
@@ -190,6 +197,8 @@ def make_plan(
     `shared` says of operators whose state is there already whether their windows share panes.
     """
     nodes = nodes_of(graph, shared or {})
+    if not nodes:
+        return plan_of(graph, (), NOTHING_FUSED)
     if measures is not None and measures.operators:
         rates = measures.rates()
     streams, hints = streams_of(nodes, rates)
@@ -235,20 +244,23 @@ def plan_of(graph: Graph, nodes: Sequence[Node], fusion: ComponentPlan) -> Plan:
         )
         for group in {names[0]: names for name in order for names in (of[name],)}.values()
     ]
-    used = {node.feed.stream for node in nodes}
+    applies = applies_of(graph)
+    used = {*(node.feed.stream for node in nodes), *(each.feed.stream for each in applies)}
     sources = tuple(each for each in graph.operators if isinstance(each, Source) and each.name in used)
     ordered = tuple(sorted(components, key=lambda each: each.level))
-    return Plan(topology=graph.name, sources=sources, nodes=tuple(nodes), components=ordered, fusion=fusion)
+    return Plan(topology=graph.name, sources=sources, nodes=tuple(nodes), components=ordered, fusion=fusion, applies=applies)
 
 
 def nodes_of(graph: Graph, shared: Mapping[str, bool] = MappingProxyType({})) -> tuple[Node, ...]:
     """The stateful operators of a topology, each after those that feed it."""
     stateful = [each for each in graph.operators if isinstance(each, Consolidate | Join | Process)]
-    if not stateful:
+    if not stateful and not applies_of(graph):
         raise TopologyError(
-            f"topology {graph.name!r} has no windows: add .compute(...).consolidate(...) or .process(...) to a stream"
+            f"topology {graph.name!r} has no windows: add .compute(...).consolidate(...) or .process(...) to a stream, or .to(...)"
         )
     for each in graph.operators:
+        for stream in inputs_of(each) if isinstance(each, Compute | Join | Process) else ():
+            refuse_behind_windows(graph, stream, each.name)
         if isinstance(each, Compute) and not graph.users_of(each.name):
             raise TopologyError(f"compute {each.name!r} is not consolidated: add .consolidate(ab.tumbling(...))")
     return tuple(node for each in stateful for node in _nodes(graph, each, shared))

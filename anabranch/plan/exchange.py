@@ -70,6 +70,19 @@ def raw(name: str) -> str:
     return f"{name} (raw)"
 
 
+def whole_rows(plan: Plan) -> dict[str, list[Field]]:
+    """Rows that applies take, whole; and what they make, for each of those who read it, before maps and expressions."""
+    kinds = {each.name: _numbered(each.feed.fields) for each in plan.applies}
+    made = {each.name: each.fields for each in plan.applies}
+    feeds = {**{node.name: node.feed for node in plan.nodes}, **{each.name: each.feed for each in plan.applies}}
+    kinds.update({raw(name): _numbered(made[feed.stream]) for name, feed in feeds.items() if feed.stream in made})
+    return kinds
+
+
+def _numbered(fields: Sequence[Field]) -> list[Field]:
+    return [Field(f"c{i}", each.type) for i, each in enumerate(fields)]
+
+
 def later_rows(plan: Plan) -> Packed:
     """Rows that go from one level to a later one: results of the nodes that feed it, and what its nodes need of them."""
     kinds: dict[str, Sequence[Field]] = {}
@@ -98,5 +111,5 @@ def results_of(node: Node) -> list[Field]:
 
 
 def fed_by_source(plan: Plan, node: Node) -> bool:
-    """Whether a node reads a source."""
-    return any(source.name == node.feed.stream for source in plan.sources)
+    """Whether a node reads a source, or what an apply makes of one."""
+    return node.feed.stream in plan.entries

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from anabranch.errors import TopologyError, unknown
+from anabranch.plan.applies import Applied, stages_of
 from anabranch.plan.component import Component, Node, Plan, is_plain
 from anabranch.plan.components import Reason
 from anabranch.plan.consolidation import PANE, Consolidation, Family, Part
@@ -15,25 +18,35 @@ from anabranch.plan.limits import slots_limit
 from anabranch.plan.measured import Measures
 from anabranch.plan.panes import Panes
 from anabranch.plan.process import ProcessPlan
+from anabranch.topology.apply import AUTO, HASH, OSG, ROUND_ROBIN
 from anabranch.topology.durations import format_duration
-from anabranch.topology.graph import Compute, Graph, Join, Process, inputs_of
+from anabranch.topology.graph import Apply, Compute, Graph, Join, Process, Sink, inputs_of
 from anabranch.topology.state_types import spelled
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 FORMATS = ("text", "json", "mermaid")
 UNMEASURED = Measures(shards=64)
 
 
-def explain(graph: Graph, plan: Plan, format: str = "text", measures: Measures = UNMEASURED) -> str:
-    """The plan of a topology in one of the formats."""
+def explain(
+    graph: Graph,
+    plan: Plan,
+    format: str = "text",
+    measures: Measures = UNMEASURED,
+    groupings: Mapping[str, str] = _NOTHING,
+) -> str:
+    """The plan of a topology in one of the formats; `groupings` tells how applies group rows by what was measured."""
     if format not in FORMATS:
         raise TopologyError(unknown("format", format, FORMATS))
-    facts = describe(graph, plan, measures)
+    facts = describe(graph, plan, measures, groupings)
     if format == "mermaid":
         return _mermaid(graph, plan, facts)
     return json.dumps(facts, indent=2) if format == "json" else _text(facts)
 
 
-def describe(graph: Graph, plan: Plan, measures: Measures = UNMEASURED) -> dict[str, Any]:
+def describe(
+    graph: Graph, plan: Plan, measures: Measures = UNMEASURED, groupings: Mapping[str, str] = _NOTHING
+) -> dict[str, Any]:
     """The plan as plain data."""
     fusion = plan.fusion
     costs = {
@@ -45,6 +58,7 @@ def describe(graph: Graph, plan: Plan, measures: Measures = UNMEASURED) -> dict[
     return {
         "topology": plan.topology,
         "sources": [{"name": s.name, "event_time": s.event_time, "delay": format_duration(s.delay_us)} for s in plan.sources],
+        "applies": [_apply(each, groupings.get(each.name)) for each in plan.applies],
         "components": [_component(plan, component, measures) for component in plan.components],
         "fusion": {
             "planner": fusion.planner,
@@ -55,9 +69,39 @@ def describe(graph: Graph, plan: Plan, measures: Measures = UNMEASURED) -> dict[
                 for r in fusion.reasons
             ],
         },
-        "exchanges": [_exchange(plan, level) for level in range(1, plan.levels + 1)],
-        "sinks": [f"{sink.name} <- {sink.input}{'.late' if sink.late else ''}: {sink.target}" for sink in graph.sinks],
+        "exchanges": [
+            *(f"rows to slots for {', '.join(each.name for each in stage)}, whole" for stage in stages_of(plan.applies)),
+            *(_exchange(plan, level) for level in range(1, plan.levels + 1)),
+        ],
+        "sinks": [f"{sink.name} <- {sink.input}{_left_out(graph, sink)}: {sink.target}" for sink in graph.sinks],
     }
+
+
+def _apply(applied: Applied, measured: str | None) -> dict[str, Any]:
+    work = applied.work
+    by = ", ".join(work.cost_by)
+    asked = {
+        AUTO: f"round robin until the time of rows is measured, then by cost (osg) where it varies with ({by})",
+        OSG: f"round robin until the time of rows by ({by}) is measured, then by cost",
+        HASH: f"rows with equal ({by}) in one slot, as asked for",
+        ROUND_ROBIN: "as asked for" if work.fn is not None else "rows only pass, to be written",
+    }
+    return {
+        "name": applied.name,
+        "chain": [applied.feed.stream, *(each.name for each in applied.feed.maps), applied.name],
+        "stage": applied.stage,
+        "form": work.form if work.fn is not None else "none",
+        "cost_by": list(work.cost_by),
+        "grouping": work.grouping,
+        "reason": measured or asked[work.grouping],
+        "on_error": "failed rows are dead letters" if work.dead_letters else "the step fails",
+    }
+
+
+def _left_out(graph: Graph, sink: Sink) -> str:
+    if not sink.late:
+        return ""
+    return ".failed" if isinstance(graph.operator(sink.input), Apply) else ".late"
 
 
 def _component(plan: Plan, component: Component, measures: Measures) -> dict[str, Any]:
@@ -236,8 +280,13 @@ def _reason(component: Component) -> str:
 def _text(facts: dict[str, Any]) -> str:
     lines = [f"topology {facts['topology']}"]
     lines += [f"  source {each['name']}: event time {each['event_time']}, delay {each['delay']}" for each in facts["sources"]]
+    for each in facts["applies"]:
+        lines += [
+            f"  apply {' -> '.join(each['chain'])}, form {each['form']}, on error {each['on_error']}",
+            f"    grouping:  {each['grouping']}: {each['reason']}",
+        ]
     for component in facts["components"]:
-        level = f", level {component['level']}" if len(facts["exchanges"]) > 1 else ""
+        level = f", level {component['level']}" if max(c["level"] for c in facts["components"]) > 1 else ""
         lines += [
             f"  component {component['name']}, partitioned by ({', '.join(component['attributes'])}){level}",
             f"    reason:    {component['reason']}",
@@ -340,7 +389,10 @@ def _mermaid(graph: Graph, plan: Plan, facts: dict[str, Any]) -> str:
             routed = (isinstance(each, Compute | Process) and each.name not in fused) or (
                 isinstance(each, Join) and f"{each.name} {side}" not in fused
             )
+            routed = routed or plan.applied(each.name) is not None
             lines.append(f"  {names[given]} {'== route ==>' if routed else '-->'} {names[each.name]}")
     for i, sink in enumerate(graph.sinks):
-        lines.append(f'  {names[sink.input]} -->{"|late|" if sink.late else ""} s{i}[/"{sink.name}"/]')
+        lines.append(
+            f'  {names[sink.input]} -->{f"|{kind[1:]}|" if (kind := _left_out(graph, sink)) else ""} s{i}[/"{sink.name}"/]'
+        )
     return "\n".join(lines)

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -21,16 +21,18 @@ from anabranch.plan.joins import LATE_COLUMNS, join_input, join_plan
 from anabranch.plan.lifting import AUTO
 from anabranch.plan.measured import Measures
 from anabranch.plan.planners import AUTO as PLAN_AUTO
+from anabranch.spark.applies import applied_to_results
 from anabranch.spark.inspect import check_session, warm_up
 from anabranch.spark.levels import Levels
 from anabranch.spark.observing import Place
 from anabranch.spark.opening import SHARDS, checked_elastic, located, open_run, settings_of, spark_location
 from anabranch.spark.operator_state import StateSettings
+from anabranch.spark.outlets import Outlet, late_nodes
 from anabranch.spark.run import Run, as_trigger
 from anabranch.spark.schemas import fields_of
 from anabranch.spark.sinks import Behind, FileTarget, MemoryTarget, Target, behind
 from anabranch.spark.steering import Steering
-from anabranch.spark.step import Outlet, Stepper
+from anabranch.spark.step import Stepper
 from anabranch.spark.streams import Joined, Stream
 from anabranch.spark.tuning import lent, tune
 from anabranch.state.commits import open_checkpoint
@@ -39,7 +41,7 @@ from anabranch.state.files import Files
 from anabranch.state.header import components_of, over_checkpoint, sharing_of
 from anabranch.state.history import HistoryLog
 from anabranch.state.host import claim, open_host
-from anabranch.state.statistics import read_statistics
+from anabranch.state.statistics import Statistics, read_statistics
 from anabranch.topology import graph as g
 from anabranch.topology.durations import Duration, duration_us, unit_us
 from anabranch.topology.types import FLOATING, WHOLE, decimal_of
@@ -110,14 +112,14 @@ class Topology:
         adaptation: what it costs to move state between slots (nothing, where all are on one host).
         """
         found = None if checkpoint is None else open_checkpoint(Files(located(checkpoint)))
-        measures = Measures(shards=SHARDS)
+        measures, groupings = Measures(shards=SHARDS), Statistics().groupings
         if found is not None:
-            keys_in = found.last.keys_in if found.last else {}
-            measures = read_statistics(found.files).measures(found.header.shards, keys_in)
+            keys_in, measured = found.last.keys_in if found.last else {}, read_statistics(found.files)
+            measures, groupings = measured.measures(found.header.shards, keys_in), measured.groupings
         plan = make_plan(self.graph, planner, measures=measures, adaptation=adaptation, shared=sharing_of(found))
         if found is not None:
             plan = over_checkpoint(plan, found)
-        return explain(self.graph, plan, format, measures)
+        return explain(self.graph, plan, format, measures, groupings)
 
     def start(  # noqa: PLR0913 - every argument has a default that works
         self,
@@ -174,8 +176,7 @@ class Topology:
         for outlet in outlets:
             outlet.target.check(before.last.step + 1 if before and before.last else 1)
         settings = settings_of(retries, state, lift)
-        late = frozenset(node.name for each in outlets if each.late for node in plan.late_nodes(each.operator))
-        trial = Levels(plan, 1, late)  # what cannot be compiled is refused before the checkpoint changes
+        trial = Levels(plan, 1, late_nodes(plan, outlets))  # what cannot be compiled is refused before the checkpoint changes
         trial.lift.prepare(self._frames)
         trial.check(session)
         warm_up(session)
@@ -211,7 +212,8 @@ class Topology:
     ) -> dict[str, DataFrame]:
         """Runs the same topology over static rows, closes every window, and gives results and late rows as DataFrames.
 
-        The names of the result are the operators' names, those of maps behind them, and "<name>.late" for late rows.
+        The names of the result are the operators' names, those of maps behind them, "<name>.late" for late rows, "<name>.failed" for
+        rows that failed.
         """
         plan = make_plan(self.graph, planner)
         frames = self._static(plan, inputs)
@@ -224,11 +226,17 @@ class Topology:
             for (name, late), target in taken.items()
             if not late or plan.late_nodes(name)
         ]
+        for each in plan.applies:
+            for failed in (False, True) if each.work.dead_letters else (False,):
+                target = taken[each.name, failed] = MemoryTarget()
+                name = f"{each.name}.failed" if failed else each.name
+                outlets.append(Outlet(name=name, operator=each.name, late=failed, target=target))
         try:
             opened = open_run(Files(f"{place}/checkpoint"), plan, slots, shards, session)
             state = StateSettings(root=f"{place}/state", wait_s=60.0, limit_bytes=None)
             tune(session)
             stepper = Stepper(session, opened.plan, opened.checkpoint, outlets, settings_of(3, state), opened.routes)
+            stepper.levels.check(session)
             with lent(user):
                 stepper.batch(stepper.levels.lift.prepare(frames), 0, dict)
             stepper.close(finish=True)
@@ -239,10 +247,10 @@ class Topology:
                 )
                 for outlet in outlets
             }
-            for each in self.graph.operators:
-                stream, maps = self.graph.stream_of(each.name) if isinstance(each, g.Map) else (None, ())
+            for node in self.graph.operators:
+                stream, maps = self.graph.stream_of(node.name) if isinstance(node, g.Map) else (None, ())
                 if stream is not None and stream.name in found:
-                    found[each.name] = behind(found[stream.name], [one.fn for one in maps])
+                    found[node.name] = behind(found[stream.name], [one.fn for one in maps])
             return found
         finally:
             shutil.rmtree(place, ignore_errors=True)
@@ -281,18 +289,13 @@ class Topology:
         session = next(iter(self._frames.values())).sparkSession
         return session.createDataFrame(session.sparkContext.emptyRDD(), schema)
 
-    def clock_of(self, stream: str) -> g.Clock | None:
-        """How the rows of a stream tell their event time; None where they do not, and can go to sinks only."""
-        node, _ = self.graph.stream_of(stream)
-        return None if isinstance(node, g.Process) and node.logic.clock is None else self.graph.clock_of(stream)
-
     def check_late(self, operator: str) -> None:
         """Refuses a late stream of rows that Spark cannot combine: duplicates are counted on the way."""
         node = self.graph.operator(operator)
         if isinstance(node, g.Process):
             return
         inputs = g.inputs_of(node if isinstance(node, g.Join) else self.graph.compute_of(operator))
-        if not any(isinstance(self.graph.stream_of(each)[0], g.Source) for each in inputs):
+        if not any(isinstance(self.graph.stream_of(each)[0], g.Source | g.Apply) for each in inputs):
             raise TopologyError(f"operator {operator!r} reads windowed results, of which none is late; it has no late rows")
         for field in (field for each in inputs for field in self.graph.fields_of(each)):
             if "map<" in field.type or "variant" in field.type:
@@ -323,10 +326,19 @@ class Topology:
     def _outlets(self) -> list[Outlet]:
         found = []
         for sink in self.graph.sinks:
-            stream, maps = self.graph.stream_of(sink.input)
-            target = Behind(sink.target, tuple(each.fn for each in maps)) if maps else sink.target
-            found.append(Outlet(name=sink.name, operator=stream.name, late=sink.late, target=target))
+            stream, behind = self._behind(sink.input)
+            target = Behind(sink.target, behind) if behind else sink.target
+            found.append(Outlet(name=sink.name, operator=stream, late=sink.late, target=target))
         return found
+
+    def _behind(self, name: str) -> tuple[str, tuple[Callable[[DataFrame], DataFrame], ...]]:
+        """The operator whose results a stream has, and what they pass on the way to a sink: maps, and applies on windows."""
+        stream, maps = self.graph.stream_of(name)
+        passed = tuple(each.fn for each in maps)
+        if not isinstance(stream, g.Apply) or isinstance(self.graph.root_of(stream.input), g.Source):
+            return stream.name, passed
+        before, behind = self._behind(stream.input)
+        return before, (*behind, applied_to_results(stream, self.graph.fields_of(stream.input)), *passed)
 
     def _static(self, plan: Plan, inputs: Mapping[Stream | str, DataFrame] | DataFrame | None) -> dict[str, DataFrame]:
         names = [source.name for source in plan.sources]

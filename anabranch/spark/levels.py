@@ -21,6 +21,7 @@ from anabranch.plan.exchange import Packed, later_rows, raw
 from anabranch.plan.joins import JoinSide
 from anabranch.plan.process import ProcessPlan
 from anabranch.plan.route import Route
+from anabranch.spark.applies import ApplyStages
 from anabranch.spark.inspect import jcolumns
 from anabranch.spark.lift import Lift, mapped, needs, partition_sql, shard_sql
 from anabranch.spark.operator_state import Arriving, Emitted, Fused
@@ -46,6 +47,7 @@ class Levels:
         self.lift = Lift(plan, shards, late)
         if before is not None:  # the query that runs gives rows as that one prepared them
             self.lift.go_on_with(before)
+        self.stages = ApplyStages(plan, self.lift)
         self._number = {node.name: i for i, node in enumerate(plan.nodes)}
         self._packed: Packed = later_rows(plan)
         self._rowwise: dict[int, RowWise] = {}  # one for each level: rows cannot be bound twice to the same
@@ -94,6 +96,8 @@ class Levels:
         way: str,
     ) -> DataFrame:
         """The reports of a step, computed level by level; without rows, a closing step."""
+        if not self.plan.components:  # applies only, which report in their own way
+            return session.range(0) if rows is None else rows
         slots = sum(routes[each.name].slots for each in self.plan.at(1))
         frame = session.range(0, slots, 1, slots) if rows is None else self.lift(rows, watermark_us, routes, way)
         schema = self._between
@@ -151,6 +155,7 @@ class Levels:
 
     def check(self, session: SparkSession) -> None:
         """Refuses, before anything runs, maps on results that cannot be done row by row."""
+        self.stages.check(session)
         for component in self.plan.components:
             for node in component.nodes:
                 if component.level > 1 and not self.plan.is_fused(node) and node not in self.lift.nodes:

@@ -8,13 +8,15 @@ source, each of its rows is read once and multiplied, one for each of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from anabranch.plan.applies import Applied
 from anabranch.plan.component import EVERYTHING, Component, Node, Plan
-from anabranch.plan.exchange import LATE_ROW, Packed, arriving, is_key, pack
+from anabranch.plan.exchange import LATE_ROW, Packed, arriving, is_key, pack, whole_rows
 from anabranch.plan.joins import JoinSide
 from anabranch.plan.lifting import LIFT_FIRST
 from anabranch.plan.panes import Panes
@@ -108,6 +110,22 @@ def shard_sql(component: Component, node: Node, places: Mapping[str, str], shard
     return f"pmod(hash({keys}), {shards})"
 
 
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What reads the rows of a source or of an apply: a node, or another apply. What it needs of them, and in which columns."""
+
+    name: str
+    number: int
+    maps: tuple[Map, ...]
+    places: Mapping[str, str]
+    ready: Callable[[DataFrame], DataFrame]
+
+    @property
+    def what(self) -> str:
+        """How messages call it."""
+        return f"operator {self.name!r} behind {', '.join(each.name for each in self.maps) or 'its stream'}"
+
+
 class Lift:
     """Combines the rows of a step to one per node, key and pane, with its partials and its shard, in the partition of its slot.
 
@@ -119,23 +137,42 @@ class Lift:
     """
 
     def __init__(self, plan: Plan, shards: int, late: frozenset[str]) -> None:
-        sources = {source.name for source in plan.sources}
-        self.nodes = tuple(node for node in plan.nodes if node.feed.stream in sources)
+        self.nodes = tuple(node for node in plan.nodes if node.feed.stream in plan.entries)
         self.number = {node.name: i for i, node in enumerate(plan.nodes) if node in self.nodes}
+        self.number.update({each.name: i for i, each in enumerate(plan.applies, len(plan.nodes))})
         self._plan, self._shards = plan, shards
         self._raw = [node for node in self.nodes if node.process is not None]  # whose rows are not combined
-        self._all_raw = len(self._raw) == len(self.nodes)
+        self._all_raw = bool(self._raw) and len(self._raw) == len(self.nodes)
         self._late = [node for node in self.nodes if node.name in late and node.process is None]
-        self._packed = pack({node.name: arriving(node, late=node in self._late) for node in self.nodes})
+        self._packed = pack({**{n.name: arriving(n, late=n in self._late) for n in self.nodes}, **whole_rows(plan)})
+        self.readers: dict[str, list[Reader]] = {}
+        reading: list[Node | Applied] = [*self.nodes, *plan.applies]
+        for each in reading:
+            self.readers.setdefault(each.feed.stream, []).append(self._reader(each))
         self._keys = sorted({p for node in self.nodes for name, p in self._places(node).items() if is_key(name)})
         self._rows = sorted({self._places(node)[LATE_ROW] for node in self._late})
         self.lifted, self._aggregates = _aggregates(self.nodes, self._packed, self.number)
-        self._tagged = ["to"] if len(self.nodes) > 1 else []
+        self._tagged = ["to"] if len(self.nodes) > 1 or plan.applies else []
         self._cached: dict[object, Any] = {}
 
     def go_on_with(self, before: Lift) -> None:
         """Checks that rows which another lift has prepared are those that this one expects: plans change, nodes do not."""
         assert (self._packed, self.number, self._keys) == (before._packed, before.number, before._keys)
+
+    @property
+    def packed(self) -> Packed:
+        """The columns that rows share, and where each kind of row has its own."""
+        return self._packed
+
+    def _reader(self, each: Node | Applied) -> Reader:
+        number, places = self.number[each.name], self._packed.places[each.name]
+        if isinstance(each, Node):
+            late, node = each in self._late, each
+            return Reader(each.name, number, each.feed.maps, {**places, "t": "t"}, lambda rows: needs(rows, node, late=late))
+        named = {name: quoted(field.name) for field, name in zip(each.feed.fields, places, strict=True)}
+        return Reader(
+            each.name, number, each.feed.maps, places, lambda rows: rows.select(*(F.col(f).alias(n) for n, f in named.items()))
+        )
 
     def _places(self, node: Node) -> Mapping[str, str]:
         return self._packed.places[node.name]
@@ -150,22 +187,26 @@ class Lift:
         prepared: DataFrame | None = None
         for source in self._plan.sources:
             frame = frames[source.name]
-            nodes = [node for node in self.nodes if node.feed.stream == source.name]
+            readers = self.readers[source.name]
             clock = Clock(source.event_time, dict(frame.dtypes)[source.event_time], source.unit_us)
             if metrics is None:
-                rows = self._packed_rows(frame, nodes)
+                rows = self._packed_rows(frame, readers)
             else:
                 seen = F.max(event_micros(clock)).alias("max_event")
-                names = {*needed_columns(frame, self._packed_rows(frame, nodes)), source.event_time}
+                names = {*needed_columns(frame, self._packed_rows(frame, readers)), source.event_time}
                 narrow = frame.select(*(F.col(quoted(name)) for name in frame.columns if name in names))
                 try:
-                    rows = self._packed_rows(narrow.observe(metrics[source.name], seen), nodes)
+                    rows = self._packed_rows(narrow.observe(metrics[source.name], seen), readers)
                 except Exception:  # noqa: BLE001 - a map that names all columns by itself: give it all
-                    rows = self._packed_rows(frame.observe(metrics[source.name], seen), nodes)
+                    rows = self._packed_rows(frame.observe(metrics[source.name], seen), readers)
             prepared = rows if prepared is None else prepared.unionAll(rows)
         assert prepared is not None, "a plan has a source"
+        return prepared if self._plan.applies else self.placed(prepared)
+
+    def placed(self, rows: DataFrame) -> DataFrame:
+        """Rows for nodes, with their pane and the partition that they are in."""
         pane = chosen_sql("to", {self.number[node.name]: _pane_sql(node) for node in self.nodes})
-        return prepared.selectExpr("*", f"{pane} as pane", "spark_partition_id() as part")
+        return rows.selectExpr("*", f"{pane} as pane", "spark_partition_id() as part")
 
     def _arrival_sql(self) -> str:
         """The order in which rows came, of those that are not combined: no two have the same, so that grouping leaves them apart."""
@@ -174,38 +215,35 @@ class Lift:
         numbers = ", ".join(str(self.number[node.name]) for node in self._raw)
         return f"if(to in ({numbers}), monotonically_increasing_id(), null)"
 
-    def _packed_rows(self, frame: DataFrame, nodes: Sequence[Node]) -> DataFrame:
-        """The rows of one source for each of its nodes, in the columns that all nodes share."""
-        numbers = {node.name: self.number[node.name] for node in nodes}
+    def _packed_rows(self, frame: DataFrame, readers: Sequence[Reader]) -> DataFrame:
+        """The rows of one source for each of its readers, in the columns that all share."""
         stays: dict[int, Column] = {}
-        if len(nodes) == 1:
-            rows = needs(mapped(frame, nodes[0].feed.maps), nodes[0], late=nodes[0] in self._late)
-            columns = {numbers[nodes[0].name]: {name: F.col(name) for name in rows.columns}}
-            tags = [F.lit(numbers[nodes[0].name]).alias("to")]
+        columns: dict[int, dict[str, Column]] = {}
+        if len(readers) == 1:
+            rows = readers[0].ready(mapped(frame, readers[0].maps))
+            columns[readers[0].number] = {name: F.col(name) for name in rows.columns}
+            tags = [F.lit(readers[0].number).alias("to")]
         else:
             every: dict[int, Taken] = {}
-            common = _common_maps(nodes)
-            base = mapped(frame, nodes[0].feed.maps[:common])
+            common = _common_maps(readers)
+            base = mapped(frame, readers[0].maps[:common])
             rowwise = RowWise(frame.sparkSession, base.schema)
-            for node in nodes:
-                what = (
-                    f"operator {node.name!r} behind {', '.join(each.name for each in node.feed.maps[common:]) or 'its stream'}"
-                )
-                taken = rowwise.take(lambda df, n=node: _behind(df, n, common, late=n in self._late), what)  # type: ignore[misc]
-                every[numbers[node.name]] = taken
+            for each in readers:
+                rest = replace(each, maps=each.maps[common:])
+                every[each.number] = rowwise.take(lambda df, r=rest: r.ready(mapped(df, r.maps)), rest.what)  # type: ignore[misc]
             columns = {number: dict(taken.columns) for number, taken in every.items()}
             stays = {number: taken.stays for number, taken in every.items() if taken.stays is not None}
-            rows = rowwise.bind(base).select("*", F.explode(F.array(*(F.lit(n) for n in numbers.values()))).alias(_TO))
+            rows = rowwise.bind(base).select("*", F.explode(F.array(*(F.lit(each.number) for each in readers))).alias(_TO))
             rows = rowwise.stepped(rows, every, _TO)
             tags = [F.col(_TO).alias("to")]
         if stays:
             rows = rows.filter(chosen(_TO, stays, F.lit(True)))
         filled: dict[str, dict[int, Column]] = {}
-        for node in nodes:
-            for name, place in {**self._places(node), "t": "t"}.items():
-                filled.setdefault(place, {})[numbers[node.name]] = columns[numbers[node.name]][name]
+        for each in readers:
+            for name, place in each.places.items():
+                filled.setdefault(place, {})[each.number] = columns[each.number][name]
         made = [
-            _of_place(filled.get(place, {}), kind, alone=len(nodes) == 1).alias(place)
+            _of_place(filled.get(place, {}), kind, alone=len(readers) == 1).alias(place)
             for place, kind in [("t", "bigint"), *((each.name, each.type) for each in self._packed.columns)]
         ]
         return rows.select(*(tags if self._tagged else []), *made)
@@ -218,7 +256,7 @@ class Lift:
         if judged:
             columns = [name for name in rows.columns if name not in judged]
             rows = rows.selectExpr(*columns, *(f"{text} as {name}" for name, text in judged.items()))
-            others = [str(number) for name, number in self.number.items() if not self._is_first(name)]
+            others = [str(self.number[node.name]) for node in self.nodes if not self._is_first(node.name)]
             rows = rows.filter(f"not (pane = {ELSEWHERE}L and to in ({', '.join(others)}))") if others else rows
         components = self._plan.at(1)
         if self._raw:
@@ -227,7 +265,7 @@ class Lift:
             rows = DataFrame(rows._jdf.select(numbered), rows.sparkSession)
         sharded = self._once("shard", lambda: jseq(rows, ["*", f"{self._shard_sql()} as shard"]))
         slots = sum(routes[component.name].slots for component in components)
-        later = {n: f"pmod(shard, {slots})" for name, n in self.number.items() if self._plan.passes(self._plan.node(name))}
+        later = {self.number[node.name]: f"pmod(shard, {slots})" for node in self.nodes if self._plan.passes(node)}
         partition = chosen_sql("to", {**partition_sql(components, routes, self.number), **later})
         slot = self._once(partition, lambda: F.expr(partition))
         if self._all_raw:
@@ -332,14 +370,10 @@ def _of_place(columns: Mapping[int, Column], kind: str, *, alone: bool) -> Colum
     return next(iter(columns.values())) if alone else chosen(_TO, columns)
 
 
-def _common_maps(nodes: Sequence[Node]) -> int:
-    """How many maps the nodes have in common."""
-    shortest = min(len(node.feed.maps) for node in nodes)
-    return next((i for i in range(shortest) if len({node.feed.maps[i].name for node in nodes}) > 1), shortest)
-
-
-def _behind(rows: DataFrame, node: Node, common: int, *, late: bool) -> DataFrame:
-    return needs(mapped(rows, node.feed.maps[common:]), node, late=late)
+def _common_maps(readers: Sequence[Reader]) -> int:
+    """How many maps the readers have in common."""
+    shortest = min(len(each.maps) for each in readers)
+    return next((i for i in range(shortest) if len({each.maps[i].name for each in readers}) > 1), shortest)
 
 
 def _pane_sql(node: Node) -> str:

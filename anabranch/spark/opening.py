@@ -55,11 +55,11 @@ def open_run(
     last = checkpoint.last
     first_step = last.step + 1 if last else 1
     routes = {}
-    for component in plan.components:
-        route = last.routes.get(component.name) if last else None
+    for name in plan.routed:
+        route = last.routes.get(name) if last else None
         if route is None:
             route = even_route(count, slots or min(count, most or count, session.sparkContext.defaultParallelism))
-        routes[component.name] = route if slots in {None, route.slots} else route.resized(slots or route.slots)
+        routes[name] = route if slots in {None, route.slots} else route.resized(slots or route.slots)
     plan = over_checkpoint(plan, checkpoint)
     moved = reshard(session, checkpoint, plan, routes)
     if moved:

@@ -13,6 +13,22 @@ __all__ = ["Event", "Progress", "progress_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyProgress:
+    """One apply in one step."""
+
+    rows_in: int
+    rows_out: int
+    failed: int
+    grouping: str  # how rows were given to slots
+    slot_s: tuple[float, ...]  # the time of the rows of each slot
+    started_at: float  # when the first slot began
+    makespan_s: float  # from then to the end of the last slot
+    estimate_error: float | None = (
+        None  # largest difference between estimate and time of a slot, over the mean; None without one
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """One committed step."""
 
@@ -35,6 +51,7 @@ class Progress:
     phases_s: Mapping[str, float] = field(default_factory=dict)  # job, restore, sinks, commit, clean
     finished_at: float = 0.0
     slots_of: Mapping[str, int] = field(default_factory=dict)  # each component
+    applies: Mapping[str, ApplyProgress] = field(default_factory=dict)
 
 
 def progress_of(

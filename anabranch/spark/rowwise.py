@@ -9,7 +9,8 @@ others stay what they are.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from anabranch.errors import TopologyError
 from anabranch.spark.inspect import each_of
 
 _BY_ROW = {"Project", "Filter", "Generate"}
+_INLINE = "spark.sql.optimizer.collapseProjectAlwaysInline"
 _NOW = ("current_timestamp(", "now(", "current_date(", "localtimestamp(", "current_time(")
 
 
@@ -81,7 +83,8 @@ class RowWise:
                 f"{what}: the current time can only be taken in maps that all operators of a source have in common; "
                 "take it there, as a column"
             )
-        operators = _chain(execution.optimizedPlan())
+        with _always_inline(self._template.sparkSession):
+            operators = _chain(execution.optimizedPlan())
         if operators[-1].nodeName() == "LocalRelation":  # a condition that no row meets
             kinds = {field.name: field.dataType for field in mapped.schema.fields}
             return Taken(F.lit(False), {name: F.lit(None).cast(kind) for name, kind in kinds.items()})
@@ -182,6 +185,17 @@ def _chain(plan: Any) -> list[Any]:
     while found[-1].nodeName() in _BY_ROW:
         found.append(found[-1].children().apply(0))
     return found
+
+
+@contextmanager
+def _always_inline(session: SparkSession) -> Iterator[None]:
+    """Spark's optimiser leaves a projection of its own for what is dear and used twice; a map must become one projection."""
+    before = session.conf.get(_INLINE, None)
+    session.conf.set(_INLINE, "true")
+    try:
+        yield
+    finally:
+        session.conf.unset(_INLINE) if before is None else session.conf.set(_INLINE, before)
 
 
 def chosen(to: str, by_number: Mapping[int, Column], otherwise: Column | None = None) -> Column:

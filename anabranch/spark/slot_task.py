@@ -85,10 +85,10 @@ class SlotTask:
             return
         schema = pa.schema([("to", pa.int32()), ("report", pa.binary()), *self.onward.items()])
         for table in wrapped(passing):
-            yield _spread(table, schema)
-        yield _spread(pa.table({"to": pa.array([REPORT], pa.int32()), "report": encoded}), schema)
+            yield spread(table, schema)
+        yield spread(pa.table({"to": pa.array([REPORT], pa.int32()), "report": encoded}), schema)
         for table in attempt.onward:
-            yield _spread(table, schema)
+            yield spread(table, schema)
 
 
 def _sorted_out(batches: Iterable[pa.RecordBatch], numbers: set[int]) -> tuple[dict[int, pa.Table], list[pa.RecordBatch]]:
@@ -108,7 +108,7 @@ def _sorted_out(batches: Iterable[pa.RecordBatch], numbers: set[int]) -> tuple[d
     return {number: pa.Table.from_batches(parts) for number, parts in mine.items()}, passing
 
 
-def _spread(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+def spread(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
     """Rows in the columns of a schema, null where they have none of that name."""
     arrays = [
         table.column(each.name).combine_chunks().cast(each.type)
@@ -279,7 +279,7 @@ class _Attempt:
                     version=self.version, file=name, delta=places[0], snapshot=places[1], since=write.since
                 )
         if parts:
-            with _room(self.task.checkpoint.location):
+            with room(self.task.checkpoint.location):
                 self.task.checkpoint.write(name, parts)
         self._phase("log")
         return stored
@@ -297,7 +297,7 @@ class _Attempt:
 
     def _write(self, kind: str, table: pa.Table) -> Written:
         name = f"results/{self.task.step:08d}/{kind}-{self.slot}-{self.token}.parquet"
-        with _room(self.task.checkpoint.location):
+        with room(self.task.checkpoint.location):
             write_table(table, self.task.checkpoint, name)
         return Written(path=name, rows=table.num_rows)
 
@@ -311,7 +311,7 @@ class _Attempt:
 
 
 @contextmanager
-def _room(location: str) -> Iterator[None]:
+def room(location: str) -> Iterator[None]:
     """A full disk under the checkpoint is an error that says so."""
     try:
         yield

@@ -20,19 +20,22 @@ from pyspark.sql.types import StructType
 
 from anabranch.errors import CheckpointError, StepError
 from anabranch.faults import Faults
+from anabranch.plan.applies import APPLIES
 from anabranch.plan.component import Component, Node, Plan
 from anabranch.plan.lifting import AUTO, Lifted, Lifting
 from anabranch.plan.route import Route, routes_for, snapshots_due
 from anabranch.plan.watermark import watermark_after
+from anabranch.spark.applying import Applying
 from anabranch.spark.causes import cause_of
 from anabranch.spark.levels import Levels
 from anabranch.spark.operator_state import Moment, NodeTask, StateSettings
+from anabranch.spark.outlets import Outlet, late_nodes
 from anabranch.spark.pending import Pending, told_of
 from anabranch.spark.progress import Event, Progress, progress_of
 from anabranch.spark.reports import Report, check_complete, missing_in, moving_mean, nodes_in
 from anabranch.spark.resharding import attributes_of, reshard
 from anabranch.spark.schemas import late_schema, spark_schema
-from anabranch.spark.sinks import StepResults, Target
+from anabranch.spark.sinks import StepResults
 from anabranch.spark.slot_task import ComponentTask, SlotTask
 from anabranch.spark.steering import Steering
 from anabranch.state.commits import Checkpoint, Commit, Stored
@@ -46,16 +49,6 @@ _TRUSTING_ATTEMPTS = 2
 
 
 Missing: TypeAlias = Mapping[str, Sequence[int]]  # shards by operator
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outlet:
-    """A sink: where the results of an operator, or its late rows, go to."""
-
-    name: str
-    operator: str
-    late: bool
-    target: Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +82,9 @@ class Stepper:
         self.progress: deque[Progress] = deque(maxlen=_KEPT_PROGRESS)
         self.events: deque[Event] = deque(maxlen=_KEPT_PROGRESS)
         self.next_end_us: int | None = None
-        self._late = frozenset(node.name for each in outlets if each.late for node in plan.late_nodes(each.operator))
+        self._late = late_nodes(plan, outlets)
         self.levels = Levels(plan, checkpoint.header.shards, self._late)
+        self.applying = Applying(session, plan, outlets, self.routes)
         self.lifting = Lifting()
         # An attempt that died may have written to sinks from here on.
         self.first_step = checkpoint.last.step + 1 if checkpoint.last else 1
@@ -115,13 +109,13 @@ class Stepper:
         return watermark is not None and self.next_end_us is not None and self.next_end_us <= watermark
 
     def watermark_advances(self) -> bool:
-        """True when a step without input would have a later watermark than the last one."""
-        return self.last is not None and self.watermark() != self.last.watermark_us
+        """True when a step without input would have a later watermark than the last one, and there is state that it may close."""
+        return bool(self.plan.nodes) and self.last is not None and self.watermark() != self.last.watermark_us
 
     def idle_advances(self) -> bool:
         """True when a source has been silent for so long that the watermark goes on without it."""
         last = self.last
-        return last is not None and self._ahead(last.seen, last.watermark_us) != last.next_us
+        return bool(self.plan.nodes) and last is not None and self._ahead(last.seen, last.watermark_us) != last.next_us
 
     def _ahead(self, seen: Mapping[str, int], watermark_us: int | None) -> int | None:
         now = time.monotonic()
@@ -185,6 +179,7 @@ class Stepper:
         restored = sum(map(len, missing.values()))
         progress = progress_of(commit, reports, self._counts(reports), attempts, restored, closing=rows is None)
         progress = replace(progress, duration_s=time.time() - started, phases_s=dict(self._phases), finished_at=time.time())
+        progress = replace(progress, applies=self.applying.progress())
         self.progress.append(progress)
         if self.steering is not None:
             self.steering.after(self, commit, progress, reports)
@@ -192,7 +187,7 @@ class Stepper:
 
     def _tasks(self, step: int, moment: Moment) -> list[SlotTask]:
         """The tasks of a step, one for each level."""
-        checkpoint, levels = self.checkpoint, self.plan.levels
+        checkpoint, levels = self.checkpoint, max(self.plan.levels, 1)  # without any state, one with nothing to do
         return [
             SlotTask(
                 components=tuple(self._component(each, step, moment) for each in self.plan.at(level)),
@@ -260,8 +255,10 @@ class Stepper:
             job = next(self._jobs)
             tried = [replace(task, job=job, distrust=distrust) for task in tasks]
             try:
-                frame = self.levels.job(self.session, rows, tried, self.routes, moment.after_us, self.way)
+                ready = self.applying.frame(rows, self.levels.stages, tried[0], self.routes)
+                frame = self.levels.job(self.session, ready, tried, self.routes, moment.after_us, self.way)
                 reports = [msgspec.json.decode(row.report, type=Report) for row in frame.collect()]
+                self.applying.hear(job)
                 check_complete(reports, [(c.name, n) for task in tried for c in task.components for n in range(c.slots)])
                 return reports, attempt
             except Exception as error:
@@ -285,6 +282,9 @@ class Stepper:
         before, self.lifting = self.lifting, self.lifting.next(seen)
         if self.settings.lift == AUTO and self.lifting.way != before.way:
             self.event("lift", f"{self.lifting.way}: {self.lifting.reason}")
+        for text in self.applying.learn():
+            self.event("grouping", text)
+        self.statistics.groupings = {name: f"{g.way}: {g.reason}" for name, g in self.applying.groupings.items()}
 
     def tidy(self) -> None:
         """Deletes what nothing needs any more, and saves what was measured."""
@@ -347,6 +347,8 @@ class Stepper:
             mine = [each for name, each in nodes_in(reports) if name in parts]
             written = [each.late if outlet.late else each.results for each in mine]
             names = tuple(each.path for each in written if each is not None)
+            if self.plan.applied(outlet.operator):
+                names = tuple(self.applying.files(outlet.operator, letters=outlet.late))
             try:
                 outlet.target.write(self.results(outlet.operator, step, names, late=outlet.late))
             except Exception as error:
@@ -357,6 +359,8 @@ class Stepper:
 
     def results(self, operator: str, step: int, names: tuple[str, ...], *, late: bool) -> StepResults:
         """The results, or the late rows, of an operator in a step as sinks see them."""
+        if (operator, late) not in self._schemas and self.plan.applied(operator):
+            self._schemas[operator, late] = self.applying.schemas(operator, letters=late)
         if (operator, late) not in self._schemas:
             self._schemas[operator, late] = (late_schema if late else spark_schema)(self.plan.parts_of(operator)[0])
         spark, arrow = self._schemas[operator, late]
@@ -395,10 +399,11 @@ class Stepper:
 
     def _counts(self, reports: Sequence[Report]) -> dict[str, int]:
         """Rows that operators took from sources, results that were written, and rows that were left out, by reason."""
-        firsts = {self.plan.together(node)[0].name for node in self.levels.lift.nodes}
+        sources = {source.name for source in self.plan.sources}
+        firsts = {self.plan.together(n)[0].name for n in self.levels.lift.nodes if n.feed.stream in sources}
         sinks = {outlet.operator for outlet in self.outlets if not outlet.late}
         written = {node.name for node in self.plan.nodes if node.operator in sinks}
-        counts = {"in": 0, "out": 0}
+        counts = self.applying.counts(sinks)
         for name, each in nodes_in(reports):
             counts["in"] += sum(shard.rows_in for shard in each.shards.values()) if name in firsts else 0
             counts["out"] += sum(shard.rows_out for shard in each.shards.values()) if name in written else 0
@@ -420,13 +425,16 @@ class Stepper:
             self._replan(plan)
         for name, before, after in list(self.pending.take_routes(self.routes)):
             self.routes[name] = after
+            if name == APPLIES:
+                self.event("resize", f"slots of applies {before.slots} -> {after.slots}")
+                continue
             self.event(*told_of(before, after, f" of {name!r}" if len(self.routes) > 1 else ""))
 
     def _replan(self, plan: Plan) -> None:
         """Goes on with other components; state that lies in other shards than they want is written anew."""
         before, cost = [c.name for c in self.plan.components], plan.fusion.communication
         slots = max(route.slots for route in self.routes.values())
-        routes = routes_for((c.name for c in plan.components), self.routes, self.checkpoint.header.shards, slots)
+        routes = routes_for(plan.routed, self.routes, self.checkpoint.header.shards, slots)
         plan = over_checkpoint(plan, self.checkpoint)
         moved = reshard(self.session, self.checkpoint, plan, routes)
         self.plan, self.routes = plan, routes

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql.types import StructType
 
 from anabranch.errors import NotYetError, TopologyError
 from anabranch.plan.process import process_plan
@@ -15,6 +16,7 @@ from anabranch.spark.schemas import fields_of
 from anabranch.spark.sinks import as_target
 from anabranch.topology import graph as g
 from anabranch.topology.aggregates import Aggregate, text_of
+from anabranch.topology.apply import ARROW, AUTO, ERROR_COLUMN, FAIL, ROUND_ROBIN, Osg, Work, check_work, cost_columns
 from anabranch.topology.durations import Duration
 from anabranch.topology.process import logic_of
 from anabranch.topology.windows import Session, Window
@@ -38,15 +40,59 @@ class Stream:
 
         The event time of windowed results is their column `window`: they happened just before its end.
         """
-        frame = check_map(fn, self._frame, self._app.clock_of(self.name))
+        frame = check_map(fn, self._frame, self._app.graph.clock_or_none(self.name))
         node = g.Map(name=self._app.name_for(name, "map"), input=self.name, fn=fn, fields=fields_of(frame.schema))
         self._app.add(node)
         return Stream(self._app, node.name, frame)
+
+    def apply(  # noqa: PLR0913 - all but two have defaults that work
+        self,
+        fn: Callable[[Any], Any],
+        *,
+        schema: str | StructType,
+        form: str = ARROW,
+        cost_by: str | Iterable[str] | None = None,
+        grouping: str = AUTO,
+        on_error: str = FAIL,
+        osg: Osg = Osg(),  # noqa: B008 - it is frozen
+        batch_rows: int = 1024,
+        name: str | None = None,
+    ) -> Applied:
+        """A stateless Python function of rows, for work that Spark SQL cannot do; `schema` says what it returns.
+
+        schema: as in Spark, such as "at timestamp, score double"; "*, score double" keeps the columns that there are. form: what the
+        function takes and returns: "arrow" a RecordBatch, "pandas" a DataFrame, "rows" a dict (and a dict, a list of dicts, or None).
+        cost_by: the columns whose values decide what a row costs; all but the event time where it is not said. grouping: how rows are
+        given to slots: "round robin", "hash", "osg" (by what they cost), or "auto": by cost where the measured cost varies.
+        on_error: "fail" ends the step, "dead letter" sends rows that fail to the stream `.failed`. osg: settings of grouping by cost.
+        batch_rows: most rows of one call.
+        """
+        checked, dead_letters = check_work(fn, form, grouping, on_error, batch_rows, osg)
+        fields = fields_of(self._frame.schema)
+        given = _schema(schema, self._frame.schema)
+        event_time = self._app.graph.clock_of(self._app.graph.root_of(self.name).name).column
+        work = Work(
+            fn=checked,
+            form=form,
+            cost_by=cost_columns(cost_by, [(each.name, each.type) for each in fields], event_time),
+            grouping=grouping,
+            osg=osg,
+            dead_letters=dead_letters,
+            batch_rows=batch_rows,
+        )
+        if dead_letters and any(each.name == ERROR_COLUMN for each in fields):
+            raise TopologyError(f"{ERROR_COLUMN!r} is a column of rows that failed; rename it in a map()")
+        if dead_letters and not isinstance(self._app.graph.root_of(self.name), g.Source):
+            raise NotYetError("an apply on results of windows has no dead letters so far; valid: on_error='fail'")
+        node = g.Apply(name=self._app.name_for(name, "apply"), input=self.name, work=work, fields=fields_of(given))
+        self._app.add(node)
+        return Applied(self._app, node.name, self._app.empty(node.name))
 
     def compute(self, by: str | Iterable[str], *, name: str | None = None, **aggregates: Aggregate) -> Computed:
         """Mergeable aggregates per key; follow it with `.consolidate(windows)`."""
         keys = g.key_fields(by, fields_of(self._frame.schema))
         g.check_result_names(keys, aggregates)
+        self._app.graph.clock_of(self.name)  # refuses a stream that has lost its event time
         named = tuple(self._named(each, aggregate) for each, aggregate in aggregates.items())
         wish = f"by_{'_'.join(field.name for field in keys)}" if keys else "total"
         node = g.Compute(name=self._app.name_for(name, wish), input=self.name, by=keys, aggregates=named)
@@ -87,13 +133,16 @@ class Stream:
 
     def to(self, target: object, *, name: str | None = None) -> Stream:
         """Sends rows to a sink: ab.parquet(...), ab.memory(), a function of (DataFrame, step) ..."""
-        if isinstance(self._app.graph.stream_of(self.name)[0], g.Source):
-            raise NotYetError(
-                f"stream {self.name!r} has no windows; only results of operators with state can go to a sink so far"
-            )
         chosen = as_target(target)
         self._app.check_results(self.name, chosen)
-        self._app.add_sink(self.name, chosen, late=False, name=name)
+        stream = self.name
+        if isinstance(self._app.graph.stream_of(stream)[0], g.Source):  # what writes files is a task: rows pass through one
+            fields = fields_of(self._frame.schema)
+            work = Work(fn=None, grouping=ROUND_ROBIN)
+            node = g.Apply(name=self._app.name_for(None, f"{stream}_rows"), input=stream, work=work, fields=fields)
+            self._app.add(node)
+            stream = node.name
+        self._app.add_sink(stream, chosen, late=False, name=name)
         return self
 
     def _named(self, name: str, aggregate: object) -> g.Named:
@@ -117,6 +166,29 @@ class Stream:
             reason = str(error).strip().splitlines()[0]
             raise TopologyError(f"{what}: {text_of(value)} does not fit the stream's columns ({columns}): {reason}") from None
         return chosen.schema["x"].dataType.simpleString()
+
+
+def _schema(schema: object, given: StructType) -> StructType:
+    """A schema as it is declared; a star in front stands for the columns that there are."""
+    if isinstance(schema, StructType):
+        return schema
+    if not isinstance(schema, str) or not schema.strip():
+        raise TopologyError(f"schema={schema!r}; valid: a text such as 'at timestamp, score double', or a StructType")
+    text = schema.strip()
+    star = text.startswith("*")
+    rest = text[1:].strip().removeprefix(",").strip() if star else text
+    try:
+        added = StructType.fromDDL(rest) if rest else StructType([])
+    except Exception as error:  # noqa: BLE001 - whatever Spark says about it
+        raise TopologyError(f"schema={schema!r} is not one: {str(error).strip().splitlines()[0]}") from None
+    if not isinstance(added, StructType):
+        raise TopologyError(f"schema={schema!r} is one type; valid: columns, such as 'at timestamp, score double'")
+    fields = [*(given.fields if star else []), *added.fields]
+    names = [each.name for each in fields]
+    for name in names:
+        if names.count(name) > 1:
+            raise TopologyError(f"schema={schema!r} has column {name!r} twice")
+    return StructType(fields)
 
 
 def join(
@@ -171,6 +243,30 @@ class Computed:
         )
         self._app.add(node)
         return Windowed(self._app, node.name, self._app.empty(node.name))
+
+
+class Applied(Stream):
+    """What a function made of rows, a stream like others."""
+
+    @property
+    def failed(self) -> Failed:
+        """The rows on which the function failed, each with its error."""
+        operator = self._app.graph.operator(self.name)
+        if not isinstance(operator, g.Apply) or not operator.work.dead_letters:
+            raise TopologyError(f"apply {self.name!r} has no dead letters: give it on_error='dead letter'")
+        return Failed(self._app, self.name)
+
+
+class Failed:
+    """The rows that failed in an apply."""
+
+    def __init__(self, app: Topology, name: str) -> None:
+        self._app, self.name = app, name
+
+    def to(self, target: object, *, name: str | None = None) -> Failed:
+        """Sends the rows to a sink."""
+        self._app.add_sink(self.name, as_target(target), late=True, name=name)
+        return self
 
 
 class Windowed(Stream):

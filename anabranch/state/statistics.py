@@ -33,6 +33,7 @@ class Statistics:
     """What was measured of each operator in the last statistics windows."""
 
     operators: dict[str, Measured] = field(default_factory=dict)
+    groupings: dict[str, str] = field(default_factory=dict)  # how each apply groups its rows, and why
 
     def add(self, operator: str, by: tuple[str, ...], loads: Sequence[int], rows_out: int, state_bytes: int) -> None:
         """Takes in what one step did to an operator; loads are by shard, and of no use where these are by other attributes now."""

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from anabranch.errors import TopologyError, unknown
 from anabranch.topology.aggregates import Aggregate
+from anabranch.topology.apply import ERROR_COLUMN, Work
 from anabranch.topology.durations import duration_us
 from anabranch.topology.windows import Session, Window
 
@@ -66,6 +67,16 @@ class Map:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Apply:
+    """A stateless Python function of rows; what follows reads it as it would read a source."""
+
+    name: str
+    input: str
+    work: Work
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
     """An aggregate with the name of its result column and the type of its input."""
 
@@ -106,7 +117,7 @@ class Consolidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """Where the results of an operator, or the rows that came too late for it, go to."""
+    """Where the results of an operator go to, or the rows that came too late for it, or failed in it."""
 
     name: str
     input: str
@@ -138,7 +149,7 @@ class Process:
     fields: tuple[Field, ...]  # of results
 
 
-Operator: TypeAlias = Source | Map | Compute | Consolidate | Join | Process
+Operator: TypeAlias = Source | Map | Apply | Compute | Consolidate | Join | Process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +171,7 @@ class Graph:
     def users_of(self, name: str) -> tuple[Operator, ...]:
         return tuple(each for each in self.operators if name in inputs_of(each))
 
-    def stream_of(self, name: str) -> tuple[Source | Consolidate | Join | Process, tuple[Map, ...]]:
+    def stream_of(self, name: str) -> tuple[Source | Apply | Consolidate | Join | Process, tuple[Map, ...]]:
         """Where the rows of a stream come from, a source or an operator with results, and the maps that they pass, in order."""
         maps: list[Map] = []
         node = self.operator(name)
@@ -171,10 +182,15 @@ class Graph:
             raise TopologyError(f"compute {node.name!r} is not consolidated: add .consolidate(ab.tumbling(...))")
         return node, tuple(maps)
 
+    def root_of(self, name: str) -> Source | Consolidate | Join | Process:
+        """Where the rows of a stream come from, behind all maps and applies."""
+        node, _ = self.stream_of(name)
+        return self.root_of(node.input) if isinstance(node, Apply) else node
+
     def fields_of(self, name: str) -> tuple[Field, ...]:
         """The columns of a stream: of a source, of a map, or of windowed results (of these all that are never early)."""
         node = self.operator(name)
-        if isinstance(node, Source | Map | Join | Process):
+        if isinstance(node, Source | Map | Apply | Join | Process):
             return node.fields
         compute = self.compute_of(name)
         moment = self.clock_of(compute.input).moment
@@ -188,6 +204,15 @@ class Graph:
     def clock_of(self, name: str) -> Clock:
         """How the rows of a stream tell their event time."""
         node, _ = self.stream_of(name)
+        if isinstance(node, Apply):
+            kept = self.clock_or_none(name)
+            if kept is None:
+                lost, have = self.clock_of(self.root_of(name).name), ", ".join(f"{f.name}: {f.type}" for f in node.fields)
+                raise TopologyError(
+                    f"windows behind apply {node.name!r} need the event time, column {lost.column!r} of type {lost.type}; its "
+                    f"schema has {have}"
+                )
+            return kept
         if isinstance(node, Source):
             kind = next(each.type for each in node.fields if each.name == node.event_time)
             return Clock(node.event_time, kind, node.unit_us)
@@ -200,6 +225,16 @@ class Graph:
             clock: Clock = node.logic.clock
             return clock
         return Clock("window", next(each.type for each in self.fields_of(node.name) if each.name == "window"))
+
+    def clock_or_none(self, name: str) -> Clock | None:
+        """How the rows of a stream tell their event time; None where they do not: behind an apply that has dropped it, say."""
+        node, _ = self.stream_of(name)
+        if isinstance(node, Process) and node.logic.clock is None:
+            return None
+        if not isinstance(node, Apply):
+            return self.clock_of(name)
+        clock = self.clock_or_none(node.input)
+        return None if clock is None or Field(clock.column, clock.type) not in node.fields else clock
 
     def compute_of(self, name: str) -> Compute:
         """The compute whose partials a consolidate forms windows from."""
@@ -252,6 +287,11 @@ def inputs_of(operator: Operator) -> tuple[str, ...]:
     if isinstance(operator, Source):
         return ()
     return (operator.input, operator.right) if isinstance(operator, Join) else (operator.input,)
+
+
+def failed_fields(fields: Sequence[Field]) -> tuple[Field, ...]:
+    """The columns of rows that failed in an apply: those that it was given, and the error."""
+    return (*fields, Field(ERROR_COLUMN, "string"))
 
 
 def key_fields(by: object, fields: Sequence[Field]) -> tuple[Field, ...]:

@@ -21,6 +21,7 @@ from anabranch.elastic.group_steps import (
     after_step,
     new_grouping,
     partition_scheduler,
+    pays_not,
     with_slots,
 )
 from anabranch.elastic.grouping import (
@@ -316,6 +317,12 @@ def test_auto_stays_by_turns_where_all_values_cost_the_same_or_next_to_nothing(c
     assert stream.grouping.way == ROUND_ROBIN
     assert why in stream.grouping.reason
     assert stream.grouping.state is not State.ROUND_ROBIN  # it knows, and stays
+    assert pays_not(stream.grouping)
+    stream.costs = stream.rng.integers(1, 65, 512) * 1e-3
+    for _ in range(10):
+        stream.step()
+    assert stream.grouping.way == OSG
+    assert not pays_not(stream.grouping)
 
 
 def test_another_number_of_slots_keeps_what_is_known() -> None:

@@ -1,0 +1,93 @@
+"""What `apply` is told: the function, the form of rows that it takes, what decides their cost, and what becomes of rows that fail."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anabranch.errors import TopologyError, unknown
+
+ARROW, PANDAS, ROWS = FORMS = ("arrow", "pandas", "rows")
+AUTO, ROUND_ROBIN, HASH, OSG = GROUPINGS = ("auto", "round robin", "hash", "osg")
+FAIL, DEAD_LETTER = ON_ERROR = ("fail", "dead letter")
+ERROR_COLUMN = "error"
+_UNHASHABLE = ("map<", "variant", "collate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Osg:
+    """Settings of online shuffle grouping (DABS-Storm 5.2). epsilon and delta are those of its Table 2; it does not tell N and mu.
+
+    epsilon and delta: error of the sketches, and how often it may be larger. window: N, rows of a task between two looks at its
+    sketches. mu: relative change between two looks below which they are stable. seed: of the hash functions.
+    """
+
+    epsilon: float = 0.05
+    delta: float = 0.05
+    window: int = 32
+    mu: float = 0.2
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "delta"):
+            if not 0 < (value := getattr(self, name)) < 1:
+                raise TopologyError(f"{name}={value!r}; valid: above 0 and below 1")
+        if not isinstance(self.window, int) or self.window < 1:
+            raise TopologyError(f"window={self.window!r}; valid: 1 row or more")
+        if not self.mu >= 0:
+            raise TopologyError(f"mu={self.mu!r}; valid: 0 or more")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows r = ceil(ln(1/delta)) and columns c = ceil(2.7/epsilon) of a matrix."""
+        return max(1, math.ceil(math.log(1 / self.delta))), math.ceil(2.7 / self.epsilon)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A stateless Python function and how it is called."""
+
+    fn: Callable[[Any], Any] | None  # None: rows pass as they are
+    form: str = ARROW
+    cost_by: tuple[str, ...] = ()  # the columns whose values decide what a row costs
+    grouping: str = AUTO
+    osg: Osg = Osg()
+    dead_letters: bool = False  # rows that fail go to a stream of their own, and the step goes on
+    batch_rows: int = 1024  # most rows of one call
+
+    @property
+    def measured(self) -> bool:
+        """Whether the time of rows is measured by value."""
+        return self.grouping in {AUTO, OSG}
+
+
+def check_work(
+    fn: object, form: str, grouping: str, on_error: str, batch_rows: int, osg: object
+) -> tuple[Callable[[Any], Any], bool]:
+    """Refuses what makes no sense; the function, and whether there are dead letters."""
+    if not callable(fn):
+        raise TopologyError(f"apply({fn!r}) is not a function")
+    for what, value, valid in (("form", form, FORMS), ("grouping", grouping, GROUPINGS), ("on_error", on_error, ON_ERROR)):
+        if value not in valid:
+            raise TopologyError(unknown(what, value, valid))
+    if not isinstance(batch_rows, int) or isinstance(batch_rows, bool) or batch_rows < 1:
+        raise TopologyError(f"batch_rows={batch_rows!r}; valid: 1 row or more")
+    if not isinstance(osg, Osg):
+        raise TopologyError(f"osg={osg!r}; valid: ab.Osg(epsilon=, delta=, window=, mu=, seed=)")
+    return fn, on_error == DEAD_LETTER
+
+
+def cost_columns(cost_by: object, kinds: Sequence[tuple[str, str]], event_time: str) -> tuple[str, ...]:
+    """The columns that decide what a row costs: those named, or all but the event time and what cannot be hashed."""
+    known = dict(kinds)
+    if cost_by is None:
+        return tuple(name for name, kind in kinds if name != event_time and not any(each in kind for each in _UNHASHABLE))
+    names = [cost_by] if isinstance(cost_by, str) else list(cost_by) if isinstance(cost_by, Iterable) else [cost_by]
+    for name in names:
+        if name not in known:
+            raise TopologyError(unknown("column in cost_by", name, known))
+        if any(each in known[name] for each in _UNHASHABLE):
+            raise TopologyError(f"column {name!r} of type {known[name]} cannot be hashed; cost_by takes no maps")
+    return tuple(names)
