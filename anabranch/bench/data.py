@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -64,6 +64,18 @@ class Input:
     newest_us: tuple[int, ...]  # the greatest event time up to and with each file
     delay_s: int
     schema: str = SPARK_SCHEMA
+
+    def first(self, batches: int | None) -> Input:
+        """The first files alone, in a directory of links."""
+        if batches is None or batches >= len(self.files):
+            return self
+        directory = self.directory.with_name(f"{self.directory.name}-{batches}")
+        directory.mkdir(exist_ok=True)
+        files = tuple(directory / file.name for file in self.files[:batches])
+        for file, link in zip(self.files, files, strict=False):
+            if not link.exists():
+                os.link(file, link)
+        return replace(self, directory=directory, files=files, rows=self.rows[:batches], newest_us=self.newest_us[:batches])
 
     def watermark_us(self, batches: int | None = None) -> int:
         """The watermark after the first `batches` files (default: all)."""

@@ -1,8 +1,9 @@
 """The bare limit: how fast one process computes the same results from the same files, without a stream, state or recovery.
 
-Polars and DuckDB read all files, group by (key, pane) and build the windows from each other where they fit (10 minutes = 5 + 5
-minutes earlier), as the engine does, then write parquet. The faster of the two is the limit. They run in a process of their own,
-because both take their number of threads when they start and should not share memory with Spark.
+Polars and DuckDB read all files, group by (key, pane), group the panes into each window, and write parquet: the faster of the two is
+the limit. The engine builds windows from each other where they fit (10 minutes = 5 + 5 minutes earlier); what Polars and DuckDB
+reach when they are programmed to do that too is measured as well, as `chained`. They run in a process of their own, because both take
+their number of threads when they start and should not share memory with Spark.
 """
 
 from __future__ import annotations
@@ -15,24 +16,26 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from anabranch.bench.cases import Case, choose_cases
+from anabranch.bench.cases import Case, choose_cases, copies
 from anabranch.errors import AnabranchError
 from anabranch.topology import Window
 
 if TYPE_CHECKING:
     import polars as pl
 
-_RUNS = 2
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Part of a window: the windows of an earlier table (0 is the panes), shifted back by each of these times."""
+    """Part of a window: the windows of an earlier table (0 is the panes), shifted back by each of these times.
+
+    With `floor` they belong to the last window that begins at or before them, and to those that begin that much earlier.
+    """
 
     table: int
     shifts_us: tuple[int, ...]
+    floor: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +55,13 @@ class Limit:
     seconds: float
     each_s: dict[str, list[float]]
     files: tuple[Path, ...]
+
+
+def plain_builds(case: Case) -> tuple[Build, ...]:
+    """Each window from all panes that it has."""
+    pieces = [Piece(table=0, shifts_us=tuple(i * w.every_us for i in range(copies(w))), floor=True) for w in case.windows]
+    numbered = enumerate(zip(case.windows, pieces, strict=True), 1)
+    return tuple(Build(number=number, window=window, pieces=(piece,)) for number, (window, piece) in numbered)
 
 
 def plan_builds(case: Case) -> tuple[Build, ...]:
@@ -75,7 +85,10 @@ def plan_builds(case: Case) -> tuple[Build, ...]:
     return tuple(builds)
 
 
-def with_duckdb(case: Case, files: Sequence[Path], watermark_us: int, target: Path) -> None:
+PLANS: dict[str, Callable[[Case], tuple[Build, ...]]] = {"plain": plain_builds, "chained": plan_builds}
+
+
+def with_duckdb(case: Case, builds: Sequence[Build], files: Sequence[Path], watermark_us: int, target: Path) -> None:
     """All windows of the case that end at or below the watermark, as one parquet file a window."""
     import duckdb
 
@@ -88,11 +101,12 @@ def with_duckdb(case: Case, files: Sequence[Path], watermark_us: int, target: Pa
                 FROM read_parquet(?) GROUP BY ALL""",
             [[str(file) for file in files]],
         )
-        for build in plan_builds(case):
+        for build in builds:
             length, every = build.window.length_us, build.window.every_us
             parts = " UNION ALL ".join(
-                f"SELECT key, start - back AS start, n, s, m FROM w{piece.table}, "
-                f"(VALUES {', '.join(f'(CAST({back} AS BIGINT))' for back in piece.shifts_us)}) AS shifts(back)"
+                f"SELECT key, {f'start // {every} * {every}' if piece.floor else 'start'} - back AS start, n, s, m "
+                f"FROM w{piece.table}, (VALUES {', '.join(f'(CAST({back} AS BIGINT))' for back in piece.shifts_us)}) AS shifts(back)"
+                + (f" WHERE start // {every} * {every} - back + {length} > start" if piece.floor else "")
                 for piece in build.pieces
             )
             db.execute(f"""
@@ -108,14 +122,14 @@ def with_duckdb(case: Case, files: Sequence[Path], watermark_us: int, target: Pa
             """)
 
 
-def with_polars(case: Case, files: Sequence[Path], watermark_us: int, target: Path) -> None:
+def with_polars(case: Case, builds: Sequence[Build], files: Sequence[Path], watermark_us: int, target: Path) -> None:
     """The same with Polars."""
     import polars as pl
 
     start = pl.col("at").dt.epoch("us") // case.pane_us * case.pane_us
     partials = (pl.len().cast(pl.Int64).alias("n"), pl.col("v").sum().alias("s"), pl.col("v").max().alias("m"))
     tables = [pl.scan_parquet([str(file) for file in files]).group_by("key", start.alias("start")).agg(*partials).collect()]
-    for build in plan_builds(case):
+    for build in builds:
         tables.append(_merge(tables, build, watermark_us))
         window = pl.struct(
             pl.col("start").cast(pl.Datetime("us", "UTC")),
@@ -135,25 +149,34 @@ def with_polars(case: Case, files: Sequence[Path], watermark_us: int, target: Pa
 def _merge(tables: list[pl.DataFrame], build: Build, watermark_us: int) -> pl.DataFrame:
     import polars as pl
 
-    closed = (pl.col("start") % build.window.every_us == 0) & (pl.col("start") + build.window.length_us <= watermark_us)
-    parts = [
-        tables[piece.table].lazy().with_columns(pl.col("start") - back).filter(closed)
-        for piece in build.pieces
-        for back in piece.shifts_us
-    ]
-    if len(parts) == 1:
+    length, every = build.window.length_us, build.window.every_us
+    closed = (pl.col("start") % every == 0) & (pl.col("start") + length <= watermark_us)
+
+    def shifted(piece: Piece, back: int) -> pl.LazyFrame:
+        table = tables[piece.table].lazy()
+        if not piece.floor:
+            return table.with_columns(pl.col("start") - back)
+        begin = pl.col("start") // every * every - back
+        return table.filter(begin + length > pl.col("start")).with_columns(begin.alias("start"))
+
+    parts = [shifted(piece, back).filter(closed) for piece in build.pieces for back in piece.shifts_us]
+    if len(parts) == 1 and not build.pieces[0].floor:
         return parts[0].collect()
     merged = pl.concat(parts).group_by("key", "start").agg(pl.col("n").sum(), pl.col("s").sum(), pl.col("m").max())
     return merged.collect()
 
 
-ENGINES: dict[str, Callable[[Case, Sequence[Path], int, Path], None]] = {"polars": with_polars, "duckdb": with_duckdb}
+Engine: TypeAlias = Callable[[Case, Sequence[Build], Sequence[Path], int, Path], None]
+ENGINES: dict[str, Engine] = {"polars": with_polars, "duckdb": with_duckdb}
 
 
-def find_limit(case: Case, files: Sequence[Path], watermark_us: int, target: Path, threads: int) -> Limit:
+def find_limit(
+    case: Case, files: Sequence[Path], watermark_us: int, target: Path, threads: int, *, plan: str = "plain", runs: int = 2
+) -> Limit:
     """Runs both engines in a process of their own and gives the faster."""
     windows = ",".join(f"{window.length_us} us/{window.every_us} us" for window in case.windows)
-    job = {"windows": windows, "files": [str(file) for file in files], "watermark_us": watermark_us, "target": str(target)}
+    job = {"windows": windows, "files": [str(file) for file in files], "watermark_us": watermark_us}
+    job |= {"target": str(target), "plan": plan, "runs": runs}
     done = subprocess.run(
         [sys.executable, "-c", "from anabranch.bench.limit import main; main()"],
         input=json.dumps(job),
@@ -175,11 +198,12 @@ def main() -> None:
     job = json.load(sys.stdin)
     [case] = choose_cases("", job["windows"])
     each: dict[str, list[float]] = {name: [] for name in ENGINES}
-    for _ in range(_RUNS):
+    builds = PLANS[job["plan"]](case)
+    for _ in range(job["runs"]):
         for name, compute in ENGINES.items():
             target = Path(job["target"]) / name
             target.mkdir(parents=True, exist_ok=True)
             began = time.perf_counter()
-            compute(case, [Path(file) for file in job["files"]], job["watermark_us"], target)
+            compute(case, builds, [Path(file) for file in job["files"]], job["watermark_us"], target)
             each[name].append(round(time.perf_counter() - began, 4))
     print(json.dumps(each))

@@ -10,7 +10,7 @@ from anabranch.bench.cases import Case
 from anabranch.bench.data import DataSpec
 from anabranch.errors import TopologyError, unknown
 
-NATIVE_FORMS = ("auto", "rows", "panes")
+NATIVE_FORMS = ("auto", "rows", "queries", "panes")
 SINKS = ("last", "all")
 NATIVE_FILES = ("quick", "default")
 

@@ -69,6 +69,12 @@ def _notes(figures: dict[str, Any]) -> list[Text]:
     both, native = settings["both"], settings["native"]
     notes = [Text(f"{case['case']}: {case['text']}") for case in figures["cases"]]
     for case in figures["cases"]:
+        if "native_panes_rows_per_s" in case:
+            text = f"native by pane first {case['native_panes_rows_per_s']:,} rows/s, {case['ratio_panes']:.2f}x"
+            notes.append(Text(f"{case['case']}: {text} (it drops rows that come after their pane, windows open or not)"))
+        if "limit_chained_rows_per_s" in case:
+            text = f"bare limit with windows built from each other {case['limit_chained_rows_per_s']:,} rows/s"
+            notes.append(Text(f"{case['case']}: {text} ({case['limit_chained_engine']})"))
         if "native_failure" in case:
             notes.append(Text(f"{case['case']}: native failed: {case['native_failure']}"))
         if "slot_us_per_row" in case:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, TextIO
@@ -24,7 +25,7 @@ from anabranch.bench.limit import Limit, find_limit
 from anabranch.bench.measure import MIN_COUNTED, SideRun, counted, speed, warm_batches
 from anabranch.bench.options import WindowsOptions
 from anabranch.bench.report import show, told
-from anabranch.bench.rivals import NativeSettings, Stop, choose_state_store, form_for, run_native
+from anabranch.bench.rivals import NativeSettings, Stop, choose_state_store, forms_for, run_native
 from anabranch.bench.side import Bench, clear, clocked, emptied, open_bench, run_anabranch, scratch, settings_of
 from anabranch.bench.turns import Side, take_turns
 from anabranch.bench.verify import Reference, verify_all
@@ -97,33 +98,44 @@ def _measure_case(bench: Bench[WindowsOptions], case: Case, source: Input, secon
     bench.say(f"case {case.name}: {case.text}; batches {warm} to {batches - 1} of {batches} count")
     place = bench.root / case.name
     stop = Stop(after_s=seconds, batches=warm + MIN_COUNTED, at_last_s=max(seconds, bench.ends_at - time.monotonic()) / 2)
-    ours, native = _rounds(bench, case, source, place, stop)
-    usable = [run for run in native if len(run.batch_s) > warm]
+    runs = _rounds(bench, case, source, place, stop)
+    ours = runs.pop("anabranch")
+    usable = {form: [run for run in each if len(run.batch_s) > warm] for form, each in runs.items()}
     figures = _figures(case, source, ours, usable, warm)
-    if native:
-        figures["native_form"] = _native(bench, case).form
-        if not usable:
-            figures["native_failure"] = f"{len(native[-1].batch_s)} batches in {stop.at_last_s:.0f} s; {warm + 1} are needed"
+    for form, each in runs.items():
+        if not usable[form]:
+            figures["native_failure"] = (
+                f"{form}: {len(each[-1].batch_s)} batches in {stop.at_last_s:.0f} s; {warm + 1} are needed"
+            )
             bench.say(f"case {case.name}: native: {figures['native_failure']}")
-    limit = _limit(bench, case, source, place)
-    if limit is not None:
+    limits = _limits(bench, case, source, place)
+    for plan, limit in limits.items():
+        name = "limit" if plan == "plain" else f"limit_{plan}"
         limit_rows = round(bench.options.rows / limit.seconds)
-        bench.say(f"case {case.name}: bare limit {limit_rows:,} rows/s ({limit.engine})")
-        figures |= {"limit_rows_per_s": limit_rows, "limit_engine": limit.engine, "limit_s": limit.each_s}
+        bench.say(f"case {case.name}: bare limit, {plan}: {limit_rows:,} rows/s ({limit.engine})")
+        figures |= {f"{name}_rows_per_s": limit_rows, f"{name}_engine": limit.engine, f"{name}_s": limit.each_s}
     if len(case.windows) >= _MANY_WINDOWS:
         figures["slot_us_per_row"] = _by_number_of_windows(bench, case, source, place / "fewer", ours, warm)
     if bench.options.verify:
-        others = [*usable[-1:], *([_as_run(limit, source)] if limit else [])]
-        figures |= _verify(bench, case, source, [ours[-1], *others])
+        native = [replace(each[-1], side=_side_name(form, usable)) for form, each in usable.items() if each]
+        bare = [_as_run(limit, source, plan) for plan, limit in limits.items()]
+        figures |= _verify(bench, case, source, [ours[-1], *native, *bare])
     clear(bench, place)
     return figures
 
 
-def _limit(bench: Bench[WindowsOptions], case: Case, source: Input, place: Path) -> Limit | None:
-    """The bare limit; none where a row lies in so many windows that Polars and DuckDB would need a program of their own for it."""
+def _limits(bench: Bench[WindowsOptions], case: Case, source: Input, place: Path) -> dict[str, Limit]:
+    """The bare limit, and for several windows also with these built from each other.
+
+    None where a row lies in so many windows that Polars and DuckDB would need a program of their own for it.
+    """
     if case.copies // len(case.windows) > _LIMIT_COPIES:
-        return None
-    return find_limit(case, source.files, source.watermark_us(), place / "limit", bench.cores)
+        return {}
+    plans = ("plain", "chained") if len(case.windows) > 1 else ("plain",)
+    return {
+        plan: find_limit(case, source.files, source.watermark_us(), place / f"limit-{plan}", bench.cores, plan=plan)
+        for plan in plans
+    }
 
 
 def _by_number_of_windows(
@@ -142,45 +154,60 @@ def _by_number_of_windows(
     return found
 
 
-def _rounds(
-    bench: Bench[WindowsOptions], case: Case, source: Input, place: Path, stop: Stop
-) -> tuple[list[SideRun], list[SideRun]]:
-    """Both sides in turns, as many rounds as there is time for."""
+def _rounds(bench: Bench[WindowsOptions], case: Case, source: Input, place: Path, stop: Stop) -> dict[str, list[SideRun]]:
+    """All sides in turns, as many rounds as there is time for: Anabranch, and native in each of its forms."""
+    forms = _forms(bench, case)
+    stop = replace(stop, at_last_s=stop.at_last_s / max(len(forms), 1))
 
     def anabranch(_left_s: float) -> SideRun:
         return run_anabranch(bench, source, case, emptied(place / "anabranch"))
 
-    def native(left_s: float) -> SideRun:
-        target = emptied(place / "native")
-        return run_native(bench.spark, source, case, target, _native(bench, case), replace(stop, after_s=left_s))
+    def native(form: str, left_s: float) -> SideRun:
+        settings = NativeSettings(store=bench.store, form=form)
+        target = emptied(place / f"native-{form}")
+        return run_native(bench.spark, source, case, target, settings, replace(stop, after_s=left_s / len(forms)))
 
-    sides: dict[str, Side] = {"anabranch": anabranch, **({"native": native} if bench.options.native else {})}
+    sides: dict[str, Side] = {"anabranch": anabranch, **{form: partial(native, form) for form in forms}}
     ends_at = time.monotonic() + stop.after_s
-    runs = take_turns(sides, source, bench.options.rounds, ends_at, lambda text: bench.say(f"case {case.name}: {text}"))
-    return runs["anabranch"], runs.get("native", [])
+    return take_turns(sides, source, bench.options.rounds, ends_at, lambda text: bench.say(f"case {case.name}: {text}"))
 
 
-def _native(bench: Bench[WindowsOptions], case: Case) -> NativeSettings:
+def _forms(bench: Bench[WindowsOptions], case: Case) -> tuple[str, ...]:
     wanted = bench.options.native_form
-    return NativeSettings(store=bench.store, form=form_for(case) if wanted == "auto" else wanted)
+    if not bench.options.native:
+        return ()
+    return forms_for(case) if wanted == "auto" else (wanted,)
 
 
-def _figures(case: Case, source: Input, ours: Sequence[SideRun], native: Sequence[SideRun], warm: int) -> dict[str, Any]:
-    """Rows per second of both sides over the batches that all of their runs have, and where they come from."""
-    batches = counted([*ours, *native], warm)
+def _side_name(form: str, forms: Iterable[str]) -> str:
+    """The first form is native Spark; others are named after it."""
+    return "native" if form == next(iter(forms)) else f"native_{form}"
+
+
+def _figures(
+    case: Case, source: Input, ours: Sequence[SideRun], native: Mapping[str, Sequence[SideRun]], warm: int
+) -> dict[str, Any]:
+    """Rows per second of all sides over the batches that all of their runs have, and where they come from."""
+    batches = counted([*ours, *(run for each in native.values() for run in each)], warm)
     mine = speed(ours, batches, source.rows)
     figures: dict[str, Any] = {"case": case.name, "text": case.text, "windows": [window.name for window in case.windows]}
     figures |= {"anabranch_rows_per_s": round(mine.rows_per_s), "anabranch_batch_s": mine.batch_s}
     figures |= {"state_mb": max(run.state_bytes for run in ours) >> 20, "peak_mb": dict(ours[0].peak_mb)}
+    for form, runs in native.items():
+        if not runs:
+            continue
+        rival, name = speed(runs, batches, source.rows), _side_name(form, native)
+        ratio = name.replace("native", "ratio")
+        figures |= {f"{name}_rows_per_s": round(rival.rows_per_s), f"{name}_batch_s": rival.batch_s}
+        figures |= {ratio: round(mine.rows_per_s / rival.rows_per_s, 2), f"{name}_batches_s": rival.each_s}
     if native:
-        rival = speed(native, batches, source.rows)
-        figures |= {"native_rows_per_s": round(rival.rows_per_s), "native_batch_s": rival.batch_s}
-        figures |= {"ratio": round(mine.rows_per_s / rival.rows_per_s, 2), "native_batches_s": rival.each_s}
+        figures["native_form"] = next(iter(native))
     return figures | {"counted_batches": list(batches), "anabranch_batches_s": mine.each_s}
 
 
-def _as_run(limit: Limit, source: Input) -> SideRun:
-    return SideRun(side="limit", batch_s=(), watermark_us=source.watermark_us(), files=limit.files)
+def _as_run(limit: Limit, source: Input, plan: str) -> SideRun:
+    name = "limit" if plan == "plain" else f"limit_{plan}"
+    return SideRun(side=name, batch_s=(), watermark_us=source.watermark_us(), files=limit.files)
 
 
 def _verify(bench: Bench[WindowsOptions], case: Case, source: Input, runs: Sequence[SideRun]) -> dict[str, Any]:
@@ -219,7 +246,8 @@ def _rounds_small(bench: Bench[WindowsOptions], source: Input, case: Case, place
             break
         ours.append(run_anabranch(bench, source, case, place / f"anabranch-{number}"))
         if bench.options.native:
-            native.append(run_native(bench.spark, source, case, place / f"native-{number}", _native(bench, case)))
+            settings = NativeSettings(store=bench.store, form=_forms(bench, case)[0])
+            native.append(run_native(bench.spark, source, case, place / f"native-{number}", settings))
     return ours, native
 
 
@@ -228,7 +256,8 @@ def _settings(bench: Bench[WindowsOptions], trial: dict[str, float], seconds: fl
     found = settings_of(bench, seconds)
     found["native"] |= {
         "state_store_trial_s": trial,
-        "query": "withWatermark, groupBy(window, key); rows: each row into all of its windows; panes: chained, by pane first",
+        "query": "withWatermark, groupBy(window, key); rows: each row into all of its windows; queries: one for each window, one "
+        "after another; panes: chained, by pane first",
     }
     return {**found, "keys": bench.options.keys, "limit_threads": bench.cores}
 
@@ -252,8 +281,9 @@ def windows_command(
     native_form: Annotated[
         str,
         typer.Option(
-            metavar="auto|rows|panes",
-            help="Native's query: rows into windows, or panes first. auto: panes for several windows.",
+            metavar="auto|rows|queries|panes",
+            help="Native's query: rows into all windows, a query for each window, or panes first. auto: for several windows a query "
+            "for each, and panes first beside it.",
         ),
     ] = "auto",
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")] = True,

@@ -273,7 +273,9 @@ class StateWork(ShardWork[Shard, Meta]):
         A shard whose blobs are damaged is wiped and taken out of `metas`.
         """
         metas = {shard: meta for shard, meta in self.metas.items() if shard in shards}
-        kept = _cache.take(self._cached_as, frozenset(metas))
+        kept = _cache.take(
+            self._cached_as, frozenset(metas), frozenset(shard for shard, meta in metas.items() if not meta.chain)
+        )
         if kept is not None and kept.reaches(after_us):
             later = {shard: meta.since(kept.versions.get(shard)) for shard, meta in metas.items()}
             if all(links is not None for links in later.values()):
@@ -352,8 +354,15 @@ class _Cache:
         self._size = size
         self._slots: OrderedDict[tuple[str, frozenset[int]], NumberedState[Any, Any]] = OrderedDict()
 
-    def take(self, operator: str, shards: frozenset[int]) -> NumberedState[Any, Any] | None:
-        return self._slots.pop((operator, shards), None)
+    def take(self, operator: str, shards: frozenset[int], new: frozenset[int]) -> NumberedState[Any, Any] | None:
+        """The slot with these shards, or with all of them but some that are new: they hold nothing yet."""
+        for key in [
+            (operator, shards),
+            *(key for key in self._slots if key[0] == operator and shards - new <= key[1] < shards),
+        ]:
+            if (found := self._slots.pop(key, None)) is not None:
+                return found
+        return None
 
     def put(self, operator: str, state: NumberedState[Any, Any]) -> None:
         """Keeps a slot; others that share shards with it are of an older route and go."""

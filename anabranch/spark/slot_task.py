@@ -35,6 +35,7 @@ from anabranch.state.commits import Stored
 from anabranch.state.files import Files
 from anabranch.state.host import Host, open_host
 from anabranch.state.version import Fence, Version
+from anabranch.topology.types import to_array
 
 REPORT = -1  # in the place of an operator's number: the row is a report
 REPORT_SCHEMA = "report binary"
@@ -74,8 +75,8 @@ class SlotTask:
             if slot < component.slots:
                 break
             slot -= component.slots
-        attempt = _Attempt(self, component, slot, context.attemptNumber())
         rows, passing = _sorted_out(batches, {node.number for node in component.nodes})
+        attempt = _Attempt(self, component, slot, context.attemptNumber())
         report = attempt.run(rows)
         encoded = pa.array([msgspec.json.encode(report)], pa.binary())
         if self.onward is None:
@@ -137,7 +138,7 @@ class _Attempt:
             elif each.plan.side == "left":
                 right = next(n for n in component.nodes if n.operator == each.operator and n is not each)
                 self.nodes[each.plan.operator] = JoinWork(each, right, where, task.checkpoint, self.host, task.state)
-        self.shards = [shard for shard, slot_of in enumerate(component.route) if slot_of == slot]
+        self.shards: list[int] = []
         self.onward: list[pa.Table] = []
         self.phases: dict[str, float] = {}
         self._mark = time.perf_counter()
@@ -145,6 +146,7 @@ class _Attempt:
     def run(self, rows: Mapping[int, pa.Table]) -> Report:
         task, nodes = self.task, self.nodes
         started, cpu = time.time(), time.process_time()
+        self.shards = self._needed(rows)
         self._phase("read")
         self._fault("slot.begin")
         outcomes: dict[str, Outcome] = {}
@@ -220,6 +222,15 @@ class _Attempt:
             arrived=outcome.arrived,
             distinct=outcome.distinct,
         )
+
+    def _needed(self, rows: Mapping[int, pa.Table]) -> list[int]:
+        """The shards of this slot that have state or get rows: the others, often most of them where keys are few, stay closed."""
+        needed: set[int] = set()
+        for node in self.component.nodes:
+            needed.update(node.committed, node.restore)
+        for table in rows.values():
+            needed.update(np.unique(to_array(table.column("shard"), np.dtype(np.int64), 0)).tolist())
+        return [shard for shard, slot in enumerate(self.component.route) if slot == self.slot and shard in needed]
 
     def _load(self) -> None:
         """Loads the shards that all operators have; one that turns out to be damaged is left alone by all of them."""

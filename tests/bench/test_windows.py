@@ -15,7 +15,7 @@ from rich.console import Console
 
 from anabranch.bench.cases import CASES, Case, choose_cases
 from anabranch.bench.data import DataSpec, generate, write_input
-from anabranch.bench.limit import ENGINES, plan_builds
+from anabranch.bench.limit import ENGINES, PLANS, plan_builds
 from anabranch.bench.measure import SideRun, counted, speed, warm_batches
 from anabranch.bench.memory import peak_mb
 from anabranch.bench.options import WindowsOptions
@@ -179,14 +179,15 @@ def test_long_windows_are_built_from_shorter_ones() -> None:
 
 
 @pytest.mark.parametrize("engine", sorted(ENGINES))
+@pytest.mark.parametrize("plan", sorted(PLANS))
 @pytest.mark.parametrize("text", ["1m", "10m/1m,20m/1m", "7m/3m,21m/3m,5m"])
 def test_the_limit_computes_what_the_reference_says(
-    engine: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: str, plan: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POLARS_MAX_THREADS", "2")
     case, source = custom(text), write_input(SMALL, tmp_path / "in")
     (tmp_path / "out").mkdir()
-    ENGINES[engine](case, source.files, source.watermark_us(), tmp_path / "out")
+    ENGINES[engine](case, PLANS[plan](case), source.files, source.watermark_us(), tmp_path / "out")
     run = a_run(files=tuple((tmp_path / "out").iterdir()), watermark_us=source.watermark_us())
     with Reference(case, source.files) as reference:
         compared, found = reference.differences(run)
@@ -199,7 +200,7 @@ def test_a_comparison_sees_a_wrong_value_a_missing_row_a_row_too_many_and_an_unk
 ) -> None:
     monkeypatch.setenv("POLARS_MAX_THREADS", "2")
     case, source = CASES["A"], write_input(SMALL, tmp_path / "in")
-    ENGINES["polars"](case, source.files, source.watermark_us(), tmp_path)
+    ENGINES["polars"](case, plan_builds(case), source.files, source.watermark_us(), tmp_path)
     good = pq.ParquetFile(tmp_path / "1.parquet").read()
     totals = good["total"].to_pylist()
     off = good.set_column(4, "total", pa.array([totals[0] * (1 + 1e-7), *totals[1:]]))
@@ -259,10 +260,10 @@ def test_results_of_a_batch_that_did_not_end_are_not_read(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("text", ["4m/1m", "5m/2m,2m"])
-def test_both_native_forms_compute_what_the_reference_says(text: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_all_native_forms_compute_what_the_reference_says(text: str, spark: SparkSession, tmp_path: Path) -> None:
     case, source = custom(text), write_input(SMALL, tmp_path / "in")
     with Reference(case, source.files) as reference:
-        for form in ("rows", "panes"):
+        for form in ("rows", "queries", "panes"):
             run = run_native(spark, source, case, tmp_path / form, NativeSettings(store="memory", form=form))
             assert len(run.batch_s) == 3
             assert reference.differences(run)[1] == [], form
@@ -285,13 +286,14 @@ def test_a_small_benchmark_measures_all_sides_and_verifies_them(spark: SparkSess
     assert json.loads(json.dumps(figures))["bench"] == "windows"
     [case] = figures["cases"]
     assert case["verified"], case["differences"]
-    assert set(case["rows_compared"]) == {"anabranch", "native", "limit"}
+    assert set(case["rows_compared"]) == {"anabranch", "native", "native_panes", "limit", "limit_chained"}
     assert case["case"] == "custom"
     assert case["counted_batches"] == [2, 3]
     assert case["ratio"] == pytest.approx(case["anabranch_rows_per_s"] / case["native_rows_per_s"], rel=0.01)
     assert case["limit_rows_per_s"] > 0
     assert {path.name for path in tmp_path.iterdir()} == {"input", "custom"}
-    assert {path.name for path in (tmp_path / "custom").iterdir()} == {"anabranch", "native", "limit"}
+    sides = {"anabranch", "native-queries", "native-panes", "limit-plain", "limit-chained"}
+    assert {path.name for path in (tmp_path / "custom").iterdir()} == sides
     assert "no differences" in told.getvalue()
 
     shown = io.StringIO()
