@@ -314,11 +314,11 @@ def test_the_log_holds_a_small_multiple_of_the_state_and_a_restore_needs_nothing
     slot.run([(key, at(0)) for key in range(5_000)], None)
     state, sizes, rng = slot.log_bytes(), [], np.random.default_rng(1)
     counts = dict.fromkeys(range(5_000), 1)
-    for _ in range(60):
+    for i in range(60):
         keys = rng.integers(0, 5_000, 40).tolist()
         for key in set(keys):
             counts[key] += keys.count(key)
-        slot.run([(key, at(0)) for key in keys], None)
+        slot.run([(key, at(0)) for key in keys], None, crashes=int(i % 5 == 1), lose=[0] if i % 7 == 3 else [])
         sizes.append(slot.chains[0][-1].delta[1])
         assert slot.log_bytes() < 4 * state
     assert max(sizes) < state / 5, "no step writes all of the state"
