@@ -100,7 +100,7 @@ class PerKey:
             if horizon:  # a run that finishes: all timers that there are, and what these set before the last of them
                 until, horizon = max((call.timers or {}).values(), default=span.until_us), False
             due = self._due(expires, until)
-            behind = end if due is None or not self._by_time else bisect_left(call.times, due[0], start, end)
+            behind = end if due is None else self._behind(due[0], expires, until, (start, end))
             if behind > start:
                 self._called(key, start, behind, made.rows)
                 expires = self._expires([call.after_us, *call.times[start:behind]])
@@ -115,6 +115,15 @@ class PerKey:
                 self._fire(key, call.after_us, name, made)
                 expires = self._expires([call.after_us])
         return renoted(head, expires, span.until_us)._replace(timers=call.timers or {})
+
+    def _behind(self, due_us: int, expires: int | None, until: int | None, rows: tuple[int, int]) -> int:
+        """Up to where rows come before what is due: by event time the older ones, by arrival all, unless the key is over before."""
+        start, end = rows
+        if self._by_time:
+            return bisect_left(self._call.times, due_us, start, end)
+        if start == end or expires is None or until is None:
+            return end
+        return start if due_us <= expires <= min(until, *self._call.times[start:end]) else end
 
     def _expires(self, touched: Sequence[int | None]) -> int | None:
         """When a key's time to live is over that was touched at these times."""
