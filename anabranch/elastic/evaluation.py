@@ -16,10 +16,13 @@ from statistics import median
 import numpy as np
 
 from anabranch.elastic.latency import makespan
-from anabranch.elastic.observation import ComponentSeen, Evaluation, Floats, Loaded, Observation, by_slot
+from anabranch.elastic.observation import ComponentSeen, Evaluation, Floats, Loaded, Observation, by_slot, slot_table
 from anabranch.elastic.settings import Guards
 
 _RECENT = 5  # steps
+_TELLING = 0.01  # of the squared mean: the variance of rows from which on a line through them tells something
+_AT_LEAST = 0.02  # of a slot's work is for its rows
+_FADING = 0.9  # a step later, what slots had counts so much less
 _SHIFTED = 0.1  # of all work in other shards
 _BY_CHANCE = 1.2  # three times the mean of what chance moves: half of sqrt(2 / pi) * sqrt(shards / rows)
 
@@ -32,6 +35,16 @@ class Smoothed:
     rows: float
     rows_out: float
     source_rows: float
+    moments: Floats = field(default_factory=lambda: np.zeros(5))  # of rows and work of slots: n, sums of x, y, x x, x y
+
+    @property
+    def fixed_s(self) -> float:
+        """What a slot takes whatever its rows, by a line through rows and work of slots; 0 where all slots had as many rows."""
+        n, x, y, xx, xy = map(float, self.moments)
+        if n <= 0 or (spread := xx / n - (x / n) ** 2) < _TELLING * (x / n) ** 2:
+            return 0.0
+        slope = (xy / n - x * y / n / n) / spread
+        return min(max(0.0, (y - slope * x) / n), (1 - _AT_LEAST) * y / n)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +138,9 @@ def _fact(history: History, seen: Observation) -> Fact:
     for each in seen.components:
         levels.setdefault(each.level, []).append(each.slot_s)
     slots_s = sum(makespan(np.concatenate(tasks), seen.cores) for tasks in levels.values())
-    overheads = np.concatenate([np.maximum(0.0, each.slot_s - by_slot(each.work_s, each.route)) for each in seen.components])
+    fixed_s = {name: past.fixed_s for name, past in history.smoothed.items()}
+    beside = [each.slot_s - by_slot(net_work(each, fixed_s.get(each.name, 0.0)), each.route) for each in seen.components]
+    overheads = np.maximum(0.0, np.concatenate(beside))
     return Fact(
         step=seen.step,
         at=seen.at,
@@ -146,20 +161,42 @@ def _fact(history: History, seen: Observation) -> Fact:
 
 def _smoothed(past: Smoothed | None, each: ComponentSeen, source_rows: float, weight: float) -> Smoothed:
     if past is None or len(past.work_s) != len(each.work_s):
-        return Smoothed(
-            work_s=each.work_s, rows=float(each.rows.sum()), rows_out=float(each.rows_out.sum()), source_rows=source_rows
+        first = Smoothed(
+            moments=_moments(each),
+            work_s=each.work_s,
+            rows=float(each.rows.sum()),
+            rows_out=float(each.rows_out.sum()),
+            source_rows=source_rows,
         )
+        return replace(first, work_s=net_work(each, first.fixed_s))
     if not source_rows:
         return past
+    moments = _FADING * past.moments + _moments(each)
+    now_s = net_work(each, replace(past, moments=moments).fixed_s)
     work_s = past.work_s
-    if _shifted(past.work_s, each.work_s, each.rows.sum()):  # other keys are hot: what was known about shards is of no use
-        work_s = each.work_s * (past.work_s.sum() / each.work_s.sum())
+    if _shifted(work_s, now_s, each.rows.sum()):  # other keys are hot: what was known about shards is of no use
+        work_s = now_s * (work_s.sum() / now_s.sum())
     return Smoothed(
-        work_s=work_s + weight * (each.work_s - work_s),
+        moments=moments,
+        work_s=work_s + weight * (now_s - work_s),
         rows=past.rows + weight * (float(each.rows.sum()) - past.rows),
         rows_out=past.rows_out + weight * (float(each.rows_out.sum()) - past.rows_out),
         source_rows=past.source_rows + weight * (source_rows - past.source_rows),
     )
+
+
+def _moments(each: ComponentSeen) -> Floats:
+    rows, work_s = by_slot(each.rows, each.route), by_slot(each.work_s, each.route)
+    return np.array([len(rows), rows.sum(), work_s.sum(), rows @ rows, rows @ work_s])
+
+
+def net_work(each: ComponentSeen, fixed_s: float) -> Floats:
+    """Work by shard without what its slot takes whatever its rows: that stays where it is when shards move."""
+    slot_s = by_slot(each.work_s, each.route)
+    net_s = np.maximum(slot_s - fixed_s, _AT_LEAST * slot_s)
+    part: Floats = net_s / np.where(slot_s > 0, slot_s, 1.0)
+    of_shard: Floats = part[slot_table(each.route)]
+    return each.work_s * of_shard
 
 
 def _shifted(before: Floats, now: Floats, rows: float) -> bool:

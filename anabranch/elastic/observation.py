@@ -17,9 +17,23 @@ from anabranch.plan.route import Route
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 
+_tables: dict[int, tuple[tuple[int, ...], npt.NDArray[np.int64]]] = {}
+_MANY_TABLES = 256
+
+
+def slot_table(route: Route) -> npt.NDArray[np.int64]:
+    """The slot of each shard as an array; kept, because making it of thousands of shards takes longer than what is done with it."""
+    held = _tables.get(id(route.slot_of))
+    if held is None or held[0] is not route.slot_of:
+        if len(_tables) >= _MANY_TABLES:
+            _tables.clear()
+        held = _tables[id(route.slot_of)] = route.slot_of, np.array(route.slot_of, dtype=np.int64)
+    return held[1]
+
+
 def by_slot(values: Floats, route: Route) -> Floats:
     """Figures by shard, added up by slot."""
-    return np.bincount(np.asarray(route.slot_of), weights=values, minlength=route.slots).astype(np.float64, copy=False)
+    return np.bincount(slot_table(route), weights=values, minlength=route.slots).astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,10 @@ import pytest
 from anabranch.elastic import AutoScale, ComponentSeen, Decision, Elastic, Guards, Memory, Observation, SourceSeen, control
 from anabranch.elastic.baselines import Incremental, Knowledge, Learning, Static
 from anabranch.elastic.controller import kind_of
+from anabranch.elastic.evaluation import History, evaluate
 from anabranch.elastic.latency import makespan
 from anabranch.elastic.observation import Resize, by_slot
-from anabranch.plan.route import even_route
+from anabranch.plan.route import Route, even_route
 
 COST_S = 1e-4  # a slot does 10,000 rows a second
 
@@ -342,6 +343,33 @@ def test_after_the_keys_are_shuffled_slots_are_level_again_within_two_steps(shar
         above.append(loop.longest_uneven)
         loop.longest_uneven = 0
     assert above[1:] == [2] * 5, (above, loop)
+
+
+def test_what_a_slot_takes_whatever_its_rows_is_not_the_load_of_its_shards() -> None:
+    """Small steps: a slot takes 50 ms for itself and 5 ms for its rows. A shard that has a slot almost alone is not hot by that."""
+    chance = np.random.default_rng(3)
+    route = Route(tuple([0] * 2 + [1] * 30), 2, 1)
+    history = History()
+    for step in range(1, 12):
+        rows = np.array([10.0] * 32) * chance.uniform(0.95, 1.05)
+        slot_s = 0.05 + 5e-5 * by_slot(rows, route)
+        work_s = rows * (slot_s / by_slot(rows, route))[np.array(route.slot_of)]
+        seen = ComponentSeen(
+            name="areas",
+            route=route,
+            rows=rows,
+            rows_out=rows,
+            cpu_s=work_s,
+            state_bytes=rows,
+            slot_s=slot_s + 0.01,
+        )
+        sources = {"loans": SourceSeen(rows=float(rows.sum()))}
+        observed = Observation(step=step, at=float(step), duration_s=0.3, cores=2, sources=sources, components=(seen,))
+        history, evaluation = evaluate(history, observed, Guards())
+    [loaded] = evaluation.components
+    assert loaded.hot_share < 0.1, "not 1/4"
+    assert loaded.cost_s == pytest.approx(5e-5, rel=0.5)
+    assert evaluation.overhead_s == pytest.approx(0.06, rel=0.1)
 
 
 def test_no_input_for_a_long_time_gives_slots_up_once_and_a_new_input_is_no_shock() -> None:

@@ -146,7 +146,9 @@ def test_a_run_decides_applies_and_tells_and_a_restart_goes_on_with_what_it_deci
     text = told(capsys, "history", checkpoint)
     assert "2 -> 3 slots (as the test wants)" in " ".join(text.split())
     assert "slots at the end: counts 1" in text
-    other = json.loads(told(capsys, "replay", checkpoint, "--policy", "static", "--balance", "none", "--json"))
+    other = json.loads(
+        told(capsys, "replay", checkpoint, "--policy", "static", "--balance", "none", "--max-slots", "4", "--json")
+    )
     assert (other["steps"], other["resizes"], other["reroutes"]) == (kept["steps"]["recorded"], 0, 0)
     assert "incremental: " in told(capsys, "replay", checkpoint, "--policy", "incremental")
 
