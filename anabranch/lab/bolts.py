@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from anabranch.elastic.grouping import Scheduler, Task, answered, assigned, executed, new_scheduler, new_task, received
+from anabranch.elastic.grouping import Scheduler, Task, new_scheduler, new_task
 from anabranch.elastic.observation import Evaluation, Floats, Loaded
 from anabranch.elastic.settings import Policy
 from anabranch.elastic.sketches import Osg
+from anabranch.lab.grouped import grouped
 from anabranch.plan.route import even_route
 
 Values = npt.NDArray[np.int64]
@@ -87,25 +88,9 @@ class Queue:
             places = (self.turn + np.arange(len(values))) % self.slots
             self.turn = int((self.turn + len(values)) % self.slots)
         else:
-            places = self._by_cost(self.scheduler, values, costs, osg)
+            self.scheduler, self.tasks, places = grouped(self.scheduler, self.tasks, values, costs, osg)
         self.rows += np.bincount(places, minlength=self.slots)
         self.work += np.bincount(places, weights=costs, minlength=self.slots)
-
-    def _by_cost(self, scheduler: Scheduler, values: Values, costs: Floats, osg: Osg) -> Values:
-        """OSG: tasks learn from a second's rows when it is over, and answer then what they were asked in it."""
-        scheduler, given = assigned(scheduler, values, osg)
-        for slot in range(self.slots):
-            here = given.slots == slot
-            before = self.tasks[slot].seconds
-            self.tasks[slot], sent = executed(self.tasks[slot], values[here], costs[here], osg)
-            for row, epoch, estimated in given.asked:
-                if given.slots[row] == slot:
-                    until = before + float(costs[: row + 1][here[: row + 1]].sum())
-                    scheduler = answered(scheduler, slot, epoch, until - estimated)
-            if sent is not None:
-                scheduler = received(scheduler, slot, sent)
-        self.scheduler = scheduler
-        return given.slots
 
     def serve(self, seconds: float) -> float:
         """Rows done by tasks that each have so many seconds of a core."""

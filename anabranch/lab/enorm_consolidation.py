@@ -6,7 +6,6 @@ the merges that really happen in an hour are counted: both numbers are printed a
 
 from __future__ import annotations
 
-import json
 import random
 import statistics
 from dataclasses import asdict, dataclass, replace
@@ -17,6 +16,8 @@ import pyarrow as pa
 import typer
 
 from anabranch.errors import TopologyError
+from anabranch.lab.claims import Claim
+from anabranch.lab.report import AsJson, Chart, Plot, Report, Table, show
 from anabranch.plan.component import Kept, Slotted
 from anabranch.plan.consolidation import plan_consolidation
 from anabranch.plan.panes import Panes
@@ -110,28 +111,54 @@ def random_windows(chance: random.Random) -> tuple[Window, ...]:
     return tuple(found.values())
 
 
+def experiment(windows: tuple[Window, ...], width_us: int, random_sets: int, seed: int) -> Report:
+    """Fig. 7 and 8 where the windows are the paper's, and as many random sets besides."""
+    given = count_merges(windows, width_us)
+    chance = random.Random(seed)
+    others = [count_merges(_fitting(random_windows(chance), width_us), width_us) for _ in range(random_sets)]
+    carried = max(abs(each.merges - each.merges_done) for each in (given, *others))
+    claims = [_claim("enorm-7-carried-out", "merges planned less carried out, at most", 0, carried)]
+    if given.windows == [window.name for window in parse_windows(PAPER)] and width_us == 60_000_000:
+        claims = [
+            _claim("enorm-7", "merges an hour, planned", 86, given.merges),
+            _claim("enorm-7-naive", "merges an hour, naive", 240, given.naive),
+            *claims,
+        ]
+    rows = [
+        (", ".join(each.windows), each.pane, each.merges, each.merges_done, each.naive, each.ratio) for each in (given, *others)
+    ]
+    bars = (["planned", "naive"], [given.merges, given.naive])
+    return Report(
+        lab="enorm-consolidation",
+        claims=claims,
+        settings={"windows": given.windows, "pane": given.pane, "random_sets": random_sets, "seed": seed},
+        tables=[Table(head=["windows", "pane", "merges an hour", "carried out", "naive", "naive / planned"], rows=rows)],
+        charts=[Chart(title="Fig. 7 and 8", x="", y="merged partials a key and hour", lines={"merges": bars})],
+        more=_facts(given, others, seed),
+    )
+
+
+def _claim(name: str, what: str, paper: float, ours: float) -> Claim:
+    return Claim(id=name, what=what, paper=paper, ours=ours, test="== paper")
+
+
 def consolidation_command(
     *,
     windows: Annotated[str, typer.Option(help="LENGTH or LENGTH/SLIDE, separated by commas.")] = PAPER,
     pane: Annotated[str, typer.Option(help="The partials that arrive.")] = "1m",
     random_sets: Annotated[int, typer.Option("--random", min=0, help="How many random sets of windows to plan as well.")] = 20,
     seed: Annotated[int, typer.Option(help="One seed gives the same random sets.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="The last line of output is one JSON object.")] = False,
+    as_json: AsJson = False,
+    plot: Plot = None,
 ) -> None:
     """Count the partials that are merged per key and hour, with a consolidation plan and without (Enorm 6.1).
 
     Example: anabranch lab enorm-consolidation --windows 7m/1m,21m/1m --random 100
     """
     width_us = duration_us(pane, "--pane")
-    given = count_merges(parse_windows(windows), width_us)
-    chance = random.Random(seed)
-    others = [count_merges(_fitting(random_windows(chance), width_us), width_us) for _ in range(random_sets)]
-    _print(given)
-    for each in others:
-        _print(each)
-    if as_json:
-        typer.echo(json.dumps(_facts(given, others, seed)))
-    if any(each.merges != each.merges_done for each in (given, *others)):
+    report = experiment(parse_windows(windows), width_us, random_sets, seed)
+    show(report, as_json=as_json, plot=plot)
+    if not all(claim.holds for claim in report.claims):
         raise typer.Exit(1)
 
 
@@ -146,16 +173,8 @@ def _fitting(windows: tuple[Window, ...], width_us: int) -> tuple[Window, ...]:
     )
 
 
-def _print(each: Counted) -> None:
-    helpers = f", helpers of {', '.join(each.helpers)}" if each.helpers else ""
-    typer.echo(
-        f"{', '.join(each.windows)} over {each.pane}: {each.merges:,g} merges a key and hour, carried out {each.merges_done:,g}; "
-        f"naively {each.naive:,g} ({each.ratio:g} times as many){helpers}"
-    )
-
-
 def _facts(given: Counted, others: list[Counted], seed: int) -> dict[str, Any]:
-    facts: dict[str, Any] = {"lab": "enorm-consolidation", **asdict(given), "seed": seed}
+    facts: dict[str, Any] = {**asdict(given), "seed": seed}
     if others:
         facts["random"] = {
             "sets": len(others),

@@ -14,7 +14,8 @@ from typing import Annotated
 
 import typer
 
-from anabranch.lab.claims import Claim, as_line, as_table, claims_table
+from anabranch.lab.claims import Claim
+from anabranch.lab.report import AsJson, Chart, Plot, Report, Table, show
 from anabranch.plan.fusion import Score, fuse, fuse_baseline
 from anabranch.plan.streams import Operator, Stream, Streams
 
@@ -96,6 +97,40 @@ def claims_of(all_sizes: list[Averages]) -> list[Claim]:
     return found
 
 
+def experiment(
+    sizes: list[int], *, jobs: int, attributes: int = 30, change: int = 3, ordered: bool = False, seed: int = 1
+) -> Report:
+    """Fig. 14 and 15."""
+    found = [average(jobs, size, seed, attributes=attributes, change=change, ordered=ordered) for size in sizes]
+    rows = [
+        (each.operators, way, each.components[way], each.communication[way], each.ms[way]) for each in found for way in WAYS
+    ]
+    charts = [
+        Chart(
+            title=title,
+            x="operators",
+            y=label,
+            lines={way: (sizes, [getattr(each, of)[way] for each in found]) for way in ("comm", "pa", "baseline")},
+        )
+        for title, label, of in (
+            ("Fig. 14", "components", "components"),
+            ("Fig. 15", "communication between components, %", "communication"),
+        )
+    ]
+    figures = [
+        {"operators": e.operators, "components": e.components, "communication_percent": e.communication, "ms": e.ms}
+        for e in found
+    ]
+    return Report(
+        lab="enorm-fusion",
+        claims=claims_of(found),
+        settings={"sizes": sizes, "jobs": jobs, "attributes": attributes, "change": change, "ordered": ordered, "seed": seed},
+        tables=[Table(head=["operators", "way", "components", "communication %", "ms a plan"], rows=rows)],
+        charts=charts,
+        more={"figures": figures},
+    )
+
+
 def fusion_command(
     *,
     sizes: Annotated[str, typer.Option(help="Numbers of operators, separated by commas.")] = "50,100,150",
@@ -108,23 +143,14 @@ def fusion_command(
         bool, typer.Option("--ordered", help="Only plans that run level by level, as on Spark; the paper's need not.")
     ] = False,
     seed: Annotated[int, typer.Option(help="One seed gives the same jobs.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="The last line of output is one JSON object.")] = False,
+    as_json: AsJson = False,
+    plot: Plot = None,
 ) -> None:
     """Fuse random jobs by both scores and by the paper's baseline (Enorm 7.6, Fig. 14 and 15).
 
     Example: anabranch lab enorm-fusion --sizes 50 --jobs 100 --ordered
     """
-    found = [average(jobs, int(size), seed, attributes=attributes, change=change, ordered=ordered) for size in sizes.split(",")]
-    rows = [
-        (each.operators, way, each.components[way], each.communication[way], each.ms[way]) for each in found for way in WAYS
-    ]
-    typer.echo(as_table(["operators", "way", "components", "communication %", "ms a plan"], rows) + "\n")
-    claims = claims_of(found)
-    typer.echo(claims_table(claims))
-    if as_json:
-        settings = {"sizes": sizes, "jobs": jobs, "attributes": attributes, "change": change, "ordered": ordered, "seed": seed}
-        figures = [
-            {"operators": e.operators, "components": e.components, "communication_percent": e.communication, "ms": e.ms}
-            for e in found
-        ]
-        typer.echo(as_line("enorm-fusion", claims, settings, figures=figures))
+    report = experiment(
+        [int(size) for size in sizes.split(",")], jobs=jobs, attributes=attributes, change=change, ordered=ordered, seed=seed
+    )
+    show(report, as_json=as_json, plot=plot)

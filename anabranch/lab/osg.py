@@ -14,10 +14,11 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from anabranch.elastic.grouping import answered, assigned, executed, greedy, new_scheduler, new_task, received
+from anabranch.elastic.grouping import greedy, new_scheduler, new_task
 from anabranch.elastic.observation import Floats
 from anabranch.elastic.sketches import Osg, Values
 from anabranch.lab.claims import Claim
+from anabranch.lab.grouped import grouped
 from anabranch.lab.report import AsJson, Chart, Plot, Report, Seed, Table, show
 from anabranch.lab.simulator import zipf
 
@@ -99,18 +100,7 @@ def _by_cost(setting: Setting, values: Values, costs: Floats) -> Values:
     places = np.empty(len(values), dtype=np.int64)
     for at in range(0, len(values), _BATCH):
         batch = slice(at, at + _BATCH)
-        scheduler, given = assigned(scheduler, values[batch], setting.osg)
-        places[batch] = given.slots
-        for slot in range(setting.tasks):
-            here = given.slots == slot
-            before = tasks[slot].seconds
-            tasks[slot], sent = executed(tasks[slot], values[batch][here], costs[batch][here], setting.osg)
-            for row, epoch, estimated in given.asked:
-                if given.slots[row] == slot:
-                    until = before + float(costs[batch][: row + 1][here[: row + 1]].sum())
-                    scheduler = answered(scheduler, slot, epoch, until - estimated)
-            if sent is not None:
-                scheduler = received(scheduler, slot, sent)
+        scheduler, tasks, places[batch] = grouped(scheduler, tasks, values[batch], costs[batch], setting.osg)
     return places
 
 

@@ -14,7 +14,6 @@ from anabranch.errors import TopologyError
 from anabranch.lab.claims import Claim, as_line, as_table, claims_table
 
 AsJson = Annotated[bool, typer.Option("--json", help="The last line of output is one JSON object.")]
-Plot = Annotated[str | None, typer.Option(help="Draw the figures into a file: .png, .svg or .pdf.")]
 Seed = Annotated[int, typer.Option(help="One seed gives the same figures.")]
 
 _WIDE, _HIGH = 5.2, 3.6  # inches, of one chart
@@ -59,8 +58,6 @@ class Report:
 
 def show(report: Report, *, as_json: bool, plot: str | None) -> None:
     """Prints tables and claims, draws the charts where a file is named, and ends with one line of JSON where asked for."""
-    if plot is not None:
-        check_plot(plot)
     for table in report.tables:
         typer.echo(as_table(table.head, table.rows) + "\n")
     typer.echo(claims_table(report.claims))
@@ -71,15 +68,28 @@ def show(report: Report, *, as_json: bool, plot: str | None) -> None:
         typer.echo(as_line(report.lab, report.claims, report.settings, **report.more))
 
 
-def check_plot(file: str) -> None:
+def check_plot(file: str | None) -> str | None:
     """Refuses, before an experiment runs, a file that nothing can be drawn into."""
+    if file is None:
+        return None
     suffix = Path(file).suffix
     if suffix not in (".png", ".svg", ".pdf"):
         raise TopologyError(f"--plot {file!r} ends in {suffix!r}; valid: .png, .svg, .pdf")
     if not Path(file).absolute().parent.is_dir():
         raise TopologyError(f"--plot {file!r} is in a folder that does not exist")
-    if find_spec("matplotlib") is None:
+    if not _installed("matplotlib"):
         raise TopologyError("--plot needs matplotlib, which is not installed: pip install 'anabranch[lab]'")
+    return file
+
+
+Plot = Annotated[str | None, typer.Option(callback=check_plot, help="Draw the figures into a file: .png, .svg or .pdf.")]
+
+
+def _installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ValueError:  # it was imported, and has no spec
+        return False
 
 
 def draw(charts: Sequence[Chart], file: str) -> None:
