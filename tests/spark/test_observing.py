@@ -190,7 +190,7 @@ def test_a_better_plan_is_looked_for_now_and_then_and_handed_over() -> None:
     unfused = make_plan(graph(), "unfused")
     stub = Stub(unfused, {"w0": even_route(SHARDS, 1), "w1": even_route(SHARDS, 1)})
     for name, rows in (("w0", 400), ("w1", 40)):
-        stub.statistics.add(name, {0: rows}, 0, 0, SHARDS)
+        stub.statistics.add(name, ("k",), [rows, *[0] * (SHARDS - 1)], 0, 0)
     guards = Guards(warm_up_steps=1, settle_steps=0, judge_steps=1, confirm_steps=1, cool_down_s=0.0, pause=1e9, replan_s=0.0)
     asked: list[tuple[str, Any]] = []
 
