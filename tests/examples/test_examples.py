@@ -329,9 +329,9 @@ def test_the_stock_exchange_equals_a_matcher_that_goes_through_all_rows(example:
         """,
         buyers=f"SELECT buyer, {', '.join(WINDOW)}, sum(price * quantity)::BIGINT AS spent FROM {five} GROUP BY ALL",
         alarms="""
-            SELECT stock, at, price FROM (
-                SELECT *, coalesce(lag(price) OVER (PARTITION BY stock ORDER BY at), 0) AS before
-                FROM (SELECT stock, at_us AS at, max(price) AS price FROM trades GROUP BY ALL)
+            SELECT stock, us AS "at", price FROM (
+                SELECT *, coalesce(lag(price) OVER (PARTITION BY stock ORDER BY us), 0) AS before
+                FROM (SELECT stock, us, max(price) AS price FROM trades GROUP BY ALL)
             ) WHERE price > 12000 AND before <= 12000
         """,
         large="FROM trades WHERE quantity >= 800",
