@@ -59,12 +59,13 @@ class Resting:
 
 @dataclass(frozen=True, slots=True)
 class Trade:
-    """A transaction: when, which stock, the price of the order that was there first, how many, and whose orders."""
+    """A transaction: when, which stock, the price of the order that was there first, how many, the cash, and whose orders."""
 
     at_us: int
     stock: int
     price: int
     quantity: int
+    cents: int
     buyer: int
     seller: int
     buy_order: int
@@ -91,8 +92,9 @@ def trades_of(given: Iterable[Mapping[str, Any]], alive_us: int = ALIVE_US) -> l
                 break
             best = min(met, key=lambda each: (each.price if buys else -each.price, each.at_us, each.order))
             quantity = min(left, best.quantity)
+            cash = best.price * quantity
             buyer, seller = ((new["user"], new["order"]), (best.user, best.order))[:: 1 if buys else -1]
-            trades.append(Trade(new["at"], stock, best.price, quantity, buyer[0], seller[0], buyer[1], seller[1]))
+            trades.append(Trade(new["at"], stock, best.price, quantity, cash, buyer[0], seller[0], buyer[1], seller[1]))
             left -= quantity
             place = books[other].index(best)
             books[other][place : place + 1] = (

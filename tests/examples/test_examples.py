@@ -8,7 +8,7 @@ import runpy
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,13 @@ from typer.testing import CliRunner
 
 import anabranch as ab
 from anabranch.cli import app as anabranch
-from anabranch.testing import differences, read_results
+from anabranch.testing import bag_differences, differences, read_results, records
 from anabranch.testing.chains import Stage, expected_of
 from anabranch.testing.database import connect
 from anabranch.testing.events import HOUR_US, MINUTE_US
+from anabranch.testing.exchange import orders, trades_of
+from anabranch.testing.payments import alerts_of, payments
+from anabranch.testing.visits import views, visits_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -300,3 +303,93 @@ def test_dabs_equals_the_reference(example: Callable[[str], Example], spark: Spa
     assert 0 < expected["relevant"].num_rows < rows.num_rows == dabs.file["LOAD"].total
     assert_same("out/dabs/by_city", expected["by_city"], "topic", "city")
     assert_same("out/dabs/by_age", expected["by_age"], "topic", "group")
+
+
+def made(example: Example, columns: Callable[[pa.RecordBatch], pa.RecordBatch]) -> pa.Table:
+    """All rows of an example's workload, made without Spark."""
+    load = example.file["LOAD"]
+    return pa.Table.from_batches([columns(load.batch(0, load.total))])
+
+
+def told_of(results: Sequence[Any]) -> pa.Table:
+    """What a reference in plain Python gives, as a table."""
+    return pa.Table.from_pylist([asdict(each) for each in results])
+
+
+def test_the_stock_exchange_equals_a_matcher_that_goes_through_all_rows(example: Callable[[str], Example]) -> None:
+    exchange = example("stock_exchange")
+    exchange.run_to_the_end()
+    trades = told_of(trades_of(records(made(exchange, orders))))
+    keys = ", ".join(["stock", *WINDOW])
+    minutes, moving = in_windows("trades", MINUTE), in_windows("trades", FIVE_MINUTES)
+    five = in_windows("trades", ("5 minutes", 5 * MINUTE_US, 5 * MINUTE_US))
+    figures = "count(*) AS trades, sum(quantity)::BIGINT AS shares, sum(price * quantity)::BIGINT AS cents"
+    expected = told_by(
+        [trades],
+        trades="SELECT *, at_us AS us FROM given",
+        averages=f"SELECT {keys}, avg(price) AS average, sum(quantity)::BIGINT AS shares_of_5 FROM {moving} GROUP BY ALL",
+        volumes=f"SELECT {keys}, {figures} FROM {minutes} GROUP BY ALL",
+        candles=f"SELECT {keys}, max(price) AS highest, min(price) AS lowest FROM {minutes} GROUP BY ALL",
+        index=f"""
+            SELECT *, cents / shares AS "index" FROM (
+                SELECT {", ".join(WINDOW)}, sum(cents)::BIGINT AS cents, sum(shares)::BIGINT AS shares FROM volumes GROUP BY ALL
+            )
+        """,
+        ranking=f"""
+            SELECT {", ".join(WINDOW)}, arg_max(stock, row(shares, stock)) AS most, count(*) AS stocks
+            FROM volumes GROUP BY ALL
+        """,
+        buyers=f"SELECT buyer, {', '.join(WINDOW)}, sum(price * quantity)::BIGINT AS spent FROM {five} GROUP BY ALL",
+        alarms="""
+            SELECT stock, us AS "at", price FROM (
+                SELECT *, coalesce(lag(price) OVER (PARTITION BY stock ORDER BY us), 0) AS before
+                FROM (SELECT stock, us, max(price) AS price FROM trades GROUP BY ALL)
+            ) WHERE price > 12000 AND before <= 12000
+        """,
+        large="FROM trades WHERE quantity >= 800",
+        washed="FROM trades WHERE buyer = seller",
+        swings="FROM candles WHERE highest - lowest >= 0.01 * lowest",
+        surges="""
+            SELECT volumes.*, average, shares_of_5 FROM volumes JOIN averages USING (stock, window_end)
+            WHERE shares >= 2 * shares_of_5 / 5
+        """,
+    )
+    for name in ("trades", "large", "washed"):
+        expected[name] = expected[name].drop_columns(["us"]).rename_columns({"at_us": "at"})
+    for name, table in expected.items():
+        found = read_results(f"out/stock_exchange/{name}")
+        assert 0 < found.num_rows == table.num_rows, name
+        assert bag_differences(found, table) == [], name
+
+
+def test_fraud_alerts_equal_those_of_all_rows_at_once(example: Callable[[str], Example]) -> None:
+    fraud = example("fraud")
+    fraud.run_to_the_end()
+    alerts = told_of(alerts_of(records(made(fraud, payments))))
+    assert set(alerts["rule"].to_pylist()) == {"probing", "unconfirmed"}
+    expected = told_by(
+        [alerts],
+        alerts="SELECT * EXCLUDE (at_us), at_us AS at, at_us AS us FROM given",
+        rules=f"""
+            SELECT rule, {", ".join(WINDOW)}, count(*) AS alerts, sum(cents)::BIGINT AS cents
+            FROM {in_windows("alerts", MINUTE)} GROUP BY ALL
+        """,
+    )
+    assert differences(read_results("out/fraud/alerts"), expected["alerts"].drop_columns(["us"]), ["rule", "number"]) == []
+    assert_same("out/fraud/rules", expected["rules"], "rule")
+
+
+def test_visits_equal_those_of_all_rows_at_once(example: Callable[[str], Example]) -> None:
+    sessions = example("sessions")
+    sessions.run_to_the_end()
+    visits = told_of(visits_of(records(made(sessions, views))))
+    expected = told_by(
+        [visits],
+        visits="SELECT * EXCLUDE (start_us, end_us), start_us AS start, end_us AS at, end_us AS us FROM given",
+        ends=f"""
+            SELECT exit, {", ".join(WINDOW)}, count(*) AS visits, sum(views)::BIGINT AS views, max(views) AS longest
+            FROM {in_windows("(SELECT us, exit, views FROM visits)", MINUTE)} GROUP BY ALL
+        """,
+    )
+    assert differences(read_results("out/sessions/visits"), expected["visits"].drop_columns(["us"]), ["user", "at"]) == []
+    assert_same("out/sessions/ends", expected["ends"], "exit")

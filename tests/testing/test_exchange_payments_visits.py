@@ -56,7 +56,7 @@ def test_orders_trade_within_their_stock_and_limit_and_while_they_live() -> None
     old = order(1, "sell", 10, 5, at=0)
     assert trades_of([old, order(2, "buy", 10, 5, at=ALIVE_US)]) == []
     [trade] = trades_of([order(2, "buy", 10, 4, at=ALIVE_US - 1), old])
-    assert trade == Trade(ALIVE_US - 1, 1, 10, 4, 102, 101, 2, 1)
+    assert trade == Trade(ALIVE_US - 1, 1, 10, 4, 40, 102, 101, 2, 1)
 
 
 def test_made_up_orders_trade_and_nothing_is_traded_twice() -> None:

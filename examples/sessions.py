@@ -1,0 +1,69 @@
+"""Visits to a site: the pages that a user looks at until nothing happens for half a minute, and how visits end, by minute.
+
+What `ab.session` gives as a window, written by hand, with what no aggregate tells: the path of a visit in its state, and a timer that
+each view sets anew.
+
+anabranch run examples/sessions.py --fresh --available-now --finish
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from made_up import rows_of
+
+import anabranch as ab
+from anabranch.testing.visits import views
+
+GAP = timedelta(seconds=30)
+
+LOAD = ab.Workload(
+    rate=ab.progressive(20, 100, "10 minutes"),
+    keys=ab.hot_spot(2_000, 0.1, width=20, every="2 minutes", skew=0.7),
+    lasting="10 minutes",
+    seed=4,
+)
+
+
+@dataclass
+class Open:
+    """A visit that goes on: when it began, the last view, and the pages in their order."""
+
+    start: datetime | None = None
+    last: datetime | None = None
+    pages: list[str] = field(default_factory=list)
+
+
+class Visits:
+    """Tells a visit when it is over: at the timer, or at a view that comes after the gap and before the timer is due."""
+
+    state: Open
+    output = "at timestamp, start timestamp, views bigint, pages bigint, entry string, exit string"
+    event_time = "at"
+
+    def process(self, user, rows, visit, ctx):
+        for row in rows:
+            if visit.last is not None and row.at - visit.last >= GAP:
+                yield self.told(visit)
+                visit.start, visit.pages = None, []
+            visit.start, visit.last = visit.start or row.at, row.at
+            visit.pages.append(row.page)
+        ctx.timer(visit.last + GAP)
+
+    def on_timer(self, user, visit, ctx):
+        ctx.forget()
+        return [self.told(visit)]
+
+    def told(self, visit):
+        pages = visit.pages
+        return visit.last + GAP, visit.start, len(pages), len(set(pages)), pages[0], pages[-1]
+
+
+app = ab.Topology("sessions")
+source = app.source(rows_of("sessions", LOAD, speed=20, columns=views), event_time="at")
+visits = source.process("user", Visits, name="visits")
+ends = visits.aggregate(
+    by="exit", windows=ab.tumbling("1 minute"), visits=ab.count(), views=ab.sum("views"), longest=ab.max("views"), name="ends"
+)
+
+visits.to(ab.parquet("out/sessions/visits"))
+ends.to(ab.parquet("out/sessions/ends"))
