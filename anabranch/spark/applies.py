@@ -27,7 +27,7 @@ from anabranch.spark.inspect import jcolumns
 from anabranch.spark.lift import Lift, Reader, mapped
 from anabranch.spark.operator_state import Emitted
 from anabranch.spark.outlets import Wanted
-from anabranch.spark.rowwise import RowWise, chosen, chosen_sql
+from anabranch.spark.rowwise import RowWise, Taken, chosen, chosen_sql
 from anabranch.topology.apply import HASH, OSG
 from anabranch.topology.graph import Apply, Field
 
@@ -147,25 +147,23 @@ class ApplyStages:
     def _read(self, rows: DataFrame, number: int, stage: Stage) -> DataFrame:
         """What the applies of a stage made, behind the maps of those who read it; other rows as they are."""
 
-        def made() -> tuple[RowWise, Column | None, Any]:
+        def made() -> tuple[RowWise, dict[int, Taken], Column | None, Any]:
             rowwise = RowWise(rows.sparkSession, struct_of(self._columns))
-            return (rowwise, *self._made_ready(rows, rowwise, stage))
+            taken = {r.number: rowwise.take(self._behind(applied, r), r.what) for applied, r in stage.readers}
+            return (rowwise, taken, *self._made_ready(rows, taken, stage))
 
-        rowwise, stays, columns = self._once(("read", number), made)
-        bound = rowwise.bind(rows)
+        rowwise, taken, stays, columns = self._once(("read", number), made)
+        bound = rowwise.stepped(rowwise.bind(rows), taken, "to")
         if stays is not None:
             bound = bound.filter(stays)
         return DataFrame(bound._jdf.select(columns), rows.sparkSession)
 
-    def _made_ready(self, rows: DataFrame, rowwise: RowWise, stage: Stage) -> tuple[Column | None, Any]:
-        stays: dict[int, Column] = {}
+    def _made_ready(self, rows: DataFrame, taken: Mapping[int, Taken], stage: Stage) -> tuple[Column | None, Any]:
+        stays = {number: each.stays for number, each in taken.items() if each.stays is not None}
         filled: dict[str, dict[int, Column]] = {name: {} for name in self._names if name != "to"}
-        for applied, reader in stage.readers:
-            taken = rowwise.take(self._behind(applied, reader), reader.what)
-            if taken.stays is not None:
-                stays[reader.number] = taken.stays
+        for _, reader in stage.readers:
             for name, place in reader.places.items():
-                filled[place][reader.number] = taken.columns[name]
+                filled[place][reader.number] = taken[reader.number].columns[name]
         columns = [
             chosen("to", by_number, F.col(place)).alias(place) if by_number else F.col(place)
             for place, by_number in filled.items()

@@ -70,11 +70,11 @@ class Stream:
         checked, dead_letters = check_work(fn, form, grouping, on_error, batch_rows, osg)
         fields = fields_of(self._frame.schema)
         given = _schema(schema, self._frame.schema)
-        event_time = self._app.graph.clock_of(self._app.graph.root_of(self.name).name).column
+        clock = self._app.graph.clock_or_none(self._app.graph.root_of(self.name).name)
         work = Work(
             fn=checked,
             form=form,
-            cost_by=cost_columns(cost_by, [(each.name, each.type) for each in fields], event_time),
+            cost_by=cost_columns(cost_by, [(each.name, each.type) for each in fields], clock.column if clock else None),
             grouping=grouping,
             osg=osg,
             dead_letters=dead_letters,

@@ -79,7 +79,7 @@ def check_work(
     return fn, on_error == DEAD_LETTER
 
 
-def cost_columns(cost_by: object, kinds: Sequence[tuple[str, str]], event_time: str) -> tuple[str, ...]:
+def cost_columns(cost_by: object, kinds: Sequence[tuple[str, str]], event_time: str | None) -> tuple[str, ...]:
     """The columns that decide what a row costs: those named, or all but the event time and what cannot be hashed."""
     known = dict(kinds)
     if cost_by is None:

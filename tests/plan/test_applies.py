@@ -103,7 +103,7 @@ def test_explain_tells_how_rows_are_grouped_and_why() -> None:
     ):
         assert line in text
     measured = {"a": "osg: a row takes 3 ms on average"}
-    assert json.loads(explain(graph, plan, "json", measured))["applies"][0]["reason"] == measured["a"]
+    assert json.loads(explain(graph, plan, "json", groupings=measured))["applies"][0]["reason"] == measured["a"]
     assert "== route ==>" in explain(graph, plan, "mermaid")
     assert "|failed|" in explain(graph, plan, "mermaid")
 
