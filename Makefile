@@ -25,7 +25,7 @@ demo: setup
 
 test: lint
 	@echo "== tests"
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 lint: setup
 	@echo "== ruff"

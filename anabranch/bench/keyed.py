@@ -7,6 +7,7 @@ more keys are stored.
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ from anabranch.bench.rivals import Stop
 from anabranch.bench.side import Bench, clocked, open_bench, scratch, settings_of
 from anabranch.bench.turns import Side, take_turns
 from anabranch.bench.verify import verify_all
+from anabranch.errors import TopologyError
 from anabranch.spark.tuning import LOCAL_QUERY
 from anabranch.testing.compare import differences
 from anabranch.testing.database import connect
@@ -71,10 +73,22 @@ def _sides(bench: Bench[KeyedOptions], forms: Sequence[str], source: Input, plac
     """`process` in its forms, and the rivals; one that takes too long is cut short when enough batches are done."""
     sides: dict[str, Side] = {form: partial(run_process, bench, form, source, place / form) for form in forms}
     if bench.options.native and forms:
+        _need_protobuf()
         share = left_s / (len(RIVALS) * bench.options.rounds + 1)
         stop = Stop(after_s=share, batches=_LEAST_BATCHES, at_last_s=max(4 * share, 120.0))
         sides |= {rival: partial(run_rival, bench, rival, source, place / rival, stop) for rival in RIVALS}
     return sides
+
+
+def _need_protobuf() -> None:
+    try:
+        found = importlib.util.find_spec("google.protobuf") is not None
+    except ModuleNotFoundError:
+        found = False
+    if not found:
+        raise TopologyError(
+            "Spark's transformWithState needs the package protobuf: install anabranch[bench], or give --no-native"
+        )
 
 
 def _measure(bench: Bench[KeyedOptions], forms: Sequence[str], spec: DataSpec, left_s: float) -> list[dict[str, Any]]:

@@ -155,7 +155,7 @@ def run_query(
     return SideRun(
         side="native",
         batch_s=batch_seconds(query),
-        watermark_us=_watermark_us(query) if cut and query.recentProgress else source.watermark_us(),
+        watermark_us=_watermark_us(query, source.watermark_us()) if cut else source.watermark_us(),
         files=committed_files(target),
         queries=(str(query.runId),),
     )
@@ -166,10 +166,10 @@ def batch_seconds(query: StreamingQuery) -> tuple[float, ...]:
     return tuple(each.durationMs["triggerExecution"] / 1000 for each in query.recentProgress if each.numInputRows > 0)
 
 
-def _watermark_us(query: StreamingQuery) -> int:
-    """The watermark of the last batch that was committed: it closes the windows of that batch."""
-    text = query.recentProgress[-1].eventTime["watermark"]
-    return round(datetime.fromisoformat(text).timestamp() * 1000) * 1000
+def _watermark_us(query: StreamingQuery, otherwise: int) -> int:
+    """The watermark of the last batch that was committed: it closes the windows of that batch. Not every query has one."""
+    text = query.recentProgress[-1].eventTime.get("watermark") if query.recentProgress else None
+    return otherwise if text is None else round(datetime.fromisoformat(text).timestamp() * 1000) * 1000
 
 
 def committed_files(directory: Path) -> tuple[Path, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -25,6 +26,7 @@ _LONGEST = 400  # LMDB takes keys of 511 bytes, and an alarm has its time beside
 _LEAST_SLICE = 2048
 _AT_ONCE = 64  # cells of a slice that are read together
 _SHIFT = 1 << 63
+_FIRST = operator.itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,24 +165,13 @@ class CellShard(Environment):
         self, before: Mapping[bytes, bytes | None], after: Mapping[bytes, bytes | None], meta: CellMeta, undo: bytes | None
     ) -> None:
         """Puts cells in the place of others, with their alarms."""
+        puts: list[tuple[bytes, bytes]] = []
         gone: list[bytes] = []
-        special = {
-            key: cell
-            for key, cell in after.items()
-            if cell is None or cell[0] or len(key) > _LONGEST or ((old := before.get(key)) is not None and old[0])
-        }
-        puts = [(_CELL + key, cell) for key, cell in after.items() if key not in special and cell is not None]
-        for key, cell in special.items():
-            place = _CELL + key if len(key) <= _LONGEST else _place(key)
-            if cell is None:
-                gone.append(place)
-            else:
-                puts.append((place, cell if len(key) <= _LONGEST else _boxed(key, cell)))
-            old = before.get(key)
-            if (old is not None and old[0]) or (cell is not None and cell[0]):
-                was, will = alarms_of(old), alarms_of(cell)
-                gone += [_alarm(at, place) for at in was - will]
-                puts += [(_alarm(at, place), b"") for at in will - was]
+        if _are_plain(before, after):
+            puts = list(zip(map(_CELL.__add__, after), after.values(), strict=True))  # type: ignore[arg-type]
+        else:
+            for key, cell in after.items():
+                self._place_one(key, before.get(key), cell, puts, gone)
         puts.sort()
         puts.append((_META, msgspec.msgpack.encode(meta)))
         if undo is not None:
@@ -197,8 +188,31 @@ class CellShard(Environment):
                 self._grow(sum(len(place) + len(value) for place, value in puts))
 
     @staticmethod
+    def _place_one(
+        key: bytes, old: bytes | None, cell: bytes | None, puts: list[tuple[bytes, bytes]], gone: list[bytes]
+    ) -> None:
+        """Notes what must be put and deleted for one cell and its alarms."""
+        place = _place(key)
+        if cell is None:
+            gone.append(place)
+        else:
+            puts.append((place, cell if len(key) <= _LONGEST else _boxed(key, cell)))
+        if (old is not None and old[0]) or (cell is not None and cell[0]):
+            was, will = alarms_of(old), alarms_of(cell)
+            gone += [_alarm(at, place) for at in was - will]
+            puts += [(_alarm(at, place), b"") for at in will - was]
+
+    @staticmethod
     def _full(txn: lmdb.Transaction, place: bytes) -> bytes:
         return place[1:] if place[:1] == _CELL else _spelled(place, bytes(txn.get(place) or b""))[0]
+
+
+def _are_plain(before: Mapping[bytes, bytes | None], after: Mapping[bytes, bytes | None]) -> bool:
+    """Whether no cell is deleted or has alarms, and no key is long: most steps, and then nothing is looked at one by one."""
+    values = list(after.values())
+    if None in values or max(map(len, after), default=0) > _LONGEST:
+        return False
+    return not any(map(_FIRST, filter(None, values))) and not any(map(_FIRST, filter(None, before.values())))
 
 
 def _place(key: bytes) -> bytes:

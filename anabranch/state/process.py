@@ -6,6 +6,7 @@ The slot task runs it over shards in LMDB, the tester over a dict: what a user t
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -73,12 +74,14 @@ def process_step(plan: ProcessPlan, rows: Incoming | None, cells: Cells, span: S
         return made
     after = _columns(plan, given, keys, span, made) if plan.logic.vectorised else _per_key(plan, given, keys, span, made)
     for shard, at in _runs(keys.shards):
-        changes = [
-            change for change in zip(keys.encoded[at], keys.cells[at], after[at], strict=True) if change[1] is not change[2]
-        ]
-        if changes:
-            made.before.setdefault(shard, {}).update((key, before) for key, before, _ in changes)
-            made.after.setdefault(shard, {}).update((key, now) for key, _, now in changes)
+        keys_here, before, now = keys.encoded[at], keys.cells[at], after[at]
+        changed = list(map(operator.is_not, before, now))
+        if not all(changed):
+            keys_here = list(itertools.compress(keys_here, changed))
+            before, now = list(itertools.compress(before, changed)), list(itertools.compress(now, changed))
+        if keys_here:
+            made.before.setdefault(shard, {}).update(zip(keys_here, before, strict=True))
+            made.after.setdefault(shard, {}).update(zip(keys_here, now, strict=True))
     return made
 
 
@@ -111,8 +114,10 @@ def _keys(plan: ProcessPlan, given: Ordered | None, cells: Cells, span: Span) ->
     encoded = encoded_keys(table) if len(table) else []
     shards = np.empty(0, dtype=np.int64) if given is None else given.shards
     found: list[bytes | None] = [cell for shard, at in _runs(shards) for cell in cells.get(shard, encoded[at])]
-    known = set(zip(shards.tolist(), encoded, strict=True)) if encoded else set()
-    due = [each for each in cells.due(None if span.finish else span.until_us) if each not in known] if _looks(span) else []
+    due = cells.due(None if span.finish else span.until_us) if _looks(span) else []
+    if due:
+        known = set(zip(shards.tolist(), encoded, strict=True))
+        due = [each for each in due if each not in known]
     by_shard: dict[int, list[bytes]] = {}
     for shard, key in sorted(due):
         by_shard.setdefault(shard, []).append(key)
