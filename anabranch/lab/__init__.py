@@ -10,6 +10,8 @@ from anabranch.lab.elasticutor import elasticutor_command
 from anabranch.lab.enorm_consolidation import consolidation_command
 from anabranch.lab.enorm_fusion import fusion_command
 from anabranch.lab.enorm_migration import migration_command
+from anabranch.lab.enorm_throughput import throughput_command
+from anabranch.lab.everything import all_command
 from anabranch.lab.osg import osg_command
 
 lab_app = typer.Typer(
@@ -22,10 +24,12 @@ lab_app = typer.Typer(
 lab_app.command("enorm-consolidation")(consolidation_command)
 lab_app.command("enorm-fusion")(fusion_command)
 lab_app.command("enorm-migration")(migration_command)
+lab_app.command("enorm-throughput")(throughput_command)
 lab_app.command("cbp")(cbp_command)
 lab_app.command("elasticutor")(elasticutor_command)
 lab_app.command("dabs")(dabs_command)
 lab_app.command("osg")(osg_command)
+lab_app.command("all")(all_command)
 
 
 @lab_app.callback()

@@ -21,7 +21,7 @@ _TESTS: Mapping[str, Callable[[float, float], bool]] = {
 class Claim:
     """One figure of the paper and ours; the test reads `<= 1.5 * paper` or `> paper`, for ours.
 
-    `why` says what is behind a claim that does not hold, or what the figures rest on where that is not plain.
+    `why` says what is behind a claim that does not hold; `note` says on which choice or constant of ours its figures rest.
     """
 
     id: str
@@ -30,6 +30,7 @@ class Claim:
     ours: float
     test: str
     why: str = ""
+    note: str = ""
 
     @property
     def holds(self) -> bool:

@@ -82,7 +82,7 @@ class Elastic:
     def _cores(self, run: Simulation, loads: Sequence[Floats], idle: Sequence[int]) -> Cores | None:
         """Of each host for each unit; None where there is nothing to choose, or too little for all."""
         most = run.cluster.cores - sum(len(unit.cores) for j, unit in enumerate(self.units) if j not in idle)
-        if len(self.units) == 1 or not idle:
+        if len(self.units) == 1 or most <= len(idle):  # each unit has a core at least
             return None
         costs = [run.jobs[unit.job].cost_s for unit in self.units]
         rates = [float(load.sum()) / cost / self.period_s for load, cost in zip(loads, costs, strict=True)]

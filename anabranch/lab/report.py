@@ -45,6 +45,15 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One figure or table of the paper, run again."""
+
+    claims: list[Claim]
+    tables: list[Table]
+    charts: list[Chart]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """All that an experiment found."""
 

@@ -1,0 +1,153 @@
+"""`anabranch lab all`: every experiment, one after another, and docs/papers.md made from what they find."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anabranch.errors import TopologyError, unknown
+from anabranch.lab import cbp, dabs, elasticutor, enorm_consolidation, enorm_fusion, enorm_migration, enorm_throughput, osg
+from anabranch.lab.claims import Claim, as_facts
+from anabranch.lab.report import AsJson, Report, Seed
+from anabranch.topology.windows import parse_windows
+
+_MINUTE_US = 60_000_000
+PAPERS = {
+    "enorm": "Enorm (DEBS 2016)",
+    "cbp": "CBP",
+    "elasticutor": "Elasticutor",
+    "dabs": "DABS-Storm",
+    "osg": "OSG (DABS-Storm 5)",
+}
+SPARK = "enorm-throughput"
+_HOW = (
+    "Each claim is tested by direction, by a factor (ours is at least half as strong as the paper's effect) or exactly; a test reads",
+    "from ours to the paper's. Directions are ratios or differences, of which the paper's side is 1 or 0. Figures of the papers'",
+    "clusters come from the simulator (`anabranch/lab/`): its modules say what the papers leave open and what was taken for it.",
+    f"`{SPARK}` is measured on Spark.",
+)
+
+
+def _cbp(seed: int) -> Report:
+    setting = cbp.Setting(operators=100, repeats=1, minutes=60, capacity=5000, drift=0.02, hosts=30, most=1000, seed=seed)
+    return cbp.experiment(setting, [3, 5, 10])
+
+
+def _consolidation(seed: int) -> Report:
+    return enorm_consolidation.experiment(parse_windows(enorm_consolidation.PAPER), _MINUTE_US, 20, seed)
+
+
+LABS: Mapping[str, Callable[[int], Report]] = {
+    "enorm-consolidation": _consolidation,
+    "enorm-migration": lambda seed: enorm_migration.experiment(enorm_migration.Setting(seed=seed)),
+    "enorm-fusion": lambda seed: enorm_fusion.experiment([50, 100, 150], jobs=100, seed=seed),
+    SPARK: lambda seed: enorm_throughput.experiment(enorm_throughput.Setting(seed=seed)),
+    "cbp": _cbp,
+    "elasticutor": lambda seed: elasticutor.experiment(elasticutor.Setting(seed=seed)),
+    "dabs": lambda seed: dabs.experiment(dabs.Setting(seed=seed)),
+    "osg": lambda seed: osg.experiment(osg.Setting(seed=seed)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A report, and the seconds that it took."""
+
+    report: Report
+    seconds: float
+
+
+def run_all(names: Sequence[str], seed: int) -> list[Ran]:
+    """Runs experiments, with a line about each."""
+    found = []
+    for name in names:
+        began = time.monotonic()
+        report = LABS[name](seed)
+        took = time.monotonic() - began
+        held = sum(claim.holds for claim in report.claims)
+        typer.echo(f"{name}: {held} of {len(report.claims)} claims hold ({took:.0f} s)")
+        found.append(Ran(report, took))
+    return found
+
+
+def as_page(found: Sequence[Ran], seed: int) -> str:
+    """The page: what holds, and why not where not."""
+    claims = [claim for ran in found for claim in ran.report.claims]
+    held = sum(claim.holds for claim in claims)
+    lines = [
+        "# The papers' claims, on Anabranch's own planners and policies",
+        "",
+        f"Made by `anabranch lab all{_which(found)} --seed {seed}`; do not edit. {held} of {len(claims)} claims hold.",
+        "",
+        *_HOW,
+    ]
+    for prefix, title in PAPERS.items():
+        own = [claim for claim in claims if claim.id.partition("-")[0] == prefix]
+        if own:
+            lines += ["", f"## {title}", "", *_table(own)]
+    failed = [claim for claim in claims if not claim.holds]
+    lines += ["", "## What does not hold, and why", ""]
+    lines += [f"- **{claim.id}**, {claim.what}: {claim.why or 'no reason is known.'}" for claim in failed] or [
+        "Everything holds."
+    ]
+    noted = [claim for claim in claims if claim.note]
+    if noted:
+        lines += ["", "## What rests on a choice or a constant of ours", ""]
+        lines += [f"- **{claim.id}**, {claim.what}: {claim.note}" for claim in noted]
+    lines += ["", "## Settings", ""]
+    for ran in found:
+        lines.append(f"- `{ran.report.lab}`: {json.dumps(dict(ran.report.settings))}")
+    lines += [f"- `{name}`: not run for this page" for name in LABS if name not in {ran.report.lab for ran in found}]
+    return "\n".join(lines) + "\n"
+
+
+def _which(found: Sequence[Ran]) -> str:
+    names = [ran.report.lab for ran in found]
+    if set(names) == set(LABS):
+        return ""
+    return " --no-spark" if set(names) == set(LABS) - {SPARK} else f" --only {','.join(names)}"
+
+
+def _table(claims: Sequence[Claim]) -> list[str]:
+    rows = ["| claim | what | paper | ours | test | holds |", "| --- | --- | ---: | ---: | --- | --- |"]
+    for claim in claims:
+        verdict = "yes" if claim.holds else "**no**"
+        rows.append(f"| {claim.id} | {claim.what} | {claim.paper:,.4g} | {claim.ours:,.4g} | `{claim.test}` | {verdict} |")
+    return rows
+
+
+def all_command(
+    *,
+    only: Annotated[str | None, typer.Option(help=f"Experiments separated by commas: {', '.join(LABS)}.")] = None,
+    spark: Annotated[bool, typer.Option("--spark/--no-spark", help=f"Also run {SPARK}, which needs Java.")] = True,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the page there; without --only or --no-spark: docs/papers.md.")
+    ] = None,
+    seed: Seed = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Run every experiment and write docs/papers.md: what holds, what does not, and why.
+
+    Example: anabranch lab all --only osg,dabs --out papers.md
+    """
+    names = [name.strip() for name in only.split(",")] if only else [name for name in LABS if spark or name != SPARK]
+    for name in names:
+        if name not in LABS:
+            raise TopologyError(unknown("--only", name, LABS))
+    page = out or (Path("docs/papers.md") if set(names) == set(LABS) else None)
+    if page is not None and not page.absolute().parent.is_dir():
+        raise TopologyError(f"--out {page} is in a folder that does not exist")
+    found = run_all(names, seed)
+    if page is not None:
+        page.write_text(as_page(found, seed), encoding="utf-8")
+        typer.echo(f"written: {page}")
+    if as_json:
+        claims = as_facts([claim for ran in found for claim in ran.report.claims])
+        settings = {"seed": seed, **{ran.report.lab: dict(ran.report.settings) for ran in found}}
+        typer.echo(json.dumps({"lab": "all", "claims": claims, "settings": settings}))
