@@ -60,7 +60,9 @@ class HistoryLog:
         self._waiting: list[Observation] = []
 
     def add(self, seen: Observation) -> None:
-        self._waiting.append(seen)
+        """Takes in a step; one of a topology without state has no shards, and nothing to keep."""
+        if seen.components:
+            self._waiting.append(seen)
 
     def flush(self) -> None:
         """Writes what waits, merges small files, and drops the oldest where there are too many bytes."""
