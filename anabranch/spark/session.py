@@ -32,6 +32,9 @@ def local_session(
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(place / "local"),
         "spark.log.level": "OFF",
+        # One machine has no network to spare: rows go to exchanges as they are, in blocks and not one by one.
+        "spark.shuffle.compress": "false",
+        "spark.shuffle.sort.bypassMergeThreshold": "1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(place / "warehouse"),
         "spark.ui.enabled": "false",

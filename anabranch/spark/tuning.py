@@ -1,4 +1,4 @@
-"""Session settings of a run: one job a step, as many partitions as cores, whole partitions to Python, quick checkpoints.
+"""Session settings of a run: one job a step, as many partitions as cores, a quick way to Python, quick checkpoints.
 
 A streaming query clones its session when it starts, so what is lent to the user's session for that moment stays with the query.
 """
@@ -12,7 +12,10 @@ from pyspark.sql import SparkSession
 
 _STEP = {
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+    # With a limit in bytes the JVM adds up the sizes of all columns for each row: more than half of the way to Python.
+    # So many rows stay below what a batch can hold, 2 GB, unless they have a quarter of a megabyte each.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",
     "spark.sql.execution.combineAdjacentAggregation": "true",  # the lift has no exchange in it: one pass
 }
 # What users may have reasons to set themselves is left alone where they did.

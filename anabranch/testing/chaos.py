@@ -32,6 +32,7 @@ import typer
 from anabranch.faults import parse
 from anabranch.state.commits import open_checkpoint
 from anabranch.testing.chains import as_rows, closed_until
+from anabranch.testing.chaos_apply import expected_work
 from anabranch.testing.chaos_driver import DriverSpec, DriverStart, Place, read_journal
 from anabranch.testing.chaos_plan import (
     COMMIT_LOST,
@@ -316,6 +317,12 @@ def _compare(result: CaseResult, root: Path) -> None:
         messages += [f"process, undisturbed: {text}" for text in bag_differences(found, calm)]
         messages += [f"process, tester: {text}" for text in bag_differences(found, tallies)]
         result.rows += found.num_rows
+    if plan.topology.grouping is not None:
+        for name, wanted in zip(("worked", "failed"), expected_work(steps), strict=True):
+            found, calm = read_results(disturbed / name), read_results(undisturbed / name)
+            messages += [f"{name} by apply, undisturbed: {text}" for text in bag_differences(found, calm)]
+            messages += [f"{name} by apply, a loop: {text}" for text in bag_differences(found, wanted)]
+            result.rows += found.num_rows
     result.differences += [*messages, *_other_totals(root)]
 
 

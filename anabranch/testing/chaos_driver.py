@@ -26,6 +26,7 @@ from anabranch.plan.planners import AUTO
 from anabranch.spark.session import SHORT_LIVED, Session, local_session
 from anabranch.state.commits import Commit, open_checkpoint
 from anabranch.state.files import Files
+from anabranch.testing.chaos_apply import SCHEMA, worked
 from anabranch.testing.chaos_plan import COMMIT_LOST, DAMAGES, REPLAN, REROUTE, RESIZE, Act, Start, TopologySpec
 from anabranch.testing.chaos_process import Tallied
 from anabranch.testing.dag_runs import build_dag
@@ -122,6 +123,12 @@ def build(session: Session, spec: TopologySpec, place: Place) -> ab.Topology:
         made.to(ab.parquet(place.of("then")))
     if spec.process:
         stream.process(list(spec.keys), Tallied, name="tallied").to(ab.parquet(place.of("tallied")))
+    if spec.grouping is not None:
+        applied = stream.apply(
+            worked, schema=SCHEMA, form="rows", cost_by="v", grouping=spec.grouping, on_error="dead letter", name="worked"
+        )
+        applied.to(ab.parquet(place.of("worked")))
+        applied.failed.to(ab.parquet(place.of("failed")))
     return app
 
 

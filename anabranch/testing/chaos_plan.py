@@ -12,18 +12,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from anabranch.faults import DRIVER_POINTS, SLOT_POINTS
+from anabranch.faults import APPLY_POINTS, DRIVER_POINTS, SLOT_POINTS
 from anabranch.plan.lifting import LIFT_FIRST, ROUTE_FIRST
 from anabranch.plan.planners import AUTO, PLANNERS, UNFUSED
 from anabranch.testing.chains import HAPPENED
 from anabranch.testing.dags import Dag, random_dag
 from anabranch.testing.events import HOUR_US, MINUTE_US, SECOND_US, EventPlan, KeyKind
 from anabranch.testing.reference import WindowQuery
+from anabranch.topology.apply import HASH, OSG, ROUND_ROBIN
 from anabranch.topology.windows import Session, Window, cumulative, hopping, session, sliding, tumbling
 
 # Kinds of faults. Those at points of the protocol are done by anabranch.faults, the others by the driver process or from outside.
 DRIVER_KILLS = tuple(f"driver killed: {point}" for point in DRIVER_POINTS)
 WORKER_KILLS = tuple(f"worker killed: {point}" for point in SLOT_POINTS)
+APPLY_KILLS = tuple(f"worker killed: {point}" for point in APPLY_POINTS)
 STOPPED = "worker stopped and continued"
 ZOMBIE = "worker stopped, driver killed, worker continued"
 JOB_FAILS = ("job failed: slot.half", "job failed: slot.stored")
@@ -35,13 +37,25 @@ REPLAN = "another plan between two steps"
 OTHER_SLOTS = "restart with other slots"
 TWO = "two in one step"
 _LIVE = (RESIZE, REROUTE, REPLAN)  # in the running query
-KINDS = (*DRIVER_KILLS, *WORKER_KILLS, STOPPED, ZOMBIE, *JOB_FAILS, *DAMAGES, COMMIT_LOST, *_LIVE, OTHER_SLOTS, TWO)
+KINDS = (
+    *DRIVER_KILLS,
+    *WORKER_KILLS,
+    *APPLY_KILLS,
+    STOPPED,
+    ZOMBIE,
+    *JOB_FAILS,
+    *DAMAGES,
+    COMMIT_LOST,
+    *_LIVE,
+    OTHER_SLOTS,
+    TWO,
+)
 _ONCE = frozenset({*DRIVER_KILLS, ZOMBIE})  # a driver's start takes long: these come once in a deck, the others twice
 
 _DAGS = 0.5  # the share of cases with several sources, joins and components
 ZOMBIE_S = 14  # longer than a driver takes to start, so that the worker wakes up in the next driver's life
 MOST_SLOTS = 4
-NEED_ROWS = frozenset({*JOB_FAILS, TWO, "worker killed: slot.half"})
+NEED_ROWS = frozenset({*JOB_FAILS, TWO, "worker killed: slot.half", *APPLY_KILLS})
 # What comes before a start, in this order: what is deleted cannot be overwritten.
 _BEFORE = (OTHER_SLOTS, COMMIT_LOST, "state put back", "state overwritten", "state truncated", "state deleted")
 RESTORE_KILL = "driver killed: restore.before"
@@ -97,6 +111,7 @@ class TopologySpec:
     then: Then | None = None
     restless: bool = False  # other routes and slots before every step
     process: bool = False  # a user's class with timers reads the source too
+    grouping: str | None = None  # of a user's function that reads the source too
 
     def sessions(self) -> list[Session]:
         return [session(timedelta(microseconds=gap)) for gap in self.gaps]
@@ -120,6 +135,7 @@ class TopologySpec:
         windows = ", ".join(dict.fromkeys([*(w.name for w in self.built_windows()), *(s.name for s in self.sessions())]))
         then = "" if self.then is None else f", then by {', '.join(self.then.keys) or 'nothing'} ({self.then.planner})"
         then += ", and a process" if self.process else ""
+        then += f", and an apply by {self.grouping}" if self.grouping else ""
         text = f"by {', '.join(self.keys) or 'nothing'}: {windows}; {', '.join(each[1] for each in self.aggregates)}{then}"
         return f"{text}; other routes before every step" if self.restless else text
 
@@ -313,6 +329,7 @@ def _topology_case(rng: random.Random, number: int, portions: tuple[int, ...]) -
         then=_then(rng, tuple(events.key_columns)),
         restless=random.Random(f"restless {events.seed}").random() < 0.3,
         process=random.Random(f"chaos process {events.seed}").random() < 0.5,
+        grouping=random.Random(f"chaos apply {events.seed}").choice((None, None, ROUND_ROBIN, HASH, OSG)),
     )
     return CasePlan(
         number=number,
@@ -372,6 +389,8 @@ class _Layout:
             steps = [step for step in steps if step > 2 and step not in firsts]
         if kind == REPLAN and self.case.dag is None and self.case.topology.then is None:
             return  # one operator is one component, whatever the plan
+        if kind in APPLY_KILLS and (self.case.dag is not None or self.case.topology.grouping is None):
+            return
         free = [step for step in steps if step not in self.kind_of]
         if free:
             step = self.rng.choice(free)
@@ -440,7 +459,7 @@ class _Layout:
     def _at(self, point: str, step: int, slots: int, action: str) -> str:
         """A point of one slot, rather of the last one, so that others have written; of any where few have rows or slots are any."""
         sparse = self.case.dag is not None or self.case.events.key_kind == "none" or self.case.events.keys < 20
-        if self.case.topology.restless or (sparse and point == "slot.half"):
+        if self.case.topology.restless or point in APPLY_POINTS or (sparse and point == "slot.half"):
             return f"{point}@{step}={action}"
         return f"{point}@{step}/{max(self.rng.randrange(slots), self.rng.randrange(slots))}={action}"
 
