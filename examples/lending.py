@@ -1,12 +1,16 @@
-"""Loans of a peer-to-peer lender: interest and approvals, per area and overall, over 10 minutes to 24 hours.
+"""Loans of a peer-to-peer lender: interest and approvals, per area and overall, over 10 minutes to 24 hours; and hasty users.
 
 The job of Enorm's Fig. 1 to 4. The two operators per area share an exchange; the two over all areas read their 10-minute results.
-From the eighth to the twentieth hour there are five times as many applications, and every three hours another area has a run of them.
+Users who apply for the fourth time within an hour are told, by a class with state per user, which takes most of the time.
+From the fourth to the 16th hour there are five times as many applications, and every three hours another area has a run of them.
 
-anabranch run examples/lending.py --fresh --for "45 seconds" --finish --slots 1 --latency "2 seconds"
+anabranch run examples/lending.py --fresh --for "45 seconds" --finish --slots 1 --latency "1500 milliseconds" --max-slots 4
 """
 
-from made_up import chance, rows_of
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from made_up import chance, one_of, second, ticking
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -22,26 +26,25 @@ AREAS = (
 ).split(",")
 
 
-LOAD = ab.Workload(
-    rate=ab.stepped(8, ("8 hours", 40), ("20 hours", 8)),
-    keys=ab.hot_spot(len(AREAS), 0.4, every="3 hours", skew=0.8),
-    lasting="48 hours",
-    seed=1,
-)
-SPEED = 2_400  # seconds of the applicants in one of ours
+EACH_SECOND = 15  # applications a second of the applicants at most
+SPEED = 2_000  # seconds of the applicants in one of ours
 
 
-def applications(rows: DataFrame) -> DataFrame:
-    """Made-up loan applications; 1 in 1000 comes up to six hours late."""
+def applications(numbers: DataFrame) -> DataFrame:
+    """Made-up loan applications, all of them in a surge and else every fifth; 1 in 1000 comes up to six hours late."""
+    second_of = F.col("value") / EACH_SECOND
+    hour = F.floor(second_of / 3_600)
     late = F.when(chance(0) < 0.001, chance(1) * 21_600).otherwise(0)
-    place = F.col("key") / len(AREAS)
+    usual = F.pow(chance(2), 1.6)  # most loans in the first areas
+    hot = F.pmod(F.xxhash64(F.floor(hour / 3)), F.lit(len(AREAS))) / len(AREAS)
+    place = F.when(chance(8) < 0.4, hot).otherwise(usual)
     years = F.floor(1 + 5 * chance(3))
     amount = F.round(1_000 + 39_000 * chance(4))
     income = F.round(20_000 / F.pow(1 - 0.99 * chance(5), 0.5))
-    return rows.select(
-        F.floor(chance(6) * 500_000).cast("int").alias("user"),
-        F.get(F.array(*map(F.lit, AREAS)), F.col("key").cast("int")).alias("area"),
-        F.timestamp_micros(F.unix_micros("at") - F.floor(late * 1_000_000)).alias("date"),
+    return numbers.filter(hour.between(4, 15) | (F.col("value") % 5 == 0)).select(
+        F.floor(F.pow(chance(6), 2) * 500_000).cast("int").alias("user"),
+        one_of(AREAS, place).alias("area"),
+        second(second_of - late).alias("date"),
         (chance(7) < 0.9 - 0.5 * place).alias("approval"),
         amount.alias("amount"),
         F.round(amount * (1 + years * (0.03 + 0.05 * place + 1_000 / income))).alias("return"),
@@ -60,6 +63,28 @@ def of_10_minutes(results: DataFrame) -> DataFrame:
     return results.filter("window_name = '10 minutes'")
 
 
+@dataclass
+class Lately:
+    """When a user has applied within the last hour."""
+
+    times: list[datetime] = field(default_factory=list)
+
+
+class Hasty:
+    """Tells of users who apply for the fourth time within an hour."""
+
+    state: Lately
+    output = "applications bigint, happened timestamp"
+    event_time = "happened"
+    columns = ("date",)
+
+    def process(self, user, rows, state, ctx):
+        for at in rows.date:
+            state.times = [each for each in state.times if at - each < timedelta(hours=1)] + [at]
+            if len(state.times) >= 4:
+                yield len(state.times), at
+
+
 WINDOWS = [
     ab.tumbling("10 minutes"),
     ab.tumbling("30 minutes"),
@@ -69,7 +94,8 @@ WINDOWS = [
 ]
 
 app = ab.Topology("lending")
-loans = app.source(applications(rows_of("lending", LOAD, SPEED)), event_time="date", delay="10 minutes").map(rated)
+numbers = ticking("lending", EACH_SECOND * SPEED)
+loans = app.source(applications(numbers), event_time="date", delay="10 minutes").map(rated)
 
 interest = loans.aggregate(
     by="area",
@@ -86,23 +112,19 @@ approval = loans.aggregate(
     approved=ab.avg("cast(approval as int)"),
     name="approval",
 )
-overall_interest = (
-    interest.map(of_10_minutes)
-    .aggregate(by=[], windows=WINDOWS, loans=ab.sum("loans"), rates=ab.sum("rate * loans"), name="overall_interest")
-    .map(lambda df: df.select("*", F.try_divide("rates", "loans").alias("rate")).drop("rates"))
+hasty = loans.process("user", Hasty, name="hasty")
+overall_interest = interest.map(of_10_minutes).aggregate(
+    by=[], windows=WINDOWS, loans=ab.sum("loans"), rates=ab.sum("rate * loans"), name="overall_interest"
 )
-overall_approval = (
-    approval.map(of_10_minutes)
-    .aggregate(
-        by=[],
-        windows=WINDOWS,
-        applications=ab.sum("applications"),
-        loans=ab.sum("approved * applications"),
-        name="overall_approval",
-    )
-    .map(lambda df: df.select("*", F.try_divide("loans", "applications").alias("approved")).drop("loans"))
+overall_approval = approval.map(of_10_minutes).aggregate(
+    by=[],
+    windows=WINDOWS,
+    applications=ab.sum("applications"),
+    loans=ab.sum("approved * applications"),
+    name="overall_approval",
 )
 
+hasty.to(ab.parquet("out/lending/hasty"))
 interest.to(ab.parquet("out/lending/interest"))
 approval.to(ab.parquet("out/lending/approval"))
 overall_interest.to(ab.parquet("out/lending/overall_interest"))

@@ -19,6 +19,12 @@ def numbers(name: str, each_batch: int) -> DataFrame:
     return spark.readStream.format("rate-micro-batch").option("rowsPerBatch", each_batch).load()
 
 
+def ticking(name: str, each_second: int) -> DataFrame:
+    """The same, so many of them in each second."""
+    spark = SparkSession.builder.appName(name).getOrCreate()
+    return spark.readStream.format("rate").option("rowsPerSecond", each_second).load()
+
+
 def rows_of(name: str, load: ab.Workload, speed: float, columns: Columns | None = None) -> DataFrame:
     """The stream of a workload, so many of its seconds in one of ours, with the columns that a function makes of its own."""
     spark = SparkSession.builder.appName(name).getOrCreate()

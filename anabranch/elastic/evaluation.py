@@ -148,7 +148,7 @@ def _fact(history: History, seen: Observation) -> Fact:
         period_s=period_s,
         arrives=arrives,
         backlog=sum(source.backlog for source in seen.sources.values()),
-        rates={each.name: arrives * (each.rows.sum() / total) if total else 0.0 for each in seen.components},
+        rates={each.name: arrives * float(each.rows.sum() / total) if total else 0.0 for each in seen.components},
         worked={each.name: float(each.work_s.sum()) for each in seen.components},
         longest_s={each.name: float(each.slot_s.max() / rows) for each in seen.components if (rows := each.rows.sum()) > 0},
         versions=_versions(seen),

@@ -456,6 +456,14 @@ def test_a_decision_for_32_hosts_and_8192_shards_takes_milliseconds(policy: str)
     assert max(taken)[0] < 0.5
 
 
+def test_figures_of_decisions_are_plain_numbers() -> None:
+    """They go to logs: NumPy's are written as other things, or not at all."""
+    loop = Loop(lambda at: 20_000 + 500 * at, LATENCY, slots=1).run(90)
+    figures = [value for _, decision in loop.decisions for value in decision.figures.values()]
+    assert figures
+    assert {type(value) for value in figures} == {float}
+
+
 def test_another_plan_and_another_number_of_shards_start_anew() -> None:
     loop = Loop(steady(50_000), LATENCY, slots=3)
     while not loop.decisions:
