@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any, TextIO
 
 import numpy as np
@@ -32,8 +33,10 @@ from anabranch.bench.report import VERIFIED, told
 from anabranch.bench.side import clocked, emptied
 from anabranch.elastic.settings import POLICIES
 from anabranch.errors import TopologyError, unknown
+from anabranch.lab.steps import Foretold, foretold, median_error
 from anabranch.spark.session import local_session
 from anabranch.spark.workload import workload
+from anabranch.state.history import read_history
 from anabranch.state.host import default_root
 from anabranch.testing.compare import differences
 from anabranch.testing.database import connect
@@ -44,6 +47,7 @@ PROFILES = ("progressive", "erratic", "omega", "sine")
 _WARM_S = 12
 _DELAY = "1 second"
 _WINDOW_US = 5_000_000
+_WITHIN = 0.25
 _SETTINGS = {
     "spark.sql.streaming.numRecentProgressUpdates": "100000",
     "spark.sql.streaming.metricsEnabled": "false",
@@ -144,6 +148,21 @@ class Result:
     figures: Latencies
     events: tuple[str, ...]
     files: tuple[Path, ...]
+    foretold: dict[str, Any]
+
+
+def foretold_figures(steps: Sequence[Foretold]) -> dict[str, Any]:
+    """What the step model of the lab expected steps to take, each from those before it, and what they took."""
+    if not steps:
+        return {"steps_foretold": 0}
+    within = sum(each.error <= _WITHIN for each in steps) / len(steps)
+    return {
+        "steps_foretold": len(steps),
+        "step_s": round(median(each.took_s for each in steps), 3),
+        "step_s_foretold": round(median(each.expected_s for each in steps), 3),
+        "foretold_error": round(median_error(steps), 3),
+        "foretold_within_25_percent": round(within, 3),
+    }
 
 
 def elastic(options: ElasticOptions, out: TextIO) -> dict[str, Any]:
@@ -178,8 +197,10 @@ def _case(
     compared = 0
     for policy in options.policy_names:
         result = _run(spark, options, load, policy, emptied(work / "run"), state_root)
-        case["policies"][policy] = result.figures.facts() | {"events": list(result.events)}
-        say(f"{profile}, {policy}: " + told_of(result.figures))
+        case["policies"][policy] = result.figures.facts() | result.foretold | {"events": list(result.events)}
+        error = result.foretold.get("foretold_error")
+        known = "" if error is None else f"; step times foretold within {error:.0%} in the median"
+        say(f"{profile}, {policy}: {told_of(result.figures)}{known}")
         if options.verify:
             rows, found = verify(load, result.files)
             compared += rows
@@ -217,7 +238,9 @@ def _run(spark: SparkSession, options: ElasticOptions, load: Workload, policy: s
     run.finish()
     events = tuple(f"step {each.step}: {each.kind}: {each.text}" for each in run.events)
     files = tuple(sorted((place / "results").rglob("*.parquet")))
-    return Result(figures=latencies(load, steps, options.latency_s), events=events, files=files)
+    seen = [each for each in read_history(str(place / "checkpoint")) if not each.closing]
+    figures = latencies(load, steps, options.latency_s)
+    return Result(figures=figures, events=events, files=files, foretold=foretold_figures(foretold(seen)))
 
 
 def verify(load: Workload, files: Sequence[Path]) -> tuple[int, list[str]]:
@@ -270,14 +293,16 @@ def show_elastic(figures: dict[str, Any], console: Console) -> None:
     table = Table(title="slots that stay, and slots that adapt", title_justify="left")
     table.add_column("profile")
     table.add_column("policy")
-    for heading in ("rows/s", "mean s", "95 % s", "late", "slot-s", "resizes", "verified"):
+    for heading in ("rows/s", "mean s", "95 % s", "late", "slot-s", "resizes", "foretold", "verified"):
         table.add_column(heading, justify="right", no_wrap=True)
     notes = []
     for case in figures["cases"]:
         for policy, each in case["policies"].items():
             seconds = f"{each['latency_mean_s']:.2f}", f"{each['latency_p95_s']:.2f}"
             used = f"{each['rows_late']:,}", f"{each['slot_seconds']:,.0f}", str(each["resizes"])
-            table.add_row(case["case"], policy, f"{each['rows_per_s']:,}", *seconds, *used, VERIFIED[case.get("verified")])
+            error = f"{each['foretold_error']:.0%} off" if "foretold_error" in each else ""
+            verified = VERIFIED[case.get("verified")]
+            table.add_row(case["case"], policy, f"{each['rows_per_s']:,}", *seconds, *used, error, verified)
         told_figures = ", ".join(f"{name.replace('_', ' ')} {case[name]}" for name in _AGAINST if name in case)
         notes.append(Text(f"{case['case']}: {told_figures}"))
     settings = figures["settings"]

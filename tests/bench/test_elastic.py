@@ -9,9 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from anabranch.bench.elastic import ElasticOptions, elastic, show_elastic
+from anabranch.bench.elastic import ElasticOptions, elastic, foretold_figures, show_elastic
 from anabranch.bench.latencies import Step, latencies, needless_reversals
 from anabranch.errors import TopologyError
+from anabranch.lab.steps import Foretold
 from anabranch.workloads import Workload, constant, stepped, uniform
 
 LOAD = Workload(rate=constant(10), keys=uniform(3), lasting="10 seconds")
@@ -64,6 +65,18 @@ def test_mistakes_in_options_are_named(given: dict[str, Any], message: str) -> N
         ElasticOptions(**given)
 
 
+def test_steps_are_foretold_by_the_model_of_the_lab() -> None:
+    few = [Foretold(step=i, expected_s=expected, took_s=1.0) for i, expected in enumerate((0.9, 1.1, 1.5))]
+    assert foretold_figures(few) == {
+        "steps_foretold": 3,
+        "step_s": 1.0,
+        "step_s_foretold": 1.1,
+        "foretold_error": 0.1,
+        "foretold_within_25_percent": 0.667,
+    }
+    assert foretold_figures([]) == {"steps_foretold": 0}
+
+
 def test_a_small_benchmark_runs_every_policy_and_verifies_it(spark: SparkSession) -> None:
     options = ElasticOptions(
         profiles="progressive", policies="static-small,default", seconds=4, low=20, high=60, cost_ms=1, keys=20, large=4
@@ -75,6 +88,7 @@ def test_a_small_benchmark_runs_every_policy_and_verifies_it(spark: SparkSession
     assert {*case["policies"]} == {"static-small", "default"}
     assert all(each["rows"] == options.load("progressive").total for each in case["policies"].values())
     assert case["policies"]["static-small"]["resizes"] == 0
+    assert all("steps_foretold" in each for each in case["policies"].values())
     assert "no differences" in told.getvalue()
     shown = io.StringIO()
     show_elastic(figures, Console(file=shown, width=120))
