@@ -62,15 +62,15 @@ class ElasticOptions:
     profiles: str = "progressive,erratic,omega"
     policies: str = f"{SMALL},{LARGE},{DEFAULT}"
     seconds: int = 90
-    low: float = 200.0
-    high: float = 1600.0
+    low: float = 60.0
+    high: float = 480.0
     cost_ms: float = 2.5
     keys: int = 1000
     skew: float = 0.5
     omega: float = 4.0
     latency_s: float = 2.0
-    small: int = 2
-    large: int = 16
+    small: int = 1
+    large: int = 8
     seed: int = 1
     verify: bool = True
 
