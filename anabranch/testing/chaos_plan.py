@@ -50,9 +50,11 @@ KINDS = (
     OTHER_SLOTS,
     TWO,
 )
-_ONCE = frozenset({*DRIVER_KILLS, ZOMBIE})  # a driver's start takes long: these come once in a deck, the others twice
+_ONCE = frozenset(
+    {*DRIVER_KILLS, ZOMBIE, *APPLY_KILLS}
+)  # what takes long, or needs a topology of its kind; the others come twice
 
-_DAGS = 0.5  # the share of cases with several sources, joins and components
+_DAGS = 0.6  # the share of cases with several sources, joins and components, of those that may be any
 ZOMBIE_S = 14  # longer than a driver takes to start, so that the worker wakes up in the next driver's life
 MOST_SLOTS = 4
 NEED_ROWS = frozenset({*JOB_FAILS, TWO, "worker killed: slot.half", *APPLY_KILLS})
@@ -222,7 +224,11 @@ def plan_case(seed: int, number: int, kinds: Sequence[str], *, dag: bool | None 
     rng = random.Random(f"chaos {seed} {number}")
     portions = tuple(rng.randint(3, 5) for _ in range(max(2, round(len(kinds) / 4))))
     case = _topology_case(rng, number, portions)
-    if (rng.random() < _DAGS) if dag is None else dag:
+    by_chance = rng.random() < _DAGS
+    if dag is None and any(kind in APPLY_KILLS for kind in kinds):  # there must be an apply whose workers can be killed
+        case = replace(case, topology=replace(case.topology, grouping=case.topology.grouping or OSG))
+        by_chance = False
+    if by_chance if dag is None else dag:
         drawn = random_dag(rng, operators=rng.randint(3, 6), rows=(30, 60))
         case = replace(case, dag=drawn, planner=rng.choice((AUTO, *PLANNERS)))
     elif case.topology.then is not None:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import anabranch as ab
-from anabranch.faults import DRIVER_POINTS, SLOT_POINTS, Faults, InjectedError, parse
+from anabranch.faults import APPLY_POINTS, DRIVER_POINTS, SLOT_POINTS, Faults, InjectedError, parse
 from anabranch.plan.planners import AUTO, PLANNERS
 from anabranch.testing.chaos import has_happened, run_chaos
 from anabranch.testing.chaos_driver import Place, build, damage, delete_last_commit, publish
 from anabranch.testing.chaos_plan import (
+    APPLY_KILLS,
     COMMIT_LOST,
     DAMAGES,
     KINDS,
@@ -60,7 +61,7 @@ def test_a_run_of_two_hundred_faults_plans_every_kind(seed: int) -> None:
 
 def test_every_point_of_the_protocol_is_a_kind_of_its_own() -> None:
     assert {f"driver killed: {point}" for point in DRIVER_POINTS} < set(KINDS)
-    assert {f"worker killed: {point}" for point in SLOT_POINTS} < set(KINDS)
+    assert {f"worker killed: {point}" for point in (*SLOT_POINTS, *APPLY_POINTS)} < set(KINDS)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -149,6 +150,8 @@ def test_every_other_topology_is_a_dag_and_only_those_with_several_operators_are
     for plan in cases:
         several = plan.dag is not None or plan.topology.then is not None
         assert several or not any(blow.kind == REPLAN for blow in plan.blows)
+        applies = plan.dag is None and plan.topology.grouping is not None
+        assert applies or not any(blow.kind in APPLY_KILLS for blow in plan.blows)
         assert all(blow.act.planner != plan.planner for blow in plan.blows if blow.kind == REPLAN and blow.act)
 
 
