@@ -25,6 +25,7 @@ from anabranch.spark.operator_state import Emitted
 from anabranch.spark.reports import Written
 from anabranch.spark.results import write_table
 from anabranch.spark.slot_task import room, spread
+from anabranch.spark.worker import settle
 from anabranch.state.files import Files
 from anabranch.topology.apply import ERROR_COLUMN, HASH, OSG
 from anabranch.topology.types import Array
@@ -117,6 +118,7 @@ class ApplyTask:
     faults: Faults = field(default_factory=Faults)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
         context = TaskContext.get()
         assert context is not None
         slot = context.partitionId()

@@ -32,6 +32,7 @@ def local_session(
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(place / "local"),
         "spark.log.level": "OFF",
+        "spark.python.daemon.module": "anabranch.spark.daemon",
         # One machine has no network to spare: rows go to exchanges as they are, in blocks and not one by one.
         "spark.shuffle.compress": "false",
         "spark.shuffle.sort.bypassMergeThreshold": "1",

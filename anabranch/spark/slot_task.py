@@ -32,6 +32,7 @@ from anabranch.spark.passing import REPORT, unwrapped, wrapped
 from anabranch.spark.process_task import ProcessWork
 from anabranch.spark.reports import NodeReport, Report, ShardReport, Written
 from anabranch.spark.results import write_table
+from anabranch.spark.worker import settle
 from anabranch.state.commits import Stored
 from anabranch.state.files import Files
 from anabranch.state.host import Host, open_host
@@ -68,6 +69,7 @@ class SlotTask:
     faults: Faults = field(default_factory=Faults)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
         context = TaskContext.get()
         assert context is not None
         slot = context.partitionId()

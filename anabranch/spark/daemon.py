@@ -1,0 +1,13 @@
+"""Spark's Python daemon with Anabranch loaded: workers are forked from it and need not load it again, a second for each.
+
+Set when Spark starts, where its Pythons have Anabranch installed: spark.python.daemon.module=anabranch.spark.daemon
+"""
+
+from pyspark.daemon import manager
+
+import anabranch.spark.slot_task  # noqa: F401 - for those that are forked
+from anabranch.spark.worker import settle
+
+if __name__ == "__main__":
+    settle()
+    manager()
