@@ -128,9 +128,9 @@ class KeyedOptions(SidesOptions):
     case: str = "per-key,vectorised,flat"
     keys: str = "10000,1000000"
     skews: str = "0,1"
-    rows: int = 2_500_000
-    batch_rows: int = 500_000
-    rows_per_minute: int = 500_000
+    rows: int = 1_000_000
+    batch_rows: int = 100_000
+    rows_per_minute: int = 100_000
     disorder_s: float = 1.0
     rounds: int = 2
     minutes: float = 25.0

@@ -109,14 +109,14 @@ class NodeWork(StateWork):
     def close(self, outcome: Outcome, moment: Moment) -> None:
         state = self.windows
         outcome.until_us = until_us = self._until(moment)
-        closed = list(state.close(moment.after_us, until_us))
-        outcome.keys_in = state.keys_by_length(closed)
-        complete = sum(len(each.rows) for each in closed)
-        if self.task.early:
-            closed = [*closed, *state.open_windows(until_us)]
-        outcome.results, shards = result_table(self.plan, state, closed)
+        self._closed = list(state.close(moment.after_us, until_us))
+        outcome.keys_in = state.keys_by_length(self._closed)
+        self._early = list(state.open_windows(until_us)) if self.task.early else []
+
+    def make_rows(self, outcome: Outcome) -> None:
+        outcome.results, shards = result_table(self.plan, self.windows, [*self._closed, *self._early])
         outcome.rows_out = by_shard(shards, np.ones(len(shards)))
-        outcome.shards = shards[:complete]
+        outcome.shards = shards[: sum(len(each.rows) for each in self._closed)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,6 +206,9 @@ class ShardWork(ABC, Generic[StoreT, MetaT]):
     def close(self, outcome: Outcome, moment: Moment) -> None:
         """Closes what the watermark closes."""
 
+    def make_rows(self, outcome: Outcome) -> None:
+        """Makes the result rows of what was closed."""
+
     @abstractmethod
     def written(self, outcome: Outcome, version: Version) -> None:
         """Encodes what the step changed."""

@@ -165,6 +165,7 @@ class _Attempt:
                 self._phase("merge")
                 node.close(outcomes[name], task.moment)
                 self._phase("close")
+                node.make_rows(outcomes[name])
                 files[name] = self._results(node, outcomes[name])
                 self._phase("results")
                 node.written(outcomes[name], self.version)
