@@ -279,7 +279,7 @@ def fusion_command(
             metavar="quick|default",
             help="Native's checkpoint files: quick, as Anabranch's own, or as Spark comes, with a chmod process for each.",
         ),
-    ] = "quick",
+    ] = FusionOptions().native_files,
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")] = True,
     rounds: Annotated[int, typer.Option(metavar="N", help="Rounds of all sides, if there is time.")] = 3,
     minutes: Annotated[

@@ -88,16 +88,16 @@ class WindowsOptions(SidesOptions):
 class FusionOptions(SidesOptions):
     """What `anabranch bench fusion` can be told."""
 
-    rows: int = 1_200_000
+    rows: int = 600_000
     a: int = 10
     b: int = 20
     c: int = 10
     d: int = 10
-    batch_rows: int = 100_000
+    batch_rows: int = 20_000
     rows_per_minute: int = 20_000
     skew: float = 0.5
     sinks: str = "last"
-    native_files: str = "quick"
+    native_files: str = "default"
     minutes: float = 10.0
 
     def __post_init__(self) -> None:
