@@ -10,6 +10,7 @@ import itertools
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -35,14 +36,30 @@ class Chunk:
         return len(self.columns[0])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Closed:
     """A window: the keys that have rows in it, and their merged partials. An early one is not complete."""
 
     closing: Closing
-    rows: Array
-    columns: tuple[Array, ...]
+    chunk: Chunk
     early: bool = False
+
+    @cached_property
+    def _present(self) -> tuple[Array, tuple[Array, ...]]:
+        return present(self.chunk)
+
+    @property
+    def rows(self) -> Array:
+        return self._present[0]
+
+    @property
+    def columns(self) -> tuple[Array, ...]:
+        return self._present[1]
+
+    @property
+    def keys(self) -> int:
+        """How many keys have rows in it."""
+        return count_present(self.chunk)
 
     @property
     def window(self) -> int:
@@ -104,7 +121,7 @@ class SlotState(KeyedState):
                 many = 2 * len(self.formed) + _MANY_FORMED
             chunk = self._form(self.plan.consolidation.of_window[closing.window], closing.end_us, closing.end_us, ordered)
             assert chunk is not None, "a window closes because a pane of it is there"
-            closed.append(Closed(closing, *present(chunk)))
+            closed.append(Closed(closing, chunk))
         return closed
 
     def open_windows(self, until_us: int | None) -> list[Closed]:
@@ -115,7 +132,7 @@ class SlotState(KeyedState):
         for closing in self.plan.panes.closings(self.panes, until_us, last):
             low, high = bisect_left(ordered, closing.start_us), bisect_left(ordered, closing.end_us)
             chunk = self._merged([self._pane(pane) for pane in ordered[low:high]])
-            found.append(Closed(closing, *present(chunk), early=True))
+            found.append(Closed(closing, chunk, early=True))
         return found
 
     def _form(self, number: int, end_us: int, now_us: int, ordered: Sequence[int]) -> Chunk | None:
@@ -166,10 +183,10 @@ class SlotState(KeyedState):
         width = self.plan.panes.width_us
         windows = [each for each in closed if isinstance(each, Closed)]
         for each in windows:
-            found.setdefault((each.closing.end_us - each.closing.start_us) // width, []).append(len(each.rows))
+            found.setdefault((each.closing.end_us - each.closing.start_us) // width, []).append(each.keys)
         ends = {each.closing.end_us - width for each in windows}
-        if 1 not in found and (last := [present(self._pane(pane))[0] for pane in sorted(ends & self.panes.keys())]):
-            found[1] = [len(rows) for rows in last]
+        if 1 not in found and (last := sorted(ends & self.panes.keys())):
+            found[1] = [count_present(self._pane(pane)) for pane in last]
         return {length: sum(counts) / len(counts) for length, counts in found.items()}
 
     def drop(self, watermark_us: int | None) -> None:
@@ -230,14 +247,19 @@ class SlotState(KeyedState):
         rows: Array | None = None
         if len(numbers) == len(chunks) and sum(map(len, numbers)) * _DENSE <= len(self.keys):
             rows = np.unique(np.concatenate(numbers))
-        columns = tuple(column.empty(len(self.keys) if rows is None else len(rows)) for column in self.plan.columns)
+        if chunks[0].rows is None and len(chunks[0]) == len(self.keys):
+            columns = tuple(values.copy() for values in chunks[0].columns)
+            chunks = [Chunk(None, columns), *chunks[1:]]
+        else:
+            columns = tuple(column.empty(len(self.keys) if rows is None else len(rows)) for column in self.plan.columns)
         for i, chunk in enumerate(chunks):
             at: slice | Array = slice(0, len(chunk)) if chunk.rows is None else chunk.rows
             if rows is not None:
                 at = np.searchsorted(rows, chunk.rows)  # type: ignore[arg-type]  # all chunks have rows then
             if i == 0:
                 for into, values in zip(columns, chunk.columns, strict=True):
-                    into[at] = values
+                    if into is not values:
+                        into[at] = values
                 continue
             for kept in self.plan.kept:
                 kept.partial.merge(columns[kept.columns], at, chunk.columns[kept.columns])
@@ -282,6 +304,11 @@ class SlotState(KeyedState):
         for which, (rows, columns, until_us) in formed.items():
             at = np.flatnonzero(numbers[rows] >= 0)
             self.formed[which] = self._chunk(numbers[rows[at]], tuple(column[at] for column in columns)), until_us
+
+
+def count_present(chunk: Chunk) -> int:
+    """How many keys have rows in a chunk."""
+    return len(chunk) if chunk.rows is not None else int(np.count_nonzero(chunk.columns[0]))
 
 
 def present(chunk: Chunk) -> tuple[Array, tuple[Array, ...]]:
