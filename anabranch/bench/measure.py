@@ -26,6 +26,7 @@ class SideRun:
     watermark_us: int  # what the side had closed in the end
     files: tuple[Path, ...]  # results
     left_out: int = 0  # rows that no window took
+    lasted_s: float = 0.0  # of one that was cut off
     queries: tuple[str, ...] = ()  # Spark's ids of the runs of its queries, which their jobs have as their group
     inner_s: tuple[float, ...] = ()  # of that, inside the step (Anabranch only)
     slot_s: tuple[

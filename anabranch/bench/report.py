@@ -54,7 +54,7 @@ def _cells(case: dict[str, Any]) -> tuple[str, ...]:
         f"{case['native_rows_per_s']:,} ({case['native_form']})"
         if "native_rows_per_s" in case
         else "failed"
-        if "native_failure" in case
+        if "native_failures" in case
         else "-",
         f"{case['ratio']:.2f}x" if "ratio" in case else "-",
         f"{case['limit_rows_per_s']:,} ({case['limit_engine']})" if "limit_rows_per_s" in case else "-",
@@ -75,8 +75,10 @@ def _notes(figures: dict[str, Any]) -> list[Text]:
         if "limit_chained_rows_per_s" in case:
             text = f"bare limit with windows built from each other {case['limit_chained_rows_per_s']:,} rows/s"
             notes.append(Text(f"{case['case']}: {text} ({case['limit_chained_engine']})"))
-        if "native_failure" in case:
-            notes.append(Text(f"{case['case']}: native failed: {case['native_failure']}"))
+        for form, each in case.get("native_failures", {}).items():
+            text = f"native as {form} came to {each['batches']} of {each['batches_needed']} batches in its time"
+            least = f"{each['batch_s_at_least']:.1f} s a batch at least, {each['ratio_at_least']:.1f}x"
+            notes.append(Text(f"{case['case']}: {text}; {least}"))
         if "slot_us_per_row" in case:
             each = ", ".join(f"{number} windows {us:.3f}" for number, us in case["slot_us_per_row"].items())
             notes.append(Text(f"{case['case']}: slot time without results, us a row: {each}"))

@@ -157,6 +157,7 @@ def run_query(
         batch_s=batch_seconds(query),
         watermark_us=_watermark_us(query, source.watermark_us()) if cut else source.watermark_us(),
         files=committed_files(target),
+        lasted_s=time.monotonic() - began if cut else 0.0,
         queries=(str(query.runId),),
     )
 

@@ -26,9 +26,10 @@ def take_turns(
             if number and began + lasted[name] > ends_at:
                 continue
             run = sides[name](ends_at - began)
-            if not run.batch_s or len(run.batch_s) > len(source.files):
+            if not (run.batch_s or run.lasted_s) or len(run.batch_s) > len(source.files):
                 raise AnabranchError(f"{name} reported {len(run.batch_s)} batches for {len(source.files)} files")
             lasted[name] = time.monotonic() - began
             runs[name].append(run)
-            say(f"{name}, round {number + 1}: {' '.join(f'{batch:.2f}' for batch in run.batch_s)} s")
+            batches = " ".join(f"{batch:.2f}" for batch in run.batch_s)
+            say(f"{name}, round {number + 1}: {f'{batches} s' if batches else f'no batch within {run.lasted_s:.0f} s'}")
     return runs

@@ -104,10 +104,11 @@ def _measure_case(bench: Bench[WindowsOptions], case: Case, source: Input, secon
     figures = _figures(case, source, ours, usable, warm)
     for form, each in runs.items():
         if not usable[form]:
-            figures["native_failure"] = (
-                f"{form}: {len(each[-1].batch_s)} batches in {stop.at_last_s:.0f} s; {warm + 1} are needed"
+            figures.setdefault("native_failures", {})[form] = failure = _failure(each[-1], warm, figures["anabranch_batch_s"])
+            bench.say(
+                f"case {case.name}: native as {form}: {failure['batches']} of {warm + 1} batches that are needed; a batch takes "
+                f"{failure['batch_s_at_least']:.1f} s and more, {failure['ratio_at_least']:.1f} times ours"
             )
-            bench.say(f"case {case.name}: native: {figures['native_failure']}")
     limits = _limits(bench, case, source, place)
     for plan, limit in limits.items():
         name = "limit" if plan == "plain" else f"limit_{plan}"
@@ -122,6 +123,17 @@ def _measure_case(bench: Bench[WindowsOptions], case: Case, source: Input, secon
         figures |= _verify(bench, case, source, [ours[-1], *native, *bare])
     clear(bench, place)
     return figures
+
+
+def _failure(run: SideRun, warm: int, ours_s: float) -> dict[str, Any]:
+    """What is known of a side that came to no batch that counts: its quickest one, with windows that are not full, or none."""
+    least_s = min(run.batch_s, default=run.lasted_s)
+    return {
+        "batches": len(run.batch_s),
+        "batches_needed": warm + 1,
+        "batch_s_at_least": round(least_s, 2),
+        "ratio_at_least": round(least_s / ours_s, 1),
+    }
 
 
 def _limits(bench: Bench[WindowsOptions], case: Case, source: Input, place: Path) -> dict[str, Limit]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,6 +107,11 @@ def test_a_side_without_time_for_another_round_sits_it_out(source: Input) -> Non
     assert len(runs["x"]) == 1
     with pytest.raises(AnabranchError, match="x reported 4 batches for 3 files"):
         take_turns({"x": lambda _: a_run(1, 1, 1, 1)}, source, 1, time.monotonic(), lambda _: None)
+    with pytest.raises(AnabranchError, match="x reported 0 batches"):
+        take_turns({"x": lambda _: a_run()}, source, 1, time.monotonic(), lambda _: None)
+    told: list[str] = []
+    take_turns({"x": lambda _: replace(a_run(), lasted_s=9.0)}, source, 1, time.monotonic(), told.append)
+    assert told == ["x, round 1: no batch within 9 s"]
 
 
 def test_shuffled_bytes_are_the_mean_of_the_batches_that_count_and_exchanges_must_not_change() -> None:
