@@ -117,7 +117,11 @@ class _Picked(Partial, ABC):
         return [reduced(self.pick, self.of_rows(values, t)[0], lengths, self.empty(len(lengths))[0])]
 
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
-        into[0][at] = self.pick(into[0][at], values[0])
+        if isinstance(at, slice) and isinstance(self.pick, np.ufunc):
+            held = into[0][at]
+            self.pick(held, values[0], out=held)
+        else:
+            into[0][at] = self.pick(into[0][at], values[0])
 
 
 class Count(_Picked):
