@@ -224,11 +224,11 @@ def plan_case(seed: int, number: int, kinds: Sequence[str], *, dag: bool | None 
     rng = random.Random(f"chaos {seed} {number}")
     portions = tuple(rng.randint(3, 5) for _ in range(max(2, round(len(kinds) / 4))))
     case = _topology_case(rng, number, portions)
-    by_chance = rng.random() < _DAGS
-    if dag is None and any(kind in APPLY_KILLS for kind in kinds):  # there must be an apply whose workers can be killed
-        case = replace(case, topology=replace(case.topology, grouping=case.topology.grouping or OSG))
-        by_chance = False
-    if by_chance if dag is None else dag:
+    if dag is None:
+        dag = rng.random() < _DAGS
+        if any(kind in APPLY_KILLS for kind in kinds):  # there must be an apply whose workers can be killed
+            case, dag = replace(case, topology=replace(case.topology, grouping=case.topology.grouping or OSG)), False
+    if dag:
         drawn = random_dag(rng, operators=rng.randint(3, 6), rows=(30, 60))
         case = replace(case, dag=drawn, planner=rng.choice((AUTO, *PLANNERS)))
     elif case.topology.then is not None:
