@@ -206,7 +206,7 @@ def _differences(home: Path, windows: tuple[Window, ...], batches: Sequence[pa.T
 
 def soak_command(
     *,
-    steps: Annotated[int, typer.Option(metavar="N", help="Batches.")] = 400,
+    steps: Annotated[int, typer.Option(metavar="N", help="Batches.")] = SoakOptions().steps,
     rows: Annotated[int, typer.Option(metavar="N", help="Rows a batch.")] = 4_000,
     keys: Annotated[int, typer.Option(metavar="N", help="Keys of a batch.")] = 2_000,
     churn: Annotated[float, typer.Option(metavar="SHARE", help="Share of the keys that each batch replaces.")] = 0.1,

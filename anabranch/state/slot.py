@@ -247,20 +247,16 @@ class SlotState(KeyedState):
         rows: Array | None = None
         if len(numbers) == len(chunks) and sum(map(len, numbers)) * _DENSE <= len(self.keys):
             rows = np.unique(np.concatenate(numbers))
-        if chunks[0].rows is None and len(chunks[0]) == len(self.keys):
-            columns = tuple(values.copy() for values in chunks[0].columns)
-            chunks = [Chunk(None, columns), *chunks[1:]]
+        first, *others = chunks
+        if first.rows is None and len(first) == len(self.keys):
+            columns = tuple(values.copy() for values in first.columns)
         else:
             columns = tuple(column.empty(len(self.keys) if rows is None else len(rows)) for column in self.plan.columns)
-        for i, chunk in enumerate(chunks):
-            at: slice | Array = slice(0, len(chunk)) if chunk.rows is None else chunk.rows
-            if rows is not None:
-                at = np.searchsorted(rows, chunk.rows)  # type: ignore[arg-type]  # all chunks have rows then
-            if i == 0:
-                for into, values in zip(columns, chunk.columns, strict=True):
-                    if into is not values:
-                        into[at] = values
-                continue
+            at = _places(first, rows)
+            for into, values in zip(columns, first.columns, strict=True):
+                into[at] = values
+        for chunk in others:
+            at = _places(chunk, rows)
             for kept in self.plan.kept:
                 kept.partial.merge(columns[kept.columns], at, chunk.columns[kept.columns])
         return Chunk(rows, columns)
@@ -304,6 +300,13 @@ class SlotState(KeyedState):
         for which, (rows, columns, until_us) in formed.items():
             at = np.flatnonzero(numbers[rows] >= 0)
             self.formed[which] = self._chunk(numbers[rows[at]], tuple(column[at] for column in columns)), until_us
+
+
+def _places(chunk: Chunk, rows: Array | None) -> slice | Array:
+    """Where the partials of a chunk are among all key numbers, or among some, in their order."""
+    if chunk.rows is None:
+        return slice(0, len(chunk))
+    return chunk.rows if rows is None else np.searchsorted(rows, chunk.rows)
 
 
 def count_present(chunk: Chunk) -> int:
