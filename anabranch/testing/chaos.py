@@ -26,13 +26,10 @@ from types import FrameType
 from typing import Annotated, Any
 
 import msgspec
-import pyarrow.parquet as pq
 import typer
 
 from anabranch.faults import parse
-from anabranch.state.commits import open_checkpoint
-from anabranch.testing.chains import as_rows, closed_until
-from anabranch.testing.chaos_apply import expected_work
+from anabranch.testing.chaos_compare import compare_case
 from anabranch.testing.chaos_driver import DriverSpec, DriverStart, Place, read_journal
 from anabranch.testing.chaos_plan import (
     COMMIT_LOST,
@@ -47,12 +44,9 @@ from anabranch.testing.chaos_plan import (
     Start,
     plan_cases,
 )
-from anabranch.testing.chaos_process import expected_tallies
-from anabranch.testing.compare import bag_differences, differences, read_results
-from anabranch.testing.dag_runs import compare_runs, write_dag
+from anabranch.testing.dag_runs import write_dag
 from anabranch.testing.events import event_batches, write_batches
 from anabranch.testing.processes import Tagged
-from anabranch.testing.reference import expected_late, expected_results
 
 CASE_FAULTS = 14
 _SILENCE_S = 300.0  # a driver process that notes nothing for so long hangs
@@ -177,7 +171,8 @@ def _disturbed(plan: CasePlan, directory: Path, processes: Tagged) -> CaseResult
         _count(result, life, place, code)
     processes.settle()
     if not result.differences:
-        _compare(result, root)
+        told, result.rows = compare_case(plan, root)
+        result.differences += told
     result.seconds = time.monotonic() - began
     return result
 
@@ -277,63 +272,7 @@ def has_happened(blow: Blow, lines: Sequence[dict[str, Any]], marks: set[str], *
     return True
 
 
-# Comparison ---------------------------------------------------------------------------------------------------------
-
-
-def _compare(result: CaseResult, root: Path) -> None:
-    """Compares results, late rows and totals of a case with those of the undisturbed run and of DuckDB."""
-    plan = result.plan
-    disturbed, undisturbed = root / "disturbed", root / "undisturbed"
-    if plan.dag is not None:
-        told, result.rows = compare_runs(plan.dag, root, plan.batches(), finish=plan.finish)
-        result.differences += [f"{text} ({plan.dag})" for text in [*told, *_other_totals(root)]]
-        return
-    files = sorted((root / "files").glob("*.parquet"))
-    steps = [None if batch is None else pq.read_table(files[batch]) for batch in plan.batches()]
-    query = plan.topology.query()
-    keys = [*query.keys, "window_start", "window_end", "window_name"]
-    found, calm = read_results(disturbed / "out"), read_results(undisturbed / "out")
-    wanted = expected_results(steps, query, final_watermark="finish" if plan.finish else "closing")
-    messages = [f"results, undisturbed: {text}" for text in differences(found, calm, keys)]
-    messages += [f"results, DuckDB: {text}" for text in differences(found, wanted, keys)]
-    result.rows = found.num_rows
-    if plan.topology.late_sink:
-        late, calm_late = read_results(disturbed / "late"), read_results(undisturbed / "late")
-        messages += [f"late rows, undisturbed: {text}" for text in bag_differences(late, calm_late)]
-        messages += [f"late rows, DuckDB: {text}" for text in bag_differences(late, expected_late(steps, query))]
-        result.rows += late.num_rows
-    then = plan.topology.then
-    if then is not None:
-        until = closed_until(steps, "at", query.delay_us, "finish" if plan.finish else "closing")
-        second = expected_results([as_rows(wanted)], then.query(), final_watermark=until)
-        found, calm = read_results(disturbed / "then"), read_results(undisturbed / "then")
-        identity = [*then.keys, "window_start", "window_end", "window_name"]
-        messages += [f"second operator, undisturbed: {text}" for text in differences(found, calm, identity)]
-        messages += [f"second operator, DuckDB: {text}" for text in differences(found, second, identity)]
-        result.rows += found.num_rows
-    if plan.topology.process:
-        tallies = expected_tallies(steps, query.keys, query.delay_us, finish=plan.finish)
-        found, calm = read_results(disturbed / "tallied"), read_results(undisturbed / "tallied")
-        messages += [f"process, undisturbed: {text}" for text in bag_differences(found, calm)]
-        messages += [f"process, tester: {text}" for text in bag_differences(found, tallies)]
-        result.rows += found.num_rows
-    if plan.topology.grouping is not None:
-        for name, wanted in zip(("worked", "failed"), expected_work(steps), strict=True):
-            found, calm = read_results(disturbed / name), read_results(undisturbed / name)
-            messages += [f"{name} by apply, undisturbed: {text}" for text in bag_differences(found, calm)]
-            messages += [f"{name} by apply, a loop: {text}" for text in bag_differences(found, wanted)]
-            result.rows += found.num_rows
-    result.differences += [*messages, *_other_totals(root)]
-
-
-def _other_totals(root: Path) -> list[str]:
-    totals = [_totals(_place(root, name)) for name in ("disturbed", "undisturbed")]
-    return [] if totals[0] == totals[1] else [f"totals of the commit record: {totals[0]}, undisturbed {totals[1]}"]
-
-
-def _totals(place: Place) -> dict[str, int]:
-    checkpoint = open_checkpoint(place.checkpoint())
-    return dict(checkpoint.last.rows) if checkpoint and checkpoint.last else {}
+# Output -------------------------------------------------------------------------------------------------------------
 
 
 def _report(case: CaseResult, counted: int, wanted: int) -> None:

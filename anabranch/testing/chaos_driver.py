@@ -27,6 +27,7 @@ from anabranch.spark.session import SHORT_LIVED, Session, local_session
 from anabranch.state.commits import Commit, open_checkpoint
 from anabranch.state.files import Files
 from anabranch.testing.chaos_apply import SCHEMA, worked
+from anabranch.testing.chaos_gathered import gathered
 from anabranch.testing.chaos_plan import COMMIT_LOST, DAMAGES, REPLAN, REROUTE, RESIZE, Act, Start, TopologySpec
 from anabranch.testing.chaos_process import Tallied
 from anabranch.testing.dag_runs import build_dag
@@ -123,6 +124,8 @@ def build(session: Session, spec: TopologySpec, place: Place) -> ab.Topology:
         made.to(ab.parquet(place.of("then")))
     if spec.process:
         stream.process(list(spec.keys), Tallied, name="tallied").to(ab.parquet(place.of("tallied")))
+    if spec.gathered:
+        gathered(stream, spec.keys).to(ab.parquet(place.of("gathered")))
     if spec.grouping is not None:
         applied = stream.apply(
             worked, schema=SCHEMA, form="rows", cost_by="v", grouping=spec.grouping, on_error="dead letter", name="worked"

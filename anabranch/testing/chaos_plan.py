@@ -114,6 +114,7 @@ class TopologySpec:
     restless: bool = False  # other routes and slots before every step
     process: bool = False  # a user's class with timers reads the source too
     grouping: str | None = None  # of a user's function that reads the source too
+    gathered: bool = False  # windows with sketches, users' aggregates and early results read the source too
 
     def sessions(self) -> list[Session]:
         return [session(timedelta(microseconds=gap)) for gap in self.gaps]
@@ -138,6 +139,7 @@ class TopologySpec:
         then = "" if self.then is None else f", then by {', '.join(self.then.keys) or 'nothing'} ({self.then.planner})"
         then += ", and a process" if self.process else ""
         then += f", and an apply by {self.grouping}" if self.grouping else ""
+        then += ", and sketches with early results" if self.gathered else ""
         text = f"by {', '.join(self.keys) or 'nothing'}: {windows}; {', '.join(each[1] for each in self.aggregates)}{then}"
         return f"{text}; other routes before every step" if self.restless else text
 
@@ -336,6 +338,7 @@ def _topology_case(rng: random.Random, number: int, portions: tuple[int, ...]) -
         restless=random.Random(f"restless {events.seed}").random() < 0.3,
         process=random.Random(f"chaos process {events.seed}").random() < 0.5,
         grouping=random.Random(f"chaos apply {events.seed}").choice((None, None, ROUND_ROBIN, HASH, OSG)),
+        gathered=random.Random(f"chaos gathered {events.seed}").random() < 0.5,
     )
     return CasePlan(
         number=number,

@@ -6,11 +6,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 import anabranch as ab
@@ -18,6 +20,7 @@ from anabranch.faults import APPLY_POINTS, DRIVER_POINTS, SLOT_POINTS, Faults, I
 from anabranch.plan.planners import AUTO, PLANNERS
 from anabranch.testing.chaos import has_happened, run_chaos
 from anabranch.testing.chaos_driver import Place, build, damage, delete_last_commit, publish
+from anabranch.testing.chaos_gathered import sketch_errors
 from anabranch.testing.chaos_plan import (
     APPLY_KILLS,
     COMMIT_LOST,
@@ -188,6 +191,27 @@ def test_sparks_last_commit_is_deleted_only_where_it_is_the_last_word(tmp_path: 
     assert sorted(file.name for file in (tmp_path / "commits").glob("*")) == [".0.crc", ".1.crc", "0", "1"]
 
 
+def sketched(**other: Any) -> tuple[pa.Table, pa.Table]:
+    """A result of forty values, with sketches as they may be, or as given; and the values."""
+    values = [each % 25 for each in range(40)]
+    often = [{"value": value, "count": 2} for value in range(4)]
+    row = {"k": float("nan"), "about": 25, "shares": [2.0, 11.0, 21.0], "often": often, **other}
+    return pa.Table.from_pylist([row]), pa.Table.from_pylist([{"k": float("nan"), "values": values}])
+
+
+def test_sketches_of_a_chaos_run_may_be_off_by_their_stated_error_and_no_more() -> None:
+    assert sketch_errors(*sketched(), ["k"]) == []
+    assert sketch_errors(*sketched(about=24), ["k"]) == []
+    for name, bad in (
+        ("about", 50),
+        ("shares", [2.0, 11.0, 1.0]),
+        ("often", [{"value": 0, "count": 3}]),
+        ("often", [{"value": 90, "count": 1}]),
+    ):
+        told = sketch_errors(*sketched(**{name: bad}), ["k"])
+        assert any(text.startswith(f"{name} of") for text in told), (name, bad, told)
+
+
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found by /proc")
 def test_no_process_is_left_behind_however_it_detaches_itself(tmp_path: Path) -> None:
     stop = "import os, signal, sys; os.setsid(); print(os.getpid(), flush=True); os.kill(os.getpid(), signal.SIGSTOP)"
@@ -260,6 +284,7 @@ def test_faults_do_not_change_results(tmp_path: Path) -> None:
         TWO,
     ]
     cases = [plan_case(5, 1, kinds[:2], dag=False), plan_case(5, 2, kinds[2:], dag=True)]
+    cases[0] = replace(cases[0], topology=replace(cases[0].topology, gathered=True))
     result = run_chaos(5, len(kinds), tmp_path, plans=iter(cases), case_faults=5)
     figures = result.as_dict()
     assert figures["differences"] == 0, "\n".join(result.differences)
