@@ -20,6 +20,8 @@ from anabranch.errors import AnabranchError
 _CONF = {
     "spark.sql.streaming.stateStore.providerClass": STATE_STORES["rocksdb"],  # the one that Spark can repartition
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # A repartition is a batch of its own, of which the file sink's log knows nothing: its next compaction would end the query.
+    "spark.sql.streaming.fileSink.log.compactInterval": "100000",
 }
 
 

@@ -163,10 +163,11 @@ def _reroute(memory: Memory, seen: Evaluation, each: Loaded, settings: Elastic) 
     confirmed = len(latest) == settings.guards.confirm_steps and all(each.name in one.uneven for one in latest)
     if settings.balancing == "none" or not confirmed or memory.blocked.get((each.name, MOVE), 0.0) > seen.now:
         return None
+    goal = (1 + settings.theta) / 2  # not theta itself: what is just below it is above it again a step later, by chance
     if settings.balancing == "flux":
-        moves = flux(each.share, each.route.slot_of, each.slots, settings.theta)
+        moves = flux(each.share, each.route.slot_of, each.slots, goal)
     else:
-        moves = balance(each.share, each.route.slot_of, each.slots, settings.theta)
+        moves = balance(each.share, each.route.slot_of, each.slots, goal)
     route = Route(moved(each.route.slot_of, moves), each.slots, each.route.version + 1)
     expected = expected_of(memory, each, route)
     if not moves or expected.after_s > (1 - settings.guards.worth) * expected.before_s:

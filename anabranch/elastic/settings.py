@@ -65,7 +65,7 @@ class Guards:
     pause_steps: int = 3  # unless so many follow each other: then it is no pause
     without_effect: float = 0.1  # a change that brings less than this part of what it promised is not repeated
     block_s: float = 600.0  # for so long
-    worth: float = 0.02  # other shards in the slots must save this part of the longest slot
+    worth: float = 0.05  # other shards in the slots must save this part of the longest slot
     replan_s: float = 600.0  # between two plans, and between two looks for a better one
     replan_worth: float = 0.2  # other components must save this part of the rows between them
     remember: int = 32  # steps

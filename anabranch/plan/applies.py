@@ -23,7 +23,6 @@ NOTHING_FUSED = ComponentPlan(
     adaptation_unfused=0.0,
     reasons=(),
 )
-APPLIES = "apply: "  # in the place of a component's name: the slots of all applies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from anabranch.errors import TopologyError
 from anabranch.plan.adaptation import Adaptation
-from anabranch.plan.applies import APPLIES, NOTHING_FUSED, Applied, Feed, applies_of, refuse_behind_windows
+from anabranch.plan.applies import NOTHING_FUSED, Applied, Feed, applies_of, refuse_behind_windows
 from anabranch.plan.components import ComponentPlan
 from anabranch.plan.consolidation import plan_consolidation
 from anabranch.plan.joins import SIDES, JoinSide, Side, join_input, join_plan, join_side
@@ -26,7 +26,7 @@ from anabranch.plan.sessions import NO_WINDOWS, SessionPlan, session_plan
 from anabranch.plan.sharing import Sharing, share_or_not
 from anabranch.plan.slotted import EVERYTHING, Input, Kept, Result, Slotted
 from anabranch.plan.streams import Hints, Operator, Stream, Streams
-from anabranch.topology.graph import Compute, Consolidate, Field, Graph, Join, Named, Process, Source, inputs_of
+from anabranch.topology.graph import APPLIES, Compute, Consolidate, Field, Graph, Join, Named, Process, Source, inputs_of
 from anabranch.topology.partials import Count
 from anabranch.topology.types import column_type
 from anabranch.topology.windows import Session, Window

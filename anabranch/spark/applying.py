@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from anabranch.elastic.group_steps import Grouping, after_step, new_grouping, with_slots
-from anabranch.plan.applies import APPLIES
 from anabranch.plan.component import Plan
 from anabranch.plan.route import Route
 from anabranch.spark.applies import ApplyStages, arrow_of, struct_of
@@ -17,7 +16,7 @@ from anabranch.spark.apply_task import ApplyReport, ApplyTask, Telling, Told
 from anabranch.spark.outlets import Outlet, wanted_of
 from anabranch.spark.progress import ApplyProgress
 from anabranch.spark.slot_task import SlotTask
-from anabranch.topology.graph import failed_fields
+from anabranch.topology.graph import APPLIES, failed_fields
 
 
 class Applying:

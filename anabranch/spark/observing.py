@@ -14,6 +14,7 @@ from anabranch.spark.progress import Progress
 from anabranch.spark.reports import Report
 from anabranch.spark.source_progress import BatchProgress
 from anabranch.state.commits import Commit
+from anabranch.topology.graph import APPLIES
 
 _BESIDE = frozenset({"open", "load"})  # phases of a slot task that do not depend on its rows
 
@@ -37,7 +38,10 @@ def observe(plan: Plan, commit: Commit, progress: Progress, reports: Sequence[Re
         disturbed=progress.attempts > 1 or progress.restored > 0,
         closing=progress.batch_id is None,
         sources=_sources(plan, commit, reports, progress),
-        components=tuple(_component(plan, each, commit.routes[each.name], reports) for each in plan.components),
+        components=(
+            *([_applied(plan, commit.routes[APPLIES], progress)] if plan.applies else []),
+            *(_component(plan, each, commit.routes[each.name], reports) for each in plan.components),
+        ),
     )
 
 
@@ -71,6 +75,32 @@ def _component(plan: Plan, component: Component, route: Route, reports: Sequence
         slot_s=slot_s,
         level=component.level,
         parents=tuple(dict.fromkeys(_parents(plan, component))),
+    )
+
+
+def _applied(plan: Plan, route: Route, progress: Progress) -> ComponentSeen:
+    """All applies as one component before the first level.
+
+    Their rows may go to any slot and have no state, so nothing is gained by moving shards: each slot has an even part of all work,
+    and each of its shards an even part of that.
+    """
+    slot_of = np.array(route.slot_of, dtype=np.int64)
+    shards = np.bincount(slot_of, minlength=route.slots)
+    part = 1.0 / (np.count_nonzero(shards) * shards[slot_of])
+    seen = {name: each for name, each in progress.applies.items() if len(each.slot_s) == route.slots}
+    slot_s = np.sum([each.slot_s for each in seen.values()], axis=0) if seen else np.zeros(route.slots)
+    first = {each.name for each in plan.applies if each.stage == 1}
+    last = {each.name for each in plan.applies} - {each.feed.stream for each in plan.applies}
+    busy_s = part * slot_s.sum()
+    return ComponentSeen(
+        name=APPLIES,
+        route=route,
+        rows=part * sum(each.rows_in for name, each in seen.items() if name in first),
+        rows_out=part * sum(each.rows_out for name, each in seen.items() if name in last),
+        cpu_s=busy_s,
+        busy_s=busy_s,
+        state_bytes=np.zeros(len(part)),
+        slot_s=slot_s,
     )
 
 

@@ -20,7 +20,6 @@ from pyspark.sql.types import StructType
 
 from anabranch.errors import CheckpointError, StepError
 from anabranch.faults import Faults
-from anabranch.plan.applies import APPLIES
 from anabranch.plan.component import Component, Node, Plan
 from anabranch.plan.lifting import AUTO, Lifted, Lifting
 from anabranch.plan.route import Route, routes_for, snapshots_due
@@ -42,6 +41,7 @@ from anabranch.state.commits import Checkpoint, Commit, Stored
 from anabranch.state.events import EventLog
 from anabranch.state.header import over_checkpoint
 from anabranch.state.statistics import read_statistics
+from anabranch.topology.graph import APPLIES
 
 _CLEAN_EVERY = 8
 _KEPT_PROGRESS = 10_000

@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch.elastic.observation import ComponentSeen, Observation, SourceSeen
+from anabranch.elastic.observation import ComponentSeen, Floats, Observation, SourceSeen
 from anabranch.errors import CheckpointError
 from anabranch.plan.route import Route
 from anabranch.state.files import Files
@@ -121,13 +122,18 @@ def _row(seen: Observation, each: ComponentSeen) -> dict[str, Any]:
         "slots": each.route.slots,
         "route_version": each.route.version,
         "slot_of": list(each.route.slot_of),
-        "rows_in": each.rows.astype(np.int64),
-        "rows_out": each.rows_out.astype(np.int64),
+        "rows_in": _whole(each.rows),
+        "rows_out": _whole(each.rows_out),
         "cpu_s": each.cpu_s,
         "busy_s": each.busy_s,
         "state_bytes": each.state_bytes.astype(np.int64),
         "slot_s": each.slot_s,
     }
+
+
+def _whole(rows: Floats) -> npt.NDArray[np.int64]:
+    """Parts of rows as whole rows, as many in all."""
+    return np.diff(np.rint(np.cumsum(rows)), prepend=0.0).astype(np.int64)
 
 
 def observations_of(table: pa.Table) -> list[Observation]:

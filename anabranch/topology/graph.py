@@ -20,6 +20,7 @@ from anabranch.topology.windows import Session, Window
 RESULT_COLUMNS = ("window", "window_name")
 EARLY_COLUMN = "early"
 _RESERVED = (": ", " + ")
+APPLIES = "all applies"  # in the place of a component's name: what has the slots of all applies
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +270,8 @@ class Graph:
             raise TopologyError(
                 f"operator name {operator.name!r} has {wrong[0]!r} in it, which names of parts and components need"
             )
+        if operator.name == APPLIES:
+            raise TopologyError(f"operator name {operator.name!r} is what all applies are called together; choose another")
         if any(each.name == operator.name for each in self.operators):
             raise TopologyError(f"topology {self.name!r} has an operator named {operator.name!r} already")
         for each in inputs_of(operator):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,11 @@ class Wishes:
     def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
         slots = 2 if seen.step < 5 else 3 if seen.step < 9 else 1
         return Wanted(slots={each.name: slots for each in seen.components}, reason="as the test wants", figures={"most": most})
+
+
+def waits(row: dict[str, Any]) -> dict[str, Any]:
+    time.sleep(0.002)
+    return row
 
 
 class Broken:
@@ -158,3 +164,39 @@ def test_what_is_no_elasticity_is_refused(spark: SparkSession, tmp_path: Path) -
     with pytest.raises(ab.TopologyError, match=r"elastic='on'; valid: None, or ab.Elastic\("):
         start(spark, tmp_path, elastic="on")
     assert not (tmp_path / "checkpoint").exists()
+
+
+def test_the_slots_of_applies_follow_their_work(spark: SparkSession, tmp_path: Path) -> None:
+    batches = [batch(i) for i in range(10)]
+    write_batches(batches, tmp_path / "in")
+    frame = spark.readStream.schema("k bigint, at timestamp, v bigint").option("maxFilesPerTrigger", 1)
+    app = ab.Topology("applied")
+    visits = app.source(frame.parquet(str(tmp_path / "in")), event_time="at", name="visits")
+    slow = visits.apply(waits, schema="k bigint, at timestamp, v bigint", form="rows", name="slow")
+    counts = slow.aggregate(by=["k"], windows=ab.tumbling("1 minute"), n=ab.count(), total=ab.sum("v"), name="counts")
+    counts.to(ab.parquet(tmp_path / "out"))
+    run = app.start(
+        checkpoint=tmp_path / "checkpoint",
+        state_root=tmp_path / "state",
+        trigger="availableNow",
+        shards=8,
+        slots=1,
+        elastic=ab.Elastic(latency="1 second", max_slots=4, guards=HASTY),
+    )
+    assert run.wait(120)
+    run.finish()
+    slots = [each.slots_of["all applies"] for each in run.progress]
+    assert slots[0] == 1
+    assert max(slots) >= 2, run.events
+    first = next(event.text for event in run.events if event.kind == "decision")
+    assert first.startswith("all applies: 1 -> "), run.events
+    assert "counts" not in first, "windows take a hundredth of the time"
+    seen = [
+        next(each for each in one.components if each.name == "all applies") for one in read_history(tmp_path / "checkpoint")
+    ]
+    assert [each.rows.sum() for each in seen if each.rows.any()] == [400.0] * 10
+    busy = [each for each in seen if each.rows.any()]
+    assert all(0.8 <= each.work_s.sum() <= each.slot_s.sum() + 1e-9 for each in busy)
+    assert all(len(each.slot_s) == each.route.slots for each in busy)
+    wanted = expected_results(batches, QUERY, final_watermark="finish")
+    assert differences(read_results(tmp_path / "out"), wanted, IDENTITY) == []
