@@ -192,7 +192,8 @@ def test_the_slots_of_applies_follow_their_work(spark: SparkSession, tmp_path: P
     assert first.startswith("all applies: 1 -> "), run.events
     assert "counts" not in first, "windows take a hundredth of the time"
     seen = [
-        next(each for each in one.components if each.name == "all applies") for one in read_history(tmp_path / "checkpoint")
+        next(each for each in one.components if each.name == "all applies")
+        for one in read_history(str(tmp_path / "checkpoint"))
     ]
     assert [each.rows.sum() for each in seen if each.rows.any()] == [400.0] * 10
     busy = [each for each in seen if each.rows.any()]
