@@ -396,9 +396,13 @@ def _keep(aggregates: Sequence[Named]) -> tuple[tuple[Input, ...], tuple[Kept, .
 
 
 def _same(left: Input, right: Input) -> bool:
-    """Equal texts are one input; of Spark Columns only the very same object is (== of a Column is no comparison)."""
+    """Equal texts are one input; of Spark Columns only the very same object is (== of a Column is no comparison).
+
+    A struct of one expression is not that expression.
+    """
     mine, other = ((*_each(given.expression), given.where) for given in (left, right))
-    return len(mine) == len(other) and all(
+    alike = isinstance(left.expression, tuple) == isinstance(right.expression, tuple) and len(mine) == len(other)
+    return alike and all(
         a is b or (isinstance(a, str) and isinstance(b, str) and a == b) for a, b in zip(mine, other, strict=True)
     )
 

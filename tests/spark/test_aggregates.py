@@ -179,6 +179,7 @@ def test_aggregates_of_users_over_several_batches_and_a_restart(spark: SparkSess
     aggregates = {
         "repeats": ab.udaf(Repeats(3))("w", "1"),
         "logs": ab.udaf(LogMean)("x"),
+        "total": ab.sum("x"),  # of what one of its own takes, too
         "none": ab.udaf(LogMean)("x", where="u < 0"),
         "nothing": ab.udaf(Repeats(3))("w", "cast(null as int)"),
     }
@@ -191,10 +192,10 @@ def test_aggregates_of_users_over_several_batches_and_a_restart(spark: SparkSess
     assert len(results) == 3 * (5 + 6)
     for result in results:
         inside = within(result)
-        [(n, logs)] = duckdb.sql(f"SELECT count(*), avg(ln(1 + x)) FROM events WHERE {inside}").fetchall()
+        [(n, logs, total)] = duckdb.sql(f"SELECT count(*), avg(ln(1 + x)), sum(x) FROM events WHERE {inside}").fetchall()
         words = duckdb.sql(f"SELECT w FROM events WHERE {inside} GROUP BY w HAVING count(*) > 3 ORDER BY w").fetchall()
         assert result["repeats"] == {"rows": n, "words": [word for (word,) in words]}
-        assert result["logs"] == pytest.approx(logs, rel=1e-9)
+        assert (result["logs"], result["total"]) == (pytest.approx(logs, rel=1e-9), pytest.approx(total, rel=1e-9))
         assert result["none"] is None
         assert result["nothing"] == {"rows": 0, "words": []}
     with pytest.raises(ab.CheckpointError, match=r"class=Repeats\(times=3\).*class=Repeats\(times=4\)"):
