@@ -286,8 +286,8 @@ class StateWork(ShardWork[Shard, Meta]):
                         for link in links or ():
                             blob = self.opened[shard].read(link.version, snapshot=False)
                             steps.setdefault(link.version.step, []).append((shard, blob))
-                    for step in sorted(steps):
-                        kept.absorb([(shard, decoded(self.plan, blob)) for shard, blob in steps[step]])
+                    blobs = [steps[step] for step in sorted(steps)]
+                    kept.absorb_all([[(shard, decoded(self.plan, blob)) for shard, blob in step] for step in blobs])
                     kept.versions = {shard: meta.version for shard, meta in metas.items()}
                     if kept.dropped_us != after_us:
                         kept.drop(after_us)
@@ -329,8 +329,7 @@ class StateWork(ShardWork[Shard, Meta]):
             layers += [[] for _ in range(len(held) - len(layers))]
             for layer, entries in zip(layers, held, strict=False):
                 layer.append((shard, entries))
-        for layer in layers:
-            state.absorb(layer)
+        state.absorb_all(layers)
         state.forget(self.plan.forgotten_us)
         state.drop(after_us)
         state.versions = {shard: meta.version for shard, meta in metas.items()}
@@ -385,11 +384,21 @@ class _Cache:
         return self._slots.pop(best)
 
     def put(self, operator: str, state: NumberedState[Any, Any]) -> None:
-        """Keeps a slot; others that share shards with it are of an older route and go."""
+        """Keeps a slot. One that shares half of its shards with it, or more, is what it was under an older route and goes.
+
+        One that shares few stays: its slot comes yet in this step, and goes on with it. But no shard is held thrice for long.
+        """
         shards = frozenset(state.versions)
-        for key in [key for key in self._slots if key[0] == operator and not shards.isdisjoint(key[1])]:
+        for key in [key for key in self._slots if key[0] == operator and 2 * len(shards & key[1]) >= len(key[1])]:
             del self._slots[key]
         self._slots[operator, shards] = state
+        mine = [key for key in self._slots if key[0] == operator]
+        many = sum(len(key[1]) for key in mine) - 2 * len(frozenset().union(*(key[1] for key in mine)))
+        for key in mine:
+            if many <= 0:
+                break
+            many -= len(key[1])
+            del self._slots[key]
         while len(self._slots) > self._size:
             self._slots.popitem(last=False)
 

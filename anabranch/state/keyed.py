@@ -63,6 +63,11 @@ class NumberedState(ABC, Generic[PlanT, EntriesT]):
     def absorb(self, parts: Iterable[tuple[int, EntriesT]]) -> None:
         """Merges decoded deltas or snapshots of several shards, each shard at most once."""
 
+    def absorb_all(self, layers: Sequence[Sequence[tuple[int, EntriesT]]]) -> None:
+        """Merges one layer of deltas or snapshots after the other."""
+        for layer in layers:
+            self.absorb(layer)
+
     @abstractmethod
     def next_end(self, after_us: int | None) -> int | None:
         """The first end after a watermark: what may close next; None where nothing is open."""
@@ -197,13 +202,16 @@ class KeyedState(NumberedState[Slotted, Entries]):
         columns = tuple(column.empty(0) for column in self.plan.columns)
         return Entries(self.keys.table().slice(0, 0), np.empty(0, np.int32), np.empty(0, np.int64), columns)
 
-    def _gathered(self, parts: Sequence[tuple[int, Entries]]) -> tuple[Array, Array, list[Array]]:
-        """Entries of several shards as rows of this slot, with numbers for their keys."""
+    def _numbers(self, parts: Sequence[tuple[int, Entries]]) -> list[Array]:
+        """The numbers of the keys of each part, with new ones for new keys."""
+        sizes = [len(entries.keys) for _, entries in parts]
         keys = pa.concat_tables([entries.keys for _, entries in parts])
-        shards = np.repeat([shard for shard, _ in parts], [len(entries.keys) for _, entries in parts])
-        numbers = self.number(keys, shards)
-        offsets = np.cumsum([0, *(len(entries.keys) for _, entries in parts)])[:-1]
-        rows = np.concatenate([numbers[entries.key + o] for o, (_, entries) in zip(offsets, parts, strict=True)])
+        numbers = self.number(keys, np.repeat([shard for shard, _ in parts], sizes))
+        return np.split(numbers, np.cumsum(sizes)[:-1])
+
+    def _gathered(self, parts: Sequence[tuple[int, Entries]], numbers: Sequence[Array]) -> tuple[Array, Array, list[Array]]:
+        """Entries of several shards as rows of this slot, by the numbers of their keys."""
+        rows = np.concatenate([mine[entries.key] for mine, (_, entries) in zip(numbers, parts, strict=True)])
         pane = np.concatenate([entries.pane for _, entries in parts])
         columns = [np.concatenate(group) for group in zip(*(entries.columns for _, entries in parts), strict=True)]
         return rows, pane, columns

@@ -32,16 +32,24 @@ class KeyTable:
 
     def rows(self, keys: pa.Table) -> tuple[Array, Array]:
         """The number of each key, and which positions hold the first occurrence of a new key (in number order)."""
-        wanted = _frame(keys)
-        found = self._lookup(wanted)
-        if not found.null_count():
-            return found.to_numpy(), np.empty(0, dtype=np.int64)
-        fresh = wanted.with_row_index("at").filter(found.is_null()).unique(self._names, keep="first", maintain_order=True)
+        wanted = _frame(keys).with_row_index("at")
+        numbers = np.full(len(keys), -1, dtype=np.int32)
+        self._look_up(wanted, self._frame, numbers)
+        missing = np.flatnonzero(numbers < 0)
+        if not len(missing):
+            return numbers, np.empty(0, dtype=np.int64)
+        unknown = wanted[missing] if len(missing) < len(keys) else wanted
+        fresh = unknown.unique(self._names, keep="first", maintain_order=True)
         first = fresh["at"].to_numpy().astype(np.int64)
-        numbers = pl.Series("row", np.arange(len(self), len(self) + len(first)), dtype=pl.Int32)
-        self._frame = pl.concat([self._frame, fresh.drop("at").with_columns(numbers)])
+        new = pl.Series("row", np.arange(len(self), len(self) + len(first)), dtype=pl.Int32)
+        fresh = fresh.drop("at").with_columns(new)
+        if len(first) == len(missing):
+            numbers[missing] = new.to_numpy()
+        else:
+            self._look_up(unknown, fresh, numbers)
+        self._frame = pl.concat([self._frame, fresh])
         self._arrow.append(keys.take(first))
-        return self._lookup(wanted).to_numpy(), first
+        return numbers, first
 
     def keep(self, rows: Array) -> None:
         """Forgets all keys but these; row i becomes the i-th of them."""
@@ -55,8 +63,10 @@ class KeyTable:
             self._arrow = [pa.concat_tables(self._arrow).combine_chunks()]
         return self._arrow[0]
 
-    def _lookup(self, wanted: pl.DataFrame) -> pl.Series:
-        return wanted.join(self._frame, on=self._names, how="left", nulls_equal=True, maintain_order="left")["row"]
+    def _look_up(self, wanted: pl.DataFrame, known: pl.DataFrame, numbers: Array) -> None:
+        """Fills in the numbers of keys that are known. An inner join hashes the shorter side, a left join the known ones."""
+        found = wanted.join(known, on=self._names, how="inner", nulls_equal=True)
+        numbers[found["at"].to_numpy()] = found["row"].to_numpy()
 
 
 def _frame(table: pa.Table) -> pl.DataFrame:

@@ -94,7 +94,7 @@ class SessionState(KeyedState):
         for shard, entries in parts:
             over[shard] = NEVER if entries.after_us is None else entries.after_us
         self._keep(self._ends() > over[self.shard_of[self.rows]])
-        self.add(*self._gathered(parts))
+        self.add(*self._gathered(parts, self._numbers(parts)))
 
     def close(self, after_us: int | None, until_us: int | None) -> list[ClosedSessions]:
         """The sessions that end in (after, until], by end and start."""

@@ -105,9 +105,16 @@ class SlotState(KeyedState):
 
     def absorb(self, parts: Iterable[tuple[int, Entries]]) -> None:
         """Merges decoded deltas or snapshots of several shards, each shard at most once."""
-        parts = [(shard, entries) for shard, entries in parts if len(entries)]
-        if parts:
-            self.add(*self._gathered(parts))
+        self.absorb_all([list(parts)])
+
+    def absorb_all(self, layers: Sequence[Sequence[tuple[int, Entries]]]) -> None:
+        """Merges one layer after the other; the keys of all of them are looked up at once."""
+        layers = [[(shard, entries) for shard, entries in layer if len(entries)] for layer in layers]
+        every = [part for layer in layers for part in layer]
+        numbers = iter(self._numbers(every) if every else ())
+        for layer in layers:
+            if layer:
+                self.add(*self._gathered(layer, [next(numbers) for _ in layer]))
 
     def close(self, after_us: int | None, until_us: int | None) -> list[Closed]:
         """The windows that end in (after, until], with every key that has rows in them, formed as the consolidation plan says."""
