@@ -12,7 +12,7 @@ from statistics import median
 
 from anabranch.elastic.balance import balance, dealt, flux, moved, spread
 from anabranch.elastic.baselines import Centric
-from anabranch.elastic.effects import expected_of, judge
+from anabranch.elastic.effects import evener, judge, shorter
 from anabranch.elastic.evaluation import evaluate
 from anabranch.elastic.memory import IN, MOVE, OUT, PLAN, Asked, Memory, Planned, kind_of
 from anabranch.elastic.observation import Change, Decision, Evaluation, Loaded, Observation, Offer, Reroute, Resize, Wanted
@@ -87,7 +87,7 @@ def decide(memory: Memory, seen: Evaluation, wanted: Wanted, settings: Elastic) 
         change = _reroute(memory, seen, each, settings)
         if change is not None:
             changes.append(change)
-            better = change.expected.after_s / change.expected.before_s if change.expected.before_s else 1.0
+            better = change.expected.after / change.expected.before if change.expected.before else 1.0
             reasons.append(
                 f"{each.name}: {change.moved} shards move, most loaded slot over mean {each.imbalance:.2f} -> "
                 f"{each.imbalance * better:.2f}"
@@ -154,7 +154,7 @@ def hot_shards(seen: Evaluation, settings: Elastic) -> tuple[str, ...]:
 
 def _resize(memory: Memory, each: Loaded, slots: int, *, careful: bool) -> Resize:
     route = spread(each.share, each.route, slots) if careful else dealt(each.share, slots, each.route.version + 1)
-    return Resize(component=each.name, route=route, before=each.slots, expected=expected_of(memory, each, route))
+    return Resize(component=each.name, route=route, before=each.slots, expected=shorter(memory, each, route))
 
 
 def _reroute(memory: Memory, seen: Evaluation, each: Loaded, settings: Elastic) -> Reroute | None:
@@ -169,8 +169,8 @@ def _reroute(memory: Memory, seen: Evaluation, each: Loaded, settings: Elastic) 
     else:
         moves = balance(each.share, each.route.slot_of, each.slots, goal)
     route = Route(moved(each.route.slot_of, moves), each.slots, each.route.version + 1)
-    expected = expected_of(memory, each, route)
-    if not moves or expected.after_s > (1 - settings.guards.worth) * expected.before_s:
+    expected = evener(memory, each, route)
+    if not moves or expected.after > (1 - settings.guards.worth) * expected.before:
         return None
     return Reroute(component=each.name, route=route, moved=len(moves), expected=expected)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import median
 
-from anabranch.elastic.memory import IN, PLAN, Memory, kind_of
+from anabranch.elastic.memory import IN, MOVE, PLAN, Memory, kind_of
 from anabranch.elastic.observation import Change, Effect, Evaluation, Expected, Loaded
 from anabranch.elastic.settings import Guards
 from anabranch.plan.route import Route
 
 LONGEST = "us of the longest slot for a row"
+UNEVEN = "times the mean in the longest slot"
 BETWEEN = "rows between components for a row of the sources"
 
 
@@ -27,7 +28,8 @@ def judge(memory: Memory, seen: Evaluation, guards: Guards) -> tuple[Memory, tup
             notes.append(f"{change.component}: route {change.route.version} was not applied, {version} is; decided anew")
             continue
         since = [fact for fact in memory.history.facts if fact.versions.get(change.component) == version]
-        found = [fact.longest_s[change.component] for fact in since if change.component in fact.longest_s]
+        figures = [fact.uneven if kind_of(change) == MOVE else fact.longest_s for fact in since]
+        found = [each[change.component] for each in figures if change.component in each]
         if len(since) < guards.steps(guards.judge_steps, seen.period_s):
             waiting.append(change)
         elif found:
@@ -61,10 +63,16 @@ def _judged_plan(memory: Memory, guards: Guards, seen: Evaluation) -> tuple[Memo
     return memory, [effect], []
 
 
-def _effect(change: Change, found_s: float) -> Effect:
-    before, after = change.expected.before_s * 1e6, change.expected.after_s * 1e6
-    what = f"{change.component}: {kind_of(change)}"
-    return Effect(what=what, unit=LONGEST, before=before, expected=after, observed=found_s * 1e6)
+def _effect(change: Change, found: float) -> Effect:
+    unit, scale = (UNEVEN, 1.0) if kind_of(change) == MOVE else (LONGEST, 1e6)
+    expected = change.expected
+    return Effect(
+        what=f"{change.component}: {kind_of(change)}",
+        unit=unit,
+        before=scale * expected.before,
+        expected=scale * expected.after,
+        observed=scale * found,
+    )
 
 
 def _in_vain(effect: Effect) -> str:
@@ -74,9 +82,19 @@ def _in_vain(effect: Effect) -> str:
     )
 
 
-def expected_of(memory: Memory, each: Loaded, route: Route) -> Expected:
-    """The longest slot takes the share of its load: what it takes beside that stays."""
+def shorter(memory: Memory, each: Loaded, route: Route) -> Expected:
+    """What another number of slots promises: the longest slot takes the share of its load; what it takes beside that stays."""
     known = [fact.longest_s[each.name] for fact in memory.history.facts[-3:] if each.name in fact.longest_s]
     before = median(known) if known else 0.0
     now, then = each.slot_shares.max(), replace(each, route=route).slot_shares.max()
-    return Expected(before_s=before, after_s=max(0.0, before - each.cost_s * float(now - then)))
+    return Expected(before=before, after=max(0.0, before - each.cost_s * float(now - then)))
+
+
+def evener(memory: Memory, each: Loaded, route: Route) -> Expected:
+    """What other shards in the same slots promise: the same, over the mean of all slots, which stays."""
+    facts = [fact for fact in memory.history.facts[-3:] if each.name in fact.uneven and each.name in fact.longest_s]
+    if not facts:
+        return Expected(before=0.0, after=0.0)
+    longest = shorter(memory, each, route)
+    before = median(fact.uneven[each.name] for fact in facts)
+    return Expected(before=before, after=before * longest.after / longest.before if longest.before else before)

@@ -60,6 +60,7 @@ class Fact:
     rates: Mapping[str, float]  # rows a second that each component gets of what arrives
     worked: Mapping[str, float]  # seconds of work
     longest_s: Mapping[str, float]  # seconds of the longest slot for a row of the component; only where it had rows
+    uneven: Mapping[str, float]  # the longest slot over the mean of all, likewise
     versions: Mapping[str, int]  # of the routes
     fixed_s: float
     overhead_s: float
@@ -151,6 +152,7 @@ def _fact(history: History, seen: Observation) -> Fact:
         rates={each.name: arrives * float(each.rows.sum() / total) if total else 0.0 for each in seen.components},
         worked={each.name: float(each.work_s.sum()) for each in seen.components},
         longest_s={each.name: float(each.slot_s.max() / rows) for each in seen.components if (rows := each.rows.sum()) > 0},
+        uneven={each.name: float(each.slot_s.max() / mean) for each in seen.components if (mean := each.slot_s.mean()) > 0},
         versions=_versions(seen),
         fixed_s=max(0.0, seen.duration_s - slots_s),
         overhead_s=float(np.median(overheads)) if overheads.size else 0.0,

@@ -173,10 +173,14 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """The effect of a change: seconds of the longest slot for a row of its component, before and as promised."""
+    """The effect of a change, before and as promised.
 
-    before_s: float
-    after_s: float
+    Of other slots: seconds of the longest slot for a row of the component. Of other shards in the same slots: the longest slot over
+    the mean of all, which does not depend on how busy the machine is meanwhile.
+    """
+
+    before: float
+    after: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

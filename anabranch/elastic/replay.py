@@ -117,12 +117,11 @@ def figures_of(decision: Decision) -> dict[str, float]:
         name, expected = change.component, change.expected
         if isinstance(change, Resize):
             found |= {f"{name}: slots before": change.before, f"{name}: slots after": change.route.slots}
+            what, scale = "longest slot us a row", 1e6
         else:
             found[f"{name}: shards moved"] = change.moved
-        found |= {
-            f"{name}: longest slot us a row, before": expected.before_s * 1e6,
-            f"{name}: longest slot us a row, expected": expected.after_s * 1e6,
-        }
+            what, scale = "longest slot over mean", 1.0
+        found |= {f"{name}: {what}, before": scale * expected.before, f"{name}: {what}, expected": scale * expected.after}
     if decision.replan is not None:
         found |= {"rows between components, before": decision.replan.rows_before}
         found |= {"rows between components, expected": decision.replan.rows_after}

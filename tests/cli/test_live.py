@@ -161,7 +161,7 @@ def test_the_live_view_says_what_the_controller_does(played: PlayedRun, step: St
         view.show(played, "running")  # type: ignore[arg-type]
         assert "controller after step 1 waits: warming up: step 1 of 3" in _drawn(view, console)
     route = even_route(8, 4)
-    change = Resize(component="areas", route=route, before=2, expected=Expected(before_s=1.0, after_s=0.5))
+    change = Resize(component="areas", route=route, before=2, expected=Expected(before=1.0, after=0.5))
     decided = Decision(step=7, changes=(change,), reason="areas: 2 -> 4 slots (latency predicted 3.10 s, target 2.00 s)")
     assert controller_line(decided) == f"controller after step 7 decides: {decided.reason}"
     assert controller_line(replace(decided, advice=True)).startswith("controller after step 7 advises: areas")

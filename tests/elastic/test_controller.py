@@ -415,7 +415,7 @@ def test_a_decision_says_why_and_what_it_expects() -> None:
     (change,) = decision.changes
     assert decision.reason.startswith("areas: 4 -> ")
     assert decision.figures["target s"] == 2.5
-    assert 0 < change.expected.after_s < change.expected.before_s
+    assert 0 < change.expected.after < change.expected.before
     assert change.route.version == 2
     assert len(change.route.slot_of) == 128
 

@@ -103,7 +103,8 @@ def test_each_change_tells_its_effect_beside_what_it_promised() -> None:
     assert len(effects) == len(made)
     for change, effect in zip(made, effects, strict=True):
         assert effect.what.startswith(change.component)
-        assert effect.expected == pytest.approx(change.expected.after_s * 1e6)
+        scale = 1e6 if isinstance(change, Resize) else 1.0
+        assert effect.expected == pytest.approx(scale * change.expected.after)
         assert effect.share is None or effect.share > 0.5, effect
     first = next(each.decision for each in found if each.decision)
     figures = figures_of(first)
