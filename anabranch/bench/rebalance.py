@@ -55,7 +55,7 @@ class RebalanceOptions(SidesOptions):
     slots: int | None = 8
     shuffles: int = 3
     every: int = 25
-    changes: int = 6
+    changes: int = 12
     theta: float = 1.2
     minutes: float = 12.0
 
@@ -72,9 +72,9 @@ class RebalanceOptions(SidesOptions):
 class Scripted(Steering):
     """Changes what a list says, and nothing else: a route of the same slots, or another number of them, before a step."""
 
-    def __init__(self, acts: dict[int, int | str], seed: int) -> None:
+    def __init__(self, acts: dict[int, int | str], moves: int, seed: int) -> None:
         super().__init__(ab.Elastic(mode=OFF), Place(cores=1), None, None)
-        self._acts, self._rng = acts, random.Random(seed)
+        self._acts, self._moves, self._rng = acts, moves, random.Random(seed)
 
     def before(self, stepper: Stepper) -> None:
         act = self._acts.get(stepper.last.step + 1 if stepper.last else 1)
@@ -82,12 +82,10 @@ class Scripted(Steering):
             stepper.pending.routes[name] = route.resized(act) if isinstance(act, int) else self._moved(route)
 
     def _moved(self, route: Route) -> Route:
-        """As many shards as balancing moves: one of each slot, to the next one."""
+        """As many shards as balancing moves, each to the next slot."""
         table = list(route.slot_of)
-        for slot in range(route.slots):
-            mine = [shard for shard, at in enumerate(route.slot_of) if at == slot]
-            if mine:
-                table[self._rng.choice(mine)] = (slot + 1) % route.slots
+        for shard in self._rng.sample(range(len(table)), self._moves):
+            table[shard] = (table[shard] + 1) % route.slots
         return replace(route, slot_of=tuple(table))
 
 
@@ -99,9 +97,10 @@ def rebalance(options: RebalanceOptions, out: TextIO) -> dict[str, Any]:
         shuffled = write_keyed_input(options.spec(options.every, options.shuffles), bench.root / "shuffled")
         bench.say(f"{options.rows:,} keys, then {options.shuffles} shuffles of them, {options.every} batches each")
         figures["rebalance"] = _rebalanced(bench, shuffled)
-        bench.say(f"steps above theta after a shuffle: {figures['rebalance']['steps_above_theta']}")
+        bench.say(f"steps until all slots are below theta after a shuffle: {figures['rebalance']['steps_to_balance']}")
         source = write_keyed_input(options.spec((_QUIET + 1) * (2 * options.changes + 1), 0), bench.root / "changed")
-        figures |= _changed(bench, source)
+        moved = figures["rebalance"]["shards_moved"]
+        figures |= _changed(bench, source, round(median(moved)) if moved else bench.slots // 2)
         bench.say(f"a reroute adds {figures['reroute']['adds']:.1%}, a resize {figures['resize']['interruption_s']:.3f} s")
         if options.native:
             figures["resize"] |= _native(bench, source, figures["resize"]["interruption_s"])
@@ -162,12 +161,13 @@ def _rebalanced(bench: Bench[RebalanceOptions], source: Input) -> dict[str, Any]
     steps = [each for each in read_history(str(place / "checkpoint")) if not each.closing]
     first = -(-options.rows // FILL_ROWS)
     periods = [steps[first + i * options.every : first + (i + 1) * options.every] for i in range(1, options.shuffles + 1)]
-    above = [_above(period, options.theta) for period in periods]
     clear(bench, place)
     return {
         "theta": options.theta,
+        "every": options.every,
         "imbalance_after_shuffle": [round(_imbalance(period[0]), 3) for period in periods],
-        "steps_above_theta": above,
+        "steps_to_balance": [_until(period, options.theta) for period in periods],
+        "steps_above_theta": [_above(period, options.theta) for period in periods],
         "imbalance_after_two_steps": [round(max(map(_imbalance, period[2:])), 3) for period in periods],
         "rows_after_shuffle": [round(_imbalance_of_rows(period[0]), 3) for period in periods],
         "rows_after_two_steps": [round(max(map(_imbalance_of_rows, period[2:])), 3) for period in periods],
@@ -181,10 +181,18 @@ def _rebalanced(bench: Bench[RebalanceOptions], source: Input) -> dict[str, Any]
 
 
 def _above(period: Sequence[Observation], theta: float) -> int:
-    """Steps until all slots are below theta; those in which one shard alone is above it do not count."""
-    slots = period[0].components[0].route.slots
-    helped = [each for each in period if each.components[0].work_s.max() * slots <= theta * each.components[0].work_s.sum()]
-    return sum(_imbalance(each) > theta for each in helped)
+    """Steps with a slot above theta, be it by chance; those in which one shard alone is above it do not count."""
+    return sum(_imbalance(each) > theta for each in period if not _alone(each, theta))
+
+
+def _until(period: Sequence[Observation], theta: float) -> int:
+    """Steps from the shuffle to the first in which all slots are below theta, or one shard alone is above it."""
+    return next((i for i, each in enumerate(period) if _alone(each, theta) or _imbalance(each) <= theta), len(period))
+
+
+def _alone(seen: Observation, theta: float) -> bool:
+    component = seen.components[0]
+    return float(component.work_s.max()) * component.route.slots > theta * float(component.work_s.sum())
 
 
 def _imbalance(seen: Observation) -> float:
@@ -199,8 +207,8 @@ def _imbalance_of_rows(seen: Observation) -> float:
     return _imbalance(replace(seen, components=(replace(component, busy_s=component.rows),)))
 
 
-def _changed(bench: Bench[RebalanceOptions], source: Input) -> dict[str, Any]:
-    """A run in which every few steps shards get another slot, or there are other slots."""
+def _changed(bench: Bench[RebalanceOptions], source: Input, moves: int) -> dict[str, Any]:
+    """A run in which every few steps so many shards get another slot, or there are other slots."""
     options, place = bench.options, bench.root / "changing"
     first = -(-options.rows // FILL_ROWS) + 2 * _QUIET
     acts: dict[int, int | str] = {}
@@ -208,7 +216,7 @@ def _changed(bench: Bench[RebalanceOptions], source: Input) -> dict[str, Any]:
         back = bench.slots if number % 4 == 3 else max(1, bench.slots // 2)
         acts[first + number * (_QUIET + 1)] = "reroute" if number % 2 == 0 else back
     run = _start(bench, source, place, None, ab.count())
-    run._stepper.steering = Scripted(acts, options.seed)  # noqa: SLF001
+    run._stepper.steering = Scripted(acts, moves, options.seed)  # noqa: SLF001
     compared = _finish(bench, run, source, place)
     steps = {each.step: each for each in run.progress if each.batch_id is not None}
     kinds: dict[str, list[int]] = {"reroute": [], "resize": []}
@@ -224,6 +232,7 @@ def _changed(bench: Bench[RebalanceOptions], source: Input) -> dict[str, Any]:
         more = [a - b for a, b in zip(taken, usual, strict=True)]
         found[kind] = {
             "changes": len(mine),
+            **({"shards_moved": moves} if kind == "reroute" else {}),
             "usual_step_s": round(median(usual), 4),
             "step_s": round(median(taken), 4),
             "adds": round(median(more) / median(usual), 4),
@@ -269,7 +278,8 @@ def show_rebalance(figures: dict[str, Any], console: Console) -> None:
     """The figures in a few lines."""
     balance, reroute, resize = (figures[name] for name in ("rebalance", "reroute", "resize"))
     lines = [
-        f"after a shuffle, steps above theta {balance['theta']}: {balance['steps_above_theta']}",
+        f"after a shuffle, steps until all slots are below theta {balance['theta']}: {balance['steps_to_balance']}",
+        f"of {balance['every']} steps, above it, by chance too: {balance['steps_above_theta']}",
         f"most loaded slot over mean: {balance['imbalance_after_shuffle']} at first, {balance['imbalance_after_two_steps']} later",
         f"a reroute adds {reroute['adds']:.1%} to its step of {reroute['usual_step_s']:.3f} s",
         f"a resize interrupts for {resize['interruption_s']:.3f} s",
@@ -288,7 +298,7 @@ def rebalance_command(
     slots: Annotated[int, typer.Option(metavar="N", help="Slots, and partitions of native Spark.")] = 8,
     shuffles: Annotated[int, typer.Option(metavar="N", help="How often keys change their popularity.")] = 3,
     every: Annotated[int, typer.Option(metavar="N", help="Batches from one shuffle to the next.")] = 25,
-    changes: Annotated[int, typer.Option(metavar="N", help="Reroutes, and resizes, that are measured.")] = 6,
+    changes: Annotated[int, typer.Option(metavar="N", help="Reroutes, and resizes, that are measured.")] = 12,
     theta: Annotated[float, typer.Option(metavar="X", help="Most loaded slot over the mean, from which shards move.")] = 1.2,
     seed: Annotated[int, typer.Option(metavar="N", help="The input is made from it.")] = 1,
     native: Annotated[bool, typer.Option("--native/--no-native", help="Also measure Spark's way to other partitions.")] = True,

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch.bench.keyed_input import KeyedSpec, write_keyed_input
-from anabranch.bench.rebalance import RebalanceOptions, Scripted, _above, _imbalance, rebalance
+from anabranch.bench.rebalance import RebalanceOptions, Scripted, _above, _imbalance, _until, rebalance
 from anabranch.elastic.observation import ComponentSeen, Observation
 from anabranch.errors import TopologyError
 from anabranch.plan.route import Route, even_route
@@ -49,13 +49,13 @@ def test_steps_above_theta_are_counted_unless_one_shard_alone_is() -> None:
     even, uneven, hot = (seen(*work, route=route) for work in ((1, 1, 1, 1), (2, 1, 2, 1), (9, 1, 1, 1)))
     assert _imbalance(uneven) == pytest.approx(4 / 3)
     assert _above([uneven, hot, uneven, even], 1.2) == 2
+    assert [_until(steps, 1.2) for steps in ([even], [uneven, uneven, even, uneven], [uneven, hot], [uneven])] == [0, 2, 1, 1]
 
 
-def test_a_scripted_reroute_moves_one_shard_of_each_slot() -> None:
+def test_a_scripted_reroute_moves_as_many_shards_as_it_is_told() -> None:
     route = even_route(64, 8)
-    other = Scripted({}, seed=1)._moved(route)
-    assert sum(a != b for a, b in zip(route.slot_of, other.slot_of, strict=True)) == 8
-    assert [other.slot_of.count(slot) for slot in range(8)] == [8] * 8
+    other = Scripted({}, moves=5, seed=1)._moved(route)
+    assert sum(a != b for a, b in zip(route.slot_of, other.slot_of, strict=True)) == 5
 
 
 def test_bad_options_are_refused() -> None:
@@ -69,7 +69,7 @@ def test_a_small_run_gives_all_figures(spark: SparkSession) -> None:
     figures = rebalance(options, io.StringIO())
     assert figures["verified"]
     assert figures["rebalance"]["rows_compared"] == figures["resize"]["rows_compared"] == 2_000
-    assert len(figures["rebalance"]["steps_above_theta"]) == 1
+    assert len(figures["rebalance"]["steps_above_theta"]) == len(figures["rebalance"]["steps_to_balance"]) == 1
     assert (figures["reroute"]["changes"], figures["resize"]["changes"]) == (2, 2)
     assert figures["resize"]["native"]["state_rows"] == 2_000
     assert figures["resize"]["ratio"] > 1
