@@ -19,12 +19,12 @@ class Restless(Steering):
     def __init__(self, seed: int, make_plan: Planning, *, most_slots: int = 4, plans: float = 0.1) -> None:
         super().__init__(Elastic(mode=OFF), Place(cores=1), make_plan, None)
         self._rng, self._planning, self._most, self._plans = random.Random(seed), make_plan, most_slots, plans
-        self.plans = 0
+        self.offered: set[frozenset[str]] = set()  # the components of the plans that it asked for
 
     def before(self, stepper: Stepper) -> None:
         if self._rng.random() < self._plans:
-            self.plans += 1
             stepper.pending.plan = self._planning(self._rng.choice(sorted(PLANNERS)), stepper.statistics.rates())
+            self.offered.add(frozenset(each.name for each in stepper.pending.plan.components))
         shards = stepper.checkpoint.header.shards
         planned = [each.name for each in stepper.pending.plan.components] if stepper.pending.plan is not None else []
         for name in (*stepper.routes, *planned):

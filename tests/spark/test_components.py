@@ -196,8 +196,8 @@ def test_permanent_change_of_routes_slots_and_components_changes_no_results(
         changed = {event.step for event in run.events if event.kind in {"resize", "reroute"}}
         assert len(changed) >= 0.8 * len(run.progress), "a route by chance the same, a first step begun before"
         assert len(run.progress) >= STRESS_STEPS
-        if len(operators) > 1 and STRESS_STEPS >= 100:
-            assert restless.plans
+        assert restless.offered or STRESS_STEPS < 100
+        if len(restless.offered) > 1:  # operators that do not read each other have one plan only
             assert any(event.kind == "plan" for event in run.events)
         assert engine.differences(steps, finish=True) == []
 
