@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from anabranch.errors import StateError
 from anabranch.topology.graph import Field
-from anabranch.topology.types import WHOLE, column_type
+from anabranch.topology.types import column_type
 
 _MAGIC = b"abp1"
 _LONG_HEAD = 255
@@ -60,6 +60,7 @@ def renoted(head: Head | None, expires_us: int | None, until_us: int | None) -> 
 
 
 _encode = msgspec.msgpack.Encoder().encode
+_NULL = _encode((None,))  # two bytes; a whole number has eight
 _decode_head = msgspec.msgpack.Decoder(tuple[dict[str, int], int | None, int | None]).decode
 
 
@@ -135,11 +136,14 @@ def replayed(blobs: Iterable[bytes]) -> tuple[dict[bytes, bytes], Blob | None]:
 
 
 def encoded_keys(keys: pa.Table) -> list[bytes]:
-    """Each row of key columns as bytes: equal exactly where Spark takes the keys for equal."""
+    """Each row of key columns as bytes: equal exactly where Spark takes the keys for equal, whatever other rows there are."""
     columns = [_plain(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column) for column in keys.columns]
-    if len(columns) == 1 and pa.types.is_integer(columns[0].type) and not columns[0].null_count:
-        numbers = columns[0].cast(pa.int64()).to_numpy().astype(">i8")
+    if len(columns) == 1 and _is_number(keys.schema.field(0).type):
+        numbers = columns[0].cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).astype(">i8")
         found: list[bytes] = numbers.view("V8").tolist()
+        if columns[0].null_count:
+            for place in np.flatnonzero(columns[0].is_null().to_numpy(zero_copy_only=False)).tolist():
+                found[place] = _NULL
         return found
     return [_encode(row) for row in zip(*(column.to_pylist() for column in columns), strict=True)]
 
@@ -148,12 +152,21 @@ def decoded_keys(keys: Sequence[bytes], fields: Sequence[Field]) -> pa.Table:
     """The key columns that some bytes were made from."""
     kinds = [column_type(each.type) for each in fields]
     names = [f"k{i}" for i in range(len(fields))]
-    if keys and len(fields) == 1 and fields[0].type in WHOLE and all(len(key) == 8 for key in keys):
-        numbers = np.frombuffer(b"".join(keys), dtype=">i8").astype(np.int64)
-        return pa.table([pa.array(numbers).cast(kinds[0])], names=names)
+    if len(fields) == 1 and _is_number(kinds[0]):
+        gone = np.fromiter((key == _NULL for key in keys), dtype=bool, count=len(keys))
+        numbers = np.frombuffer(b"".join(bytes(8) if key == _NULL else key for key in keys), dtype=">i8").astype(np.int64)
+        found = pa.array(numbers, mask=gone)
+        return pa.table(
+            [found.cast(pa.int32()).cast(kinds[0]) if pa.types.is_date(kinds[0]) else found.cast(kinds[0])], names=names
+        )
     rows = [msgspec.msgpack.decode(key) for key in keys]
     columns = [_typed([row[i] for row in rows], kind) for i, kind in enumerate(kinds)]
     return pa.table(columns, names=names)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    """Whether a key of this type is a whole number, and so has eight bytes."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def _plain(column: pa.Array) -> pa.Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -344,15 +344,27 @@ def test_keys_that_get_no_rows_and_no_timer_are_not_read(tmp_path: Path, monkeyp
     assert len(read) == 2
 
 
+@pytest.mark.parametrize(("kind", "key"), [("bigint", 7), ("date", EPOCH.date()), ("timestamp", EPOCH)])
+def test_a_key_is_the_same_beside_null_and_without_it(tmp_path: Path, kind: str, key: Any) -> None:
+    slot = Slot(plan_of(Count, f"at timestamp, k {kind}", ["k"]), tmp_path, shards=1)
+    counts = [
+        {row["k"]: row["n"] for row in slot.run([(at(step), each) for each in keys], None)}
+        for step, keys in enumerate(([key], [key, None], [None], [key]))
+    ]
+    assert counts == [{key: 1}, {key: 2, None: 1}, {None: 2}, {key: 3}]
+
+
 @pytest.mark.parametrize(
     ("schema", "keys"),
     [
         ("k bigint", [(1,), (-5,), (None,), (2**62,)]),
-        ("k int", [(1,), (-5,)]),
         ("k string, g date", [("a", EPOCH.date()), (None, None), ("", EPOCH.date())]),
         ("k double", [(1.5,), (None,), (-2.25,)]),
         ("k timestamp", [(EPOCH,), (None,)]),
         ("k decimal(10,2)", [(None,)]),
+        ("k int", [(5,), (None,), (-7,), (0,)]),
+        ("k date", [(date(2026, 1, 1),), (None,), (date(1900, 1, 1),)]),
+        ("k timestamp_ntz", [(datetime(2026, 1, 1),), (datetime(1969, 1, 1),)]),  # noqa: DTZ001
         ("k struct<a:int,b:string>", [({"a": 1, "b": "x"},), ({"a": None, "b": None},)]),
         ("k array<int>", [([1, 2],), ([],)]),
         ("k boolean, b binary", [(True, b"\0"), (None, b"")]),
@@ -373,6 +385,8 @@ def test_keys_of_any_type_become_bytes_and_come_back(schema: str, keys: list[tup
     encoded = encoded_keys(table)
     assert len(set(encoded)) == len(keys)
     assert decoded_keys(encoded, fields).to_pylist() == table.to_pylist()
+    assert [encoded_keys(table.slice(i, 1))[0] for i in range(len(keys))] == encoded, "whatever other keys there are"
+    assert [decoded_keys([each], fields).to_pylist()[0] for each in encoded] == table.to_pylist()
 
 
 def test_floats_are_one_key_where_spark_takes_them_for_one() -> None:
