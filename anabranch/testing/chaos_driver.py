@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,11 @@ from anabranch.state.commits import Commit, open_checkpoint
 from anabranch.state.files import Files
 from anabranch.testing.chaos_apply import SCHEMA, worked
 from anabranch.testing.chaos_gathered import gathered
-from anabranch.testing.chaos_plan import COMMIT_LOST, DAMAGES, REPLAN, REROUTE, RESIZE, Act, Start, TopologySpec
+from anabranch.testing.chaos_plan import COMMIT_LOST, DAMAGES, LIVE, REROUTE, RESIZE, Act, Start, TopologySpec
 from anabranch.testing.chaos_process import Tallied
 from anabranch.testing.dag_runs import build_dag
 from anabranch.testing.dags import Dag
-from anabranch.testing.restless import disturb
+from anabranch.testing.restless import Acting, disturb
 
 _POLL_S = 0.005
 
@@ -167,7 +167,9 @@ def run(session: Session, each: DriverStart) -> None:
     )
     if each.topology.restless and each.dag is None:
         disturb(started, each.number, plans=0.0)  # another plan may take a step of its own, and steps are numbered beforehand
-    _watch(started, each, journal, [act for act in acts if act.after is not None], last)
+    timed = [act for act in acts if act.after is not None]
+    _ask(started, [act for act in timed if act.kind in LIVE], each.topology.shards)
+    _watch(started, each, journal, [act for act in timed if act.kind not in LIVE], last)
     if start.finish:
         seen = _Seen(journal, len(started.progress), len(started.events))
         try:
@@ -209,12 +211,29 @@ def shuffled(shards: int, slots: int, seed: int) -> list[int]:
     return table
 
 
+def _ask(run: ab.Run, acts: Sequence[Act], shards: int) -> None:
+    """Has the run changed before the step that follows the one that each act says."""
+
+    def asked(act: Act) -> Callable[[], None]:
+        if act.kind == RESIZE:
+            return lambda: run.resize(act.slots)
+        if act.kind == REROUTE:
+            return lambda: run.reroute(shuffled(shards, act.slots, act.seed))
+        return lambda: run.replan(act.planner)
+
+    by_step: dict[int, list[Callable[[], None]]] = {}
+    for act in acts:
+        by_step.setdefault(act.after or 0, []).append(asked(act))
+    stepper = run._stepper  # noqa: SLF001
+    stepper.steering = Acting(stepper.steering, by_step)
+
+
 def _watch(run: ab.Run, each: DriverStart, journal: Journal, acts: Sequence[Act], last: Commit | None) -> None:
-    """Waits for the end of a run, and acts as soon as the step is committed that an act follows.
+    """Waits for the end of a run, and does damage as soon as the step is committed that it follows, be it in the middle of the next.
 
     Steps that only wrote state anew, for another plan, are not counted in the plan of faults.
     """
-    place, shards = each.place, each.topology.shards
+    place = each.place
     seen, waiting, ended = _Seen(journal), list(acts), False
     try:
         while not ended:
@@ -224,14 +243,7 @@ def _watch(run: ab.Run, each: DriverStart, journal: Journal, acts: Sequence[Act]
                 keep_copies(place)
             for act in [act for act in waiting if act.after is not None and act.after <= committed]:
                 waiting.remove(act)
-                if act.kind == RESIZE:
-                    run.resize(act.slots)
-                elif act.kind == REROUTE:
-                    run.reroute(shuffled(shards, act.slots, act.seed))
-                elif act.kind == REPLAN:
-                    run.replan(act.planner)
-                else:
-                    journal.note("act", kind=act.kind, **perform(place, act))
+                journal.note("act", kind=act.kind, **perform(place, act))
     finally:
         seen.look(run)
 

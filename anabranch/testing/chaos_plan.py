@@ -36,7 +36,7 @@ REROUTE = "reroute"
 REPLAN = "another plan between two steps"
 OTHER_SLOTS = "restart with other slots"
 TWO = "two in one step"
-_LIVE = (RESIZE, REROUTE, REPLAN)  # in the running query
+LIVE = (RESIZE, REROUTE, REPLAN)  # in the running query
 KINDS = (
     *DRIVER_KILLS,
     *WORKER_KILLS,
@@ -46,7 +46,7 @@ KINDS = (
     *JOB_FAILS,
     *DAMAGES,
     COMMIT_LOST,
-    *_LIVE,
+    *LIVE,
     OTHER_SLOTS,
     TWO,
 )
@@ -394,7 +394,7 @@ class _Layout:
             steps = firsts[1:]
         elif kind in NEED_ROWS:
             steps = [step for step, batch in enumerate(self.case.batches(), start=1) if batch is not None]
-        elif kind in DAMAGES or kind in _LIVE:  # follow a step of the same run
+        elif kind in DAMAGES or kind in LIVE:  # follow a step of the same run
             steps = [step for step in steps if step > 2 and step not in firsts]
         if kind == REPLAN and self.case.dag is None and self.case.topology.then is None:
             return  # one operator is one component, whatever the plan
@@ -449,7 +449,7 @@ class _Layout:
 
     def _blow(self, step: int, slots: int) -> Blow:
         kind = self.kind_of[step]
-        if kind in DAMAGES or kind in _LIVE:
+        if kind in DAMAGES or kind in LIVE:
             return Blow(kind=kind, act=self._act(kind, slots, step - 1))
         name, _, point = kind.partition(": ")
         if name == "driver killed":

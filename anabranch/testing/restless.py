@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping, Sequence
 
 from anabranch.elastic.settings import OFF, Elastic
 from anabranch.plan.planners import PLANNERS
 from anabranch.plan.route import Route
 from anabranch.spark.observing import Place
+from anabranch.spark.progress import Progress
+from anabranch.spark.reports import Report
 from anabranch.spark.run import Run
 from anabranch.spark.steering import Planning, Steering
 from anabranch.spark.step import Stepper
+from anabranch.state.commits import Commit
 
 
 class Restless(Steering):
@@ -29,6 +33,34 @@ class Restless(Steering):
         planned = [each.name for each in stepper.pending.plan.components] if stepper.pending.plan is not None else []
         for name in (*stepper.routes, *planned):
             stepper.pending.routes[name] = random_route(self._rng, shards, min(self._most, shards))
+
+
+class Acting(Steering):
+    """Does something before the steps that follow some others, whatever else steers: a person who asks at the right time."""
+
+    def __init__(self, inner: Steering | None, acts: Mapping[int, Sequence[Callable[[], None]]]) -> None:
+        super().__init__(Elastic(mode=OFF), Place(cores=1), None, None)
+        self._inner, self._acts = inner, dict(acts)
+
+    def before(self, stepper: Stepper) -> None:
+        """Acts by the last step that is committed, without those that only wrote state anew."""
+        if self._inner is not None:
+            self._inner.before(stepper)
+        last = stepper.last
+        for act in self._acts.pop(last.step - last.replans, ()) if last is not None else ():
+            act()
+
+    def after(self, stepper: Stepper, commit: Commit, progress: Progress, reports: Sequence[Report]) -> None:
+        if self._inner is not None:
+            self._inner.after(stepper, commit, progress, reports)
+
+    def save(self, stepper: Stepper) -> None:
+        if self._inner is not None:
+            self._inner.save(stepper)
+
+    def end(self, stepper: Stepper) -> None:
+        if self._inner is not None:
+            self._inner.end(stepper)
 
 
 def random_route(rng: random.Random, shards: int, most_slots: int) -> Route:
