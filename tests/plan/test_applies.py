@@ -8,11 +8,11 @@ import pytest
 
 from anabranch.errors import NotYetError, TopologyError
 from anabranch.plan import explain, make_plan
-from anabranch.plan.applies import APPLIES, stages_of
+from anabranch.plan.applies import stages_of
 from anabranch.plan.exchange import raw, whole_rows
 from anabranch.topology import Compute, Consolidate, Field, Graph, Map, Sink, Source, count, tumbling
 from anabranch.topology.apply import Work, cost_columns
-from anabranch.topology.graph import Apply, Named
+from anabranch.topology.graph import APPLIES, Apply, Named
 
 FIELDS = (Field("k", "string"), Field("at", "timestamp"), Field("v", "double"))
 MADE = (*FIELDS, Field("y", "bigint"))
@@ -113,3 +113,8 @@ def test_cost_goes_by_all_columns_that_can_be_hashed_but_the_event_time() -> Non
     assert cost_columns(None, kinds, "at") == ("k", "v")
     assert cost_columns("v", kinds, "at") == ("v",)
     assert cost_columns(["at", "k"], kinds, "at") == ("at", "k")
+
+
+def test_no_operator_is_called_as_all_applies_are_together() -> None:
+    with pytest.raises(TopologyError, match="'all applies' is what all applies are called together"):
+        source().add(apply(APPLIES, "rows"))
