@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, TextIO
@@ -29,15 +30,12 @@ from anabranch.bench.report import told
 from anabranch.bench.rivals import read_stream
 from anabranch.bench.side import Bench, clear, clocked, emptied, open_bench
 from anabranch.elastic.observation import Observation, by_slot
-from anabranch.elastic.settings import OFF
 from anabranch.errors import AnabranchError
 from anabranch.plan.lifting import LIFT_FIRST
 from anabranch.plan.route import Route
-from anabranch.spark.observing import Place
-from anabranch.spark.steering import Steering
-from anabranch.spark.step import Stepper
 from anabranch.state.history import read_history
 from anabranch.testing.database import connect
+from anabranch.testing.restless import Acting
 
 _QUIET = 4  # usual steps between two changes
 _FLOOR_S = 0.01  # an interruption that cannot be measured counts as this
@@ -69,24 +67,12 @@ class RebalanceOptions(SidesOptions):
         )
 
 
-class Scripted(Steering):
-    """Changes what a list says, and nothing else: a route of the same slots, or another number of them, before a step."""
-
-    def __init__(self, acts: dict[int, int | str], moves: int, seed: int) -> None:
-        super().__init__(ab.Elastic(mode=OFF), Place(cores=1), None, None)
-        self._acts, self._moves, self._rng = acts, moves, random.Random(seed)
-
-    def before(self, stepper: Stepper) -> None:
-        act = self._acts.get(stepper.last.step + 1 if stepper.last else 1)
-        for name, route in stepper.routes.items() if act is not None else ():
-            stepper.pending.routes[name] = route.resized(act) if isinstance(act, int) else self._moved(route)
-
-    def _moved(self, route: Route) -> Route:
-        """As many shards as balancing moves, each to the next slot."""
-        table = list(route.slot_of)
-        for shard in self._rng.sample(range(len(table)), self._moves):
-            table[shard] = (table[shard] + 1) % route.slots
-        return replace(route, slot_of=tuple(table))
+def _moved(route: Route, moves: int, rng: random.Random) -> list[int]:
+    """As many shards as balancing moves, each in the next slot."""
+    table = list(route.slot_of)
+    for shard in rng.sample(range(len(table)), moves):
+        table[shard] = (table[shard] + 1) % route.slots
+    return table
 
 
 def rebalance(options: RebalanceOptions, out: TextIO) -> dict[str, Any]:
@@ -216,7 +202,12 @@ def _changed(bench: Bench[RebalanceOptions], source: Input, moves: int) -> dict[
         back = bench.slots if number % 4 == 3 else max(1, bench.slots // 2)
         acts[first + number * (_QUIET + 1)] = "reroute" if number % 2 == 0 else back
     run = _start(bench, source, place, None, ab.count())
-    run._stepper.steering = Scripted(acts, moves, options.seed)  # noqa: SLF001
+    rng, stepper = random.Random(options.seed), run._stepper  # noqa: SLF001
+
+    def changed(act: int | str) -> None:
+        run.resize(act) if isinstance(act, int) else run.reroute(_moved(stepper.routes["held"], moves, rng))
+
+    stepper.steering = Acting(stepper.steering, {step - 1: [partial(changed, act)] for step, act in acts.items()})
     compared = _finish(bench, run, source, place)
     steps = {each.step: each for each in run.progress if each.batch_id is not None}
     kinds: dict[str, list[int]] = {"reroute": [], "resize": []}

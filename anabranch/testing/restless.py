@@ -40,27 +40,24 @@ class Acting(Steering):
 
     def __init__(self, inner: Steering | None, acts: Mapping[int, Sequence[Callable[[], None]]]) -> None:
         super().__init__(Elastic(mode=OFF), Place(cores=1), None, None)
-        self._inner, self._acts = inner, dict(acts)
+        self._inner = inner if inner is not None else Steering(Elastic(mode=OFF), Place(cores=1), None, None)
+        self._acts = dict(acts)
 
     def before(self, stepper: Stepper) -> None:
         """Acts by the last step that is committed, without those that only wrote state anew."""
-        if self._inner is not None:
-            self._inner.before(stepper)
+        self._inner.before(stepper)
         last = stepper.last
         for act in self._acts.pop(last.step - last.replans, ()) if last is not None else ():
             act()
 
     def after(self, stepper: Stepper, commit: Commit, progress: Progress, reports: Sequence[Report]) -> None:
-        if self._inner is not None:
-            self._inner.after(stepper, commit, progress, reports)
+        self._inner.after(stepper, commit, progress, reports)
 
     def save(self, stepper: Stepper) -> None:
-        if self._inner is not None:
-            self._inner.save(stepper)
+        self._inner.save(stepper)
 
     def end(self, stepper: Stepper) -> None:
-        if self._inner is not None:
-            self._inner.end(stepper)
+        self._inner.end(stepper)
 
 
 def random_route(rng: random.Random, shards: int, most_slots: int) -> Route:
