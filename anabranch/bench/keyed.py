@@ -1,8 +1,8 @@
 """`anabranch bench keyed`: running count and sum per key, `process` against every way that Spark has for Python state.
 
 All sides read the same parquet files, one a batch, in one Spark session on all cores, keep their state durable and write parquet.
-They take turns, from an empty state each time. The first batches do not count. `flat` measures what a small batch costs while ever
-more keys are stored.
+They take turns, from an empty state each time. The first batches do not count. Beside them runs the bare limit: rows exchanged by
+key and brought to Python, where nothing is done with them. `flat` measures what a small batch costs while ever more keys are stored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import typer
 
 from anabranch.bench.data import DataSpec, Input, write_input
 from anabranch.bench.flat import flat
-from anabranch.bench.keyed_sides import FORMS, RIVALS, run_process, run_rival
+from anabranch.bench.keyed_sides import BARE, FORMS, RIVALS, run_bare, run_process, run_rival
 from anabranch.bench.measure import MIN_WARM, SideRun, counted, speed
 from anabranch.bench.options import KeyedOptions
 from anabranch.bench.report import show_keyed, told
@@ -70,8 +70,9 @@ def _warm_up(bench: Bench[KeyedOptions], forms: Sequence[str]) -> None:
 
 
 def _sides(bench: Bench[KeyedOptions], forms: Sequence[str], source: Input, place: Path, left_s: float) -> dict[str, Side]:
-    """`process` in its forms, and the rivals; one that takes too long is cut short when enough batches are done."""
+    """`process` in its forms, the limit, and the rivals; one that takes too long is cut short when enough batches are done."""
     sides: dict[str, Side] = {form: partial(run_process, bench, form, source, place / form) for form in forms}
+    sides[BARE] = partial(run_bare, bench, source, place / BARE)
     if bench.options.native and forms:
         _need_protobuf()
         share = left_s / (len(RIVALS) * bench.options.rounds + 1)
@@ -100,9 +101,10 @@ def _measure(bench: Bench[KeyedOptions], forms: Sequence[str], spec: DataSpec, l
         sides = _sides(bench, forms, source, place, left_s)
         runs = take_turns(sides, source, bench.options.rounds, ends_at, bench.say)
         rivals = {name: _rival(runs[name], source) for name in RIVALS if name in runs}
+        limit = _rival(runs.pop(BARE), source)
         checks = _verified(bench, source, runs) if bench.options.verify else {}
         fastest = max(rivals, key=lambda name: rivals[name]["rows_per_s"]) if rivals else None
-        common = {"keys": spec.keys, "skew": spec.skew, "rivals": rivals, "fastest": fastest, **checks}
+        common = {"keys": spec.keys, "skew": spec.skew, "rivals": rivals, "fastest": fastest, "limit": limit, **checks}
         return [{"case": form, **_figures(runs[form], source, common)} for form in forms]
 
 
@@ -112,6 +114,7 @@ def _counts(runs: Sequence[SideRun]) -> range:
 
 
 def _rival(runs: Sequence[SideRun], source: Input) -> dict[str, Any]:
+    """What was measured of a side that we are compared with."""
     found = speed(runs, _counts(runs), source.rows)
     return {
         "rows_per_s": round(found.rows_per_s),
@@ -133,8 +136,10 @@ def _figures(runs: Sequence[SideRun], source: Input, common: dict[str, Any]) -> 
         "counted_batches": list(counts),
         **common,
     }
+    case["of_limit"] = round(mine.rows_per_s / common["limit"]["rows_per_s"], 3)
     if fastest is not None:
-        case["ratio"] = round(mine.rows_per_s / common["rivals"][fastest]["rows_per_s"], 2)
+        rival = common["rivals"][fastest]["rows_per_s"]
+        case |= {"ratio": round(mine.rows_per_s / rival, 2), "limit_ratio": round(common["limit"]["rows_per_s"] / rival, 2)}
     return case
 
 
@@ -191,7 +196,7 @@ def keyed_command(
     keep: Annotated[Path | None, typer.Option(metavar="DIR", help="Work there; it must be empty or new.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="The last line of standard output is one JSON object.")] = False,
 ) -> None:
-    """Python state per key: rows per second of `process`, per key and vectorised, and of Spark's three ways.
+    """Python state per key: rows per second of `process`, per key and vectorised, of Spark's three ways, and of the bare limit.
 
     Example: anabranch bench keyed --case per-key --keys 10000 --skew 0 --rows 800000
     """

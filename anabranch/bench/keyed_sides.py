@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
@@ -19,11 +20,13 @@ import anabranch as ab
 from anabranch.bench.data import Input
 from anabranch.bench.measure import SideRun
 from anabranch.bench.options import KeyedOptions
-from anabranch.bench.rivals import Stop, read_stream, run_query
+from anabranch.bench.rivals import Stop, batch_seconds, read_stream, run_query
 from anabranch.bench.side import Bench, OnEnd, emptied, run_topology
+from anabranch.spark.tuning import lent
 
 OUTPUT = "key BIGINT, n BIGINT, total DOUBLE"
 STATE = "n BIGINT, total DOUBLE"
+BARE = "bare"
 
 
 @dataclass
@@ -147,3 +150,21 @@ def run_rival(bench: Bench[KeyedOptions], rival: str, source: Input, place: Path
     results = query(read_stream(bench.spark, source).select("key", "v"))
     run = run_query(results, source, place, place / "results", store, stop)
     return SideRun(side=rival, batch_s=run.batch_s, watermark_us=source.watermark_us(), files=run.files)
+
+
+def run_bare(bench: Bench[KeyedOptions], source: Input, place: Path, _left_s: float = 0.0) -> SideRun:
+    """The bare limit: rows of a batch exchanged by key and brought to Python, which counts them. No state, no results."""
+    emptied(place)
+
+    def batch(rows: DataFrame, _number: int) -> None:
+        rows.select("key", "v").repartition(bench.slots, "key").mapInArrow(_drained, "n bigint").collect()
+
+    with lent(bench.spark, local_query=True):
+        writer = read_stream(bench.spark, source).writeStream.foreachBatch(batch).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(place / "checkpoint")).start()
+    query.awaitTermination()
+    return SideRun(side=BARE, batch_s=batch_seconds(query), watermark_us=source.watermark_us(), files=())
+
+
+def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"n": [sum(batch.num_rows for batch in batches)]})

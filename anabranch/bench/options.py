@@ -71,6 +71,7 @@ class WindowsOptions(SidesOptions):
     batch_rows: int = 500_000
     rows_per_minute: int = 36_500
     native_form: str = "auto"
+    limit: bool = True
     small_batch: bool = True
 
     def __post_init__(self) -> None:

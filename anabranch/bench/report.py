@@ -148,7 +148,7 @@ def show_keyed(figures: dict[str, Any], console: Console) -> None:
     """Prints the table of all cases against the fastest rival, the cost of a small batch over ever more keys, and the settings."""
     table = Table(title="rows per second, medians over the batches that count", title_justify="left")
     table.add_column("case")
-    for heading in ("keys", "zipf", "anabranch", "fastest rival", "ratio", "verified"):
+    for heading in ("keys", "zipf", "anabranch", "fastest rival", "ratio", "bare limit", "its ratio", "verified"):
         table.add_column(heading, justify="right", no_wrap=True)
     notes = []
     for case in figures["cases"]:
@@ -156,10 +156,10 @@ def show_keyed(figures: dict[str, Any], console: Console) -> None:
             continue
         rival = f"{case['rivals'][case['fastest']]['rows_per_s']:,}" if case.get("fastest") else "-"
         ratio = f"{case['ratio']:.1f}x" if "ratio" in case else "-"
-        figure = f"{case['anabranch_rows_per_s']:,}"
-        table.add_row(
-            case["case"], f"{case['keys']:,}", f"{case['skew']:g}", figure, rival, ratio, VERIFIED[case.get("verified")]
-        )
+        most = f"{case['limit_ratio']:.1f}x" if "limit_ratio" in case else "-"
+        figure, limit = (f"{each:,}" for each in (case["anabranch_rows_per_s"], case["limit"]["rows_per_s"]))
+        told = (figure, rival, ratio, limit, most, VERIFIED[case.get("verified")])
+        table.add_row(case["case"], f"{case['keys']:,}", f"{case['skew']:g}", *told)
         each = ", ".join(f"{name} {found['rows_per_s']:,}" for name, found in case["rivals"].items())
         notes.append(f"{case['keys']:,} keys, zipf {case['skew']:g}: {each}") if each else None
     for case in (each for each in figures["cases"] if each["case"] == "flat"):

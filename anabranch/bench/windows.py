@@ -109,7 +109,7 @@ def _measure_case(bench: Bench[WindowsOptions], case: Case, source: Input, secon
                 f"case {case.name}: native as {form}: {failure['batches']} of {warm + 1} batches that are needed; a batch takes "
                 f"{failure['batch_s_at_least']:.1f} s and more, {failure['ratio_at_least']:.1f} times ours"
             )
-    limits = _limits(bench, case, source, place)
+    limits = _limits(bench, case, source, place) if bench.options.limit else {}
     for plan, limit in limits.items():
         name = "limit" if plan == "plain" else f"limit_{plan}"
         limit_rows = round(bench.options.rows / limit.seconds)
@@ -298,6 +298,7 @@ def windows_command(
             "for each, and panes first beside it.",
         ),
     ] = "auto",
+    limit: Annotated[bool, typer.Option("--limit/--no-limit", help="Also measure Polars or DuckDB on the same rows.")] = True,
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")] = True,
     small_batch: Annotated[
         bool, typer.Option("--small-batch/--no-small-batch", help="Also measure the fixed cost of a batch of 1,000 rows.")
@@ -331,6 +332,7 @@ def windows_command(
             seed=seed,
             native=native,
             native_form=native_form,
+            limit=limit,
             verify=verify,
             small_batch=small_batch,
             rounds=rounds,

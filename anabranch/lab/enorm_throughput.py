@@ -43,6 +43,7 @@ def windowed(setting: Setting, keys: int, windows: str) -> dict[str, Any]:
         batch_rows=max(1, setting.rows // 8),
         rows_per_minute=max(1, setting.rows // 60),
         native=False,
+        limit=False,
         verify=False,
         small_batch=False,
         rounds=setting.rounds,

@@ -22,7 +22,7 @@ import msgspec
 
 import anabranch as ab
 from anabranch.plan import route
-from anabranch.plan.planners import AUTO
+from anabranch.plan.planners import AUTO, PLANNERS
 from anabranch.spark.session import SHORT_LIVED, Session, local_session
 from anabranch.state.commits import Commit, open_checkpoint
 from anabranch.state.files import Files
@@ -219,13 +219,24 @@ def _ask(run: ab.Run, acts: Sequence[Act], shards: int) -> None:
             return lambda: run.resize(act.slots)
         if act.kind == REROUTE:
             return lambda: run.reroute(shuffled(shards, act.slots, act.seed))
-        return lambda: run.replan(act.planner)
+        return lambda: _replan(run, act.planner)
 
     by_step: dict[int, list[Callable[[], None]]] = {}
     for act in acts:
         by_step.setdefault(act.after or 0, []).append(asked(act))
     stepper = run._stepper  # noqa: SLF001
     stepper.steering = Acting(stepper.steering, by_step)
+
+
+def _replan(run: ab.Run, first: str) -> None:
+    """Asks for the plan of a planner, or, where that one runs already, of the first that would have another."""
+    stepper = run._stepper  # noqa: SLF001
+    running = [each.name for each in stepper.plan.components]
+    for planner in (first, *(name for name in sorted(PLANNERS) if name != first)):
+        run.replan(planner)
+        wanted = stepper.pending.plan
+        if wanted is not None and [each.name for each in wanted.components] != running:
+            return
 
 
 def _watch(run: ab.Run, each: DriverStart, journal: Journal, acts: Sequence[Act], last: Commit | None) -> None:

@@ -441,10 +441,7 @@ class _Layout:
 
     def _act(self, kind: str, slots: int, after: int | None = None) -> Act:
         share = self.rng.choice((0.2, 0.5, 1.0))
-        others = [
-            name for name in (*[UNFUSED] * len(PLANNERS), *PLANNERS) if name != self.case.planner
-        ]  # which is another for sure
-        planner = self.rng.choice(others)
+        planner = self.rng.choice(sorted(PLANNERS))
         return Act(kind=kind, after=after, slots=slots, planner=planner, share=share, seed=self.rng.randrange(1 << 30))
 
     def _blow(self, step: int, slots: int) -> Blow:

@@ -49,6 +49,10 @@ def test_a_small_benchmark_measures_all_sides_and_verifies_them(spark: SparkSess
         assert min(case["rows_compared"].values()) > 40
         best = max(each["rows_per_s"] for each in case["rivals"].values())
         assert case["ratio"] == pytest.approx(case["anabranch_rows_per_s"] / best, rel=0.02)
+        limit = case["limit"]["rows_per_s"]
+        assert (case["of_limit"], case["limit_ratio"]) == pytest.approx(
+            (case["anabranch_rows_per_s"] / limit, limit / best), rel=0.02
+        )
     flat = figures["cases"][2]
     assert [(level["stored"], level["keys_held"], len(level["each_s"])) for level in flat["levels"]] == [
         (200, 200, 3),
@@ -58,4 +62,5 @@ def test_a_small_benchmark_measures_all_sides_and_verifies_them(spark: SparkSess
     shown = io.StringIO()
     show_keyed(figures, Console(file=shown, width=140))
     assert "vectorised" in shown.getvalue()
+    assert "bare limit" in shown.getvalue()
     assert "most over least" in shown.getvalue()
