@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +15,7 @@ import lmdb
 import msgspec
 
 from anabranch.errors import StateError
-from anabranch.state.cells import Blob, alarms_of, replayed, sealed_blob
+from anabranch.state.cells import Blob, alarms_of, has_heads, replayed, sealed_blob
 from anabranch.state.shard import Environment, Write, damage
 from anabranch.state.version import Fence, Version
 
@@ -26,7 +25,6 @@ _LONGEST = 400  # LMDB takes keys of 511 bytes, and an alarm has its time beside
 _LEAST_SLICE = 2048
 _AT_ONCE = 64  # cells of a slice that are read together
 _SHIFT = 1 << 63
-_FIRST = operator.itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +100,11 @@ class CellShard(Environment):
     ) -> CellWrite:
         """What a step that changes these cells writes, with the next slice of the others in the log."""
         began = meta.began if meta.at else version.step
-        size = sum(map(len, after)) + sum(map(len, filter(None, after.values())))
-        keys, cells, at = self._slice(meta.at, max(size, _LEAST_SLICE), after)
+        if len(before) - list(before.values()).count(None) == meta.cells:  # all that there are: the step is a pass of its own
+            keys, cells, began, at = list[bytes](), list[bytes](), version.step, b""
+        else:
+            size = sum(map(len, after)) + sum(map(len, filter(None, after.values())))
+            keys, cells, at = self._slice(meta.at, max(size, _LEAST_SLICE), after)
         blob = Blob(list(after), list(after.values()), keys, cells, began, at)
         since = None if at else began
         return CellWrite(version, sealed_blob(blob), None, since, before=before, after=after, began=began, at=at)
@@ -208,11 +209,11 @@ class CellShard(Environment):
 
 
 def _are_plain(before: Mapping[bytes, bytes | None], after: Mapping[bytes, bytes | None]) -> bool:
-    """Whether no cell is deleted or has alarms, and no key is long: most steps, and then nothing is looked at one by one."""
-    values = list(after.values())
+    """Whether no cell is deleted or has alarms, and no key is long."""
+    values = after.values()
     if None in values or max(map(len, after), default=0) > _LONGEST:
         return False
-    return not any(map(_FIRST, filter(None, values))) and not any(map(_FIRST, filter(None, before.values())))
+    return not has_heads(values) and not has_heads(before.values())
 
 
 def _place(key: bytes) -> bytes:

@@ -7,6 +7,7 @@ ever writes all of the state, and a restore reads a small multiple of it.
 
 from __future__ import annotations
 
+import operator
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from anabranch.topology.types import column_type
 
 _MAGIC = b"abp1"
 _LONG_HEAD = 255
+_FIRST = operator.itemgetter(0)
 
 
 class Head(NamedTuple):
@@ -85,6 +87,11 @@ def head_of(cell: bytes) -> tuple[Head, bytes]:
         return Head(*_decode_head(cell[at : at + size])), cell[at + size :]
     except msgspec.DecodeError as error:
         raise StateError(f"a cell of state is damaged: {error}") from error
+
+
+def has_heads(cells: Iterable[bytes | None]) -> bool:
+    """Whether any of some cells has timers or a time to live. Most have none, and then nothing is looked at one by one."""
+    return any(map(_FIRST, filter(None, cells)))
 
 
 def alarms_of(cell: bytes | None) -> set[int]:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import StepError
-from anabranch.state.cells import NO_HEAD, Head, Span, head_of, renoted, sealed_cell
+from anabranch.state.cells import NO_HEAD, Head, Span, has_heads, head_of, renoted, sealed_cell
 from anabranch.state.given import SlotContext, SlotRows, SlotState
 from anabranch.state.ordered import NO_TIME_US
 from anabranch.topology.process import Logic, StateColumn, defaults_of, record_of
@@ -23,7 +23,7 @@ def run_columns(
     """The cells of all keys afterwards, the keys of the rows that were returned, by number, and their columns."""
     assert not isinstance(logic.state, StateType), "the class works on columns"
     columns, expiry = logic.state, None
-    if logic.ttl_us is not None or any(cell is not None and cell[0] for cell in cells):
+    if logic.ttl_us is not None or has_heads(cells):
         expiry = Expiry(logic.ttl_us, span, cells)
         cells = expiry.living(rows)
     record, new = state_record(columns, cells)
@@ -95,11 +95,11 @@ def expired(cell: bytes, ttl_us: int | None, until_us: int | None) -> bytes | No
 def state_record(columns: Sequence[StateColumn], cells: Sequence[bytes | None]) -> tuple[Array, Array]:
     """The state of some keys as one array of records, and which of them are new."""
     dtype = record_of(columns)
-    found = [cell for cell in cells if cell is not None]
-    new = np.fromiter((cell is None for cell in cells), dtype=bool, count=len(cells))
+    found = list(filter(None, cells))
+    new = np.array([cell is None for cell in cells], dtype=bool)
     record = defaults_of(columns, len(cells))
     joined = b"".join(found)
-    if len(joined) != len(found) * dtype.itemsize or any(len(cell) != dtype.itemsize for cell in found):
+    if not set(map(len, found)) <= {dtype.itemsize}:
         fresh = defaults_of(columns, 1).tobytes()  # columns that came later have their defaults
         joined = b"".join(cell + fresh[len(cell) :] for cell in found)
     record[~new] = np.frombuffer(joined, dtype=dtype)

@@ -105,8 +105,10 @@ class Environment:
     def __init__(self, path: Path, *, limit_bytes: int | None = None) -> None:
         self.path = path
         self.limit_bytes = limit_bytes
+        self._data = path / "data.mdb"
         self._env: lmdb.Environment | None = None
         self._inode = -1
+        self._is_held = self._is_checked = False
 
     @contextmanager
     def held(self, wait_s: float) -> Iterator[Self]:
@@ -116,8 +118,10 @@ class Environment:
             _lock(lock, self.path, wait_s)
             os.ftruncate(lock, 0)
             os.pwrite(lock, str(os.getpid()).encode(), 0)
+            self._is_held = True
             yield self
         finally:
+            self._is_held = self._is_checked = False
             os.close(lock)
 
     def check(self, last: Fence, fence: Fence) -> None:
@@ -132,8 +136,14 @@ class Environment:
             each.unlink(missing_ok=True)
 
     def size_bytes(self) -> int:
-        data = self.path / "data.mdb"
-        return data.stat().st_size if data.exists() else 0
+        found = self._file()
+        return found.st_size if found is not None else 0
+
+    def _file(self) -> os.stat_result | None:
+        try:
+            return os.stat(self._data)  # noqa: PTH116 - three times as fast, and each shard is asked in each step
+        except FileNotFoundError:
+            return None
 
     def close(self) -> None:
         if self._env is not None:
@@ -141,14 +151,16 @@ class Environment:
             self._env = None
 
     def _open(self) -> lmdb.Environment:
-        data = self.path / "data.mdb"
-        found = data.stat() if data.exists() else None
+        """The environment; whether it is still the one that it was, and whole, is looked at once while it is held."""
+        if self._is_checked and self._env is not None:
+            return self._env
+        found = self._file()
         if self._env is not None:
             made_anew = found is None or found.st_ino != self._inode
             if made_anew or (found is not None and found.st_size > self._env.info()["map_size"]):
                 self.close()  # another process made it anew, or made it grow
         if found is not None:
-            _check_whole(data, found.st_size)
+            _check_whole(self._data, found.st_size)
         if self._env is None:
             with damage(self.path):
                 held = found.st_size if found is not None else 0
@@ -156,7 +168,8 @@ class Environment:
                 self._env = lmdb.open(
                     str(self.path), map_size=size, lock=False, sync=False, metasync=False, readahead=False, max_dbs=0
                 )
-            self._inode = data.stat().st_ino
+            self._inode = self._data.stat().st_ino
+        self._is_checked = self._is_held
         return self._env
 
     def _shrink(self) -> None:
@@ -164,8 +177,7 @@ class Environment:
         env = self._open()
         stat = env.stat()
         used = sum(stat[kind] for kind in ("branch_pages", "leaf_pages", "overflow_pages")) * stat["psize"]
-        data = self.path / "data.mdb"
-        if data.stat().st_size < _WASTEFUL * max(used, _LEAST_BYTES):
+        if self.size_bytes() < _WASTEFUL * max(used, _LEAST_BYTES):
             return
         draft = self.path / "draft"
         draft.mkdir(exist_ok=True)
@@ -177,7 +189,7 @@ class Environment:
             (draft / "data.mdb").unlink(missing_ok=True)
             return
         self.close()
-        (draft / "data.mdb").replace(data)
+        (draft / "data.mdb").replace(self._data)
 
     def _grow(self, wanted: int) -> None:
         size = self._open().info()["map_size"]

@@ -332,6 +332,22 @@ def test_the_log_holds_a_small_multiple_of_the_state_and_a_restore_needs_nothing
     assert {row["k"]: row["n"] for row in found} == {key: n + 1 for key, n in counts.items()}
 
 
+@pytest.mark.parametrize("crashes", [0, 1])
+def test_a_step_that_changes_all_cells_is_all_that_a_restore_needs(tmp_path: Path, crashes: int) -> None:
+    slot = Slot(plan_of(Count, "k bigint, at timestamp", ["k"]), tmp_path, shards=1)
+    slot.run([(key, at(0)) for key in range(900)], None)
+    for key in range(5):
+        slot.run([(key, at(0))], None)
+    assert len(slot.chains[0]) > 1
+    slot.run([(key, at(0)) for key in range(901)], None, crashes=crashes)  # one of them new
+    assert len(slot.chains[0]) == 1
+    assert slot.chains[0][0].since == slot.step
+    slot.run([(900, at(0))], None)
+    found = slot.run([(key, at(0)) for key in range(901)], None, lose=[0])
+    assert {row["k"]: row["n"] for row in found} == {key: 4 if key < 5 else 3 for key in range(901)}
+    assert slot.keys == 901
+
+
 def test_keys_that_get_no_rows_and_no_timer_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from anabranch.state.cell_shard import CellShard
 
