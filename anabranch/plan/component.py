@@ -18,6 +18,7 @@ from anabranch.plan.applies import NOTHING_FUSED, Applied, Feed, applies_of, ref
 from anabranch.plan.components import ComponentPlan
 from anabranch.plan.consolidation import plan_consolidation
 from anabranch.plan.joins import SIDES, JoinSide, Side, join_input, join_plan, join_side
+from anabranch.plan.keeping import each_of, keep
 from anabranch.plan.measured import Measures
 from anabranch.plan.panes import Panes, panes_of
 from anabranch.plan.planners import AUTO, UNFUSED, plan_by
@@ -26,9 +27,7 @@ from anabranch.plan.sessions import NO_WINDOWS, SessionPlan, session_plan
 from anabranch.plan.sharing import Sharing, share_or_not
 from anabranch.plan.slotted import EVERYTHING, Input, Kept, Result, Slotted
 from anabranch.plan.streams import Hints, Operator, Stream, Streams
-from anabranch.topology.graph import APPLIES, Compute, Consolidate, Field, Graph, Join, Named, Process, Source, inputs_of
-from anabranch.topology.partials import Count
-from anabranch.topology.types import column_type
+from anabranch.topology.graph import APPLIES, Compute, Consolidate, Field, Graph, Join, Process, Source, inputs_of
 from anabranch.topology.windows import Session, Window
 
 __all__ = [
@@ -92,6 +91,11 @@ class Node:
     def process(self) -> ProcessPlan | None:
         """What it is as a user's class with state per key."""
         return self.slotted if isinstance(self.slotted, ProcessPlan) else None
+
+    @property
+    def row_by_row(self) -> bool:
+        """Whether its rows go to slots as they are; those of others are combined on the way."""
+        return self.process is not None and not self.process.kept
 
     @property
     def attributes(self) -> frozenset[str]:
@@ -291,7 +295,7 @@ def is_plain(node: Node) -> bool:
     """Whether a node needs nothing but columns of the stream that feeds it: then it can run where the rows come from."""
     return not node.feed.maps and all(
         given.where is None
-        and all(plain_column(part, node.feed.fields) for part in _each(given.expression) if part is not None)
+        and all(plain_column(part, node.feed.fields) for part in each_of(given.expression) if part is not None)
         for given in node.inputs
     )
 
@@ -328,15 +332,15 @@ def _sides(graph: Graph, join: Join) -> list[Node]:
 
 
 def _processing(graph: Graph, process: Process) -> Node:
-    """The node of a user's class: it gets rows as they are."""
+    """The node of a user's class: it gets rows as they are, or one a key that is combined of them."""
     stream, maps = graph.stream_of(process.input)
     fields, clock = graph.fields_of(process.input), graph.clock_of(process.input)
     return Node(
         compute=Compute(name=process.name, input=process.input, by=process.by, aggregates=()),
         consolidate=Consolidate(name=process.name, input=process.name, windows=()),
         feed=Feed(stream=stream.name, maps=maps, clock=clock, fields=fields),
-        inputs=(Input(expression=None, where=None),),
-        slotted=process_plan(process.name, process.by, process.logic, fields, clock),
+        inputs=keep(process.combined)[0],
+        slotted=process_plan(process.name, process.by, process.logic, fields, clock, process.combined),
         sharing=Sharing(groups=(), shared=True, reason="it has no windows"),
     )
 
@@ -347,7 +351,7 @@ def _parts(graph: Graph, consolidate: Consolidate, *, shared: bool | None) -> li
     stream, maps = graph.stream_of(compute.input)
     clock = graph.clock_of(compute.input)
     feed = Feed(stream=stream.name, maps=maps, clock=clock, fields=graph.fields_of(compute.input))
-    inputs, kept, results = _keep(compute.aggregates)
+    inputs, kept, results = keep(compute.aggregates)
     base = Slotted(
         operator=consolidate.name,
         keys=compute.by or (EVERYTHING,),
@@ -370,42 +374,3 @@ def _parts(graph: Graph, consolidate: Consolidate, *, shared: bool | None) -> li
         Node(compute=compute, consolidate=consolidate, feed=feed, inputs=inputs, slotted=plan, sharing=sharing)
         for plan in plans
     ]
-
-
-def _keep(aggregates: Sequence[Named]) -> tuple[tuple[Input, ...], tuple[Kept, ...], tuple[Result, ...]]:
-    """Each distinct input and each distinct partial once; the first partial counts all rows and so tells presence."""
-    inputs = [Input(expression=None, where=None)]
-    kept = [Kept(partial=Count("bigint"), input=0, columns=slice(0, 1))]
-    results = []
-    for named in aggregates:
-        wanted = Input(expression=named.aggregate.expression, where=named.aggregate.where, type=named.input_type)
-        index = next((i for i, each in enumerate(inputs) if _same(each, wanted)), len(inputs))
-        inputs += [wanted] if index == len(inputs) else []
-        numbers = []
-        for partial in named.aggregate.partials(named.input_type):
-            number = next((i for i, k in enumerate(kept) if k.partial == partial and k.input == index), len(kept))
-            if number == len(kept):
-                start = kept[-1].columns.stop
-                kept.append(Kept(partial=partial, input=index, columns=slice(start, start + len(partial.columns))))
-            numbers.append(number)
-        column_type(named.aggregate.result_type(named.input_type))
-        # The expression stays behind: a Spark Column cannot travel to a task.
-        bare = replace(named, aggregate=replace(named.aggregate, expression=None, where=None))
-        results.append(Result(named=bare, kept=tuple(numbers)))
-    return tuple(inputs), tuple(kept), tuple(results)
-
-
-def _same(left: Input, right: Input) -> bool:
-    """Equal texts are one input; of Spark Columns only the very same object is (== of a Column is no comparison).
-
-    A struct of one expression is not that expression.
-    """
-    mine, other = ((*_each(given.expression), given.where) for given in (left, right))
-    alike = isinstance(left.expression, tuple) == isinstance(right.expression, tuple) and len(mine) == len(other)
-    return alike and all(
-        a is b or (isinstance(a, str) and isinstance(b, str) and a == b) for a, b in zip(mine, other, strict=True)
-    )
-
-
-def _each(expression: object) -> tuple[object, ...]:
-    return expression if isinstance(expression, tuple) else (expression,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -121,16 +121,24 @@ def _process(plan: Plan, node: Node, process: ProcessPlan) -> dict[str, Any]:
     """A user's class: what it is given, what it keeps, what it gives."""
     logic = process.logic
     form = "vectorised: all rows of a slot at once" if logic.vectorised else "key by key"
+    read = [f"{each.named.name} = {_partials(node, each.kept)}" for each in process.results]
     return {
         "name": node.name,
         "chain": [node.feed.stream, *(each.name for each in node.feed.maps), node.name],
         "keys": [each.name for each in node.compute.by],
         "rows": _inflow(plan, node),
+        "combined": read,
         "process": f"{logic.name}, {form}, by {'event time' if logic.order == 'event_time' else 'arrival'}",
         "state": spelled(logic.described()) + (f", kept for {format_duration(logic.ttl_us)}" if logic.ttl_us else ""),
         "output": ", ".join(f"{each.name}: {each.type}" for each in process.result_fields),
         "event_time": logic.event_time,
     }
+
+
+def _partials(node: Node, numbers: Sequence[int]) -> str:
+    """Partials of a node by their numbers, as text."""
+    kept = [node.slotted.kept[number] for number in numbers]
+    return ", ".join(f"{type(each.partial).__name__.lower()}({node.inputs[each.input]})" for each in kept)
 
 
 def _inflow(plan: Plan, node: Node) -> str:
@@ -162,7 +170,7 @@ def _node(plan: Plan, node: Node) -> dict[str, Any]:
         "shared": node.sharing.shared,
         "shared_because": node.sharing.reason,
         "early": _early(node),
-        "partials": [f"{type(k.partial).__name__.lower()}({node.inputs[k.input]})" for k in node.slotted.kept],
+        "partials": [_partials(node, [i]) for i in range(len(node.slotted.kept))],
         "sharing": f"each row is aggregated {'once' if rows == 1 else f'{rows} times'}; window by window it would be {copies} times",
     }
 
@@ -197,7 +205,7 @@ def _exchange(plan: Plan, level: int) -> str:
         combined = f", those of sources for {', '.join(arrive)} combined" if arrive else ""
         return f"results to slots for {', '.join(routed)}, row by row{combined}{behind}"
     nodes = [node for component in plan.at(1) for node in component.nodes if not plan.is_fused(node)]
-    raw = [node.name for node in nodes if node.process is not None]
+    raw = [node.name for node in nodes if node.row_by_row]
     combined = ", combined per key and pane before it, or after it if cheaper" if len(raw) < len(nodes) else ", row by row"
     combined += f"; row by row for {', '.join(raw)}" if 0 < len(raw) < len(nodes) else ""
     if len(plan.nodes) == 1:
@@ -325,6 +333,7 @@ def _process_text(node: dict[str, Any]) -> list[str]:
     return [
         f"    operators: {' -> '.join(node['chain'])}" + (f" ({node['rows']})" if "no exchange" in node["rows"] else ""),
         f"    process:   {node['process']}",
+        *([f"    reads:     a row a key and step: {', '.join(node['combined'])}"] if node["combined"] else []),
         f"    state:     {node['state']}, a value a key",
         f"    results:   ({node['output']}){time}",
     ]

@@ -1,4 +1,8 @@
-"""`process` as a node: what a slot task needs to know of it. Rows are not combined: they come one by one, with all their columns."""
+"""`process` as a node: what a slot task needs to know of it.
+
+Rows come one by one, with the columns that the class reads; or, where it reads aggregates of them, one row a key and step that is
+combined of them.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from anabranch.errors import TopologyError
+from anabranch.plan.keeping import keep
 from anabranch.plan.panes import Panes
 from anabranch.plan.sessions import NO_WINDOWS
-from anabranch.plan.slotted import EVERYTHING, Slotted
-from anabranch.topology.graph import Clock, Field
+from anabranch.plan.slotted import EVERYTHING, Kept, Slotted
+from anabranch.topology.graph import Clock, Field, Named
+from anabranch.topology.partials import LastTime
 from anabranch.topology.process import Logic
 from anabranch.topology.types import column_type
 
@@ -25,8 +31,8 @@ class ProcessPlan(Slotted):
 
     @property
     def payload(self) -> tuple[Field, ...]:
-        """The columns of rows that are no keys."""
-        return tuple(each for each in self.fields if each not in self.keys)
+        """The columns of rows that are no keys, as rows have them on their way; combined rows have partials instead."""
+        return () if self.kept else tuple(each for each in self.fields if each not in self.keys)
 
     @property
     def result_fields(self) -> tuple[Field, ...]:
@@ -37,9 +43,18 @@ class ProcessPlan(Slotted):
         return pa.schema([(each.name, column_type(each.type)) for each in self.result_fields])
 
 
-def process_plan(operator: str, by: Sequence[Field], logic: Logic, fields: Sequence[Field], clock: Clock) -> ProcessPlan:
-    """The plan of a `process` over a stream of some columns; those that cannot travel are refused by name."""
+def process_plan(
+    operator: str, by: Sequence[Field], logic: Logic, fields: Sequence[Field], clock: Clock, combined: Sequence[Named] = ()
+) -> ProcessPlan:
+    """The plan of a `process` over a stream of some columns; those that cannot travel are refused by name.
+
+    Of combined rows the newest event time is kept besides what the class reads, as the last partial.
+    """
     keys = tuple(by) or (EVERYTHING,)
+    _, kept, results = keep(combined) if combined else ((), (), ())
+    if kept:
+        at = kept[-1].columns.stop
+        kept = (*kept, Kept(partial=LastTime("bigint"), input=0, columns=slice(at, at + 1)))
     seen = tuple(each for each in fields if logic.columns is None or each.name in logic.columns or each in keys)
     for each in seen:
         if "map<" in each.type or "variant" in each.type:
@@ -48,14 +63,16 @@ def process_plan(operator: str, by: Sequence[Field], logic: Logic, fields: Seque
                 "columns that the class reads: columns = (...)"
             )
         column_type(each.type)
+    if results:
+        seen = (*(each for each in seen if each in keys), *(Field(each.named.name, each.type) for each in results))
     return ProcessPlan(
         operator=operator,
         keys=keys,
         panes=Panes(width_us=1, offset_us=0, windows=()),
         consolidation=NO_WINDOWS,
-        kept=(),
-        results=(),
-        columns=(),
+        kept=kept,
+        results=results,
+        columns=tuple(column for each in kept for column in each.partial.columns),
         time_type=clock.moment,
         logic=logic,
         fields=seen,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from anabranch.plan.panes import Panes
 from anabranch.topology.aggregates import text_of
 from anabranch.topology.graph import Field, Named
 from anabranch.topology.partials import Partial, PartialColumn
-from anabranch.topology.types import column_type
+from anabranch.topology.types import Array, column_type
 
 # The key of a global aggregate, which has no key columns: the same for every row, and not part of the results.
 EVERYTHING = Field("", "int")
@@ -71,6 +71,14 @@ class Slotted:
     complete_from: Mapping[int, int] = field(default_factory=dict)  # windows that came later: what starts before is incomplete
     forgotten_us: int | None = None  # panes before were forgotten when windows were added, even where the log still has rows
     early: bool = False  # results have a column that marks those of windows that are still open
+
+    def finished(self, columns: Sequence[Array]) -> list[pa.Array]:
+        """The results of some merged partials."""
+        found = []
+        for result in self.results:
+            merged: tuple[Array, ...] = tuple(c for number in result.kept for c in columns[self.kept[number].columns])
+            found.append(result.named.aggregate.finish(result.named.input_type, merged))
+        return found
 
 
 def key_schema(plan: Slotted) -> pa.Schema:

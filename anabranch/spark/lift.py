@@ -141,7 +141,7 @@ class Lift:
         self.number = {node.name: i for i, node in enumerate(plan.nodes) if node in self.nodes}
         self.number.update({each.name: i for i, each in enumerate(plan.applies, len(plan.nodes))})
         self._plan, self._shards = plan, shards
-        self._raw = [node for node in self.nodes if node.process is not None]  # whose rows are not combined
+        self._raw = [node for node in self.nodes if node.row_by_row]
         self._all_raw = bool(self._raw) and len(self._raw) == len(self.nodes)
         self._late = [node for node in self.nodes if node.name in late and node.process is None]
         self._packed = pack({**{n.name: arriving(n, late=n in self._late) for n in self.nodes}, **whole_rows(plan)})
@@ -377,6 +377,8 @@ def _common_maps(readers: Sequence[Reader]) -> int:
 
 
 def _pane_sql(node: Node) -> str:
+    if node.process is not None and not node.row_by_row:  # one row a key and step, whatever the times
+        return "0L"
     panes = node.slotted.panes
     pane = f"t - pmod(t - {panes.offset_us}L, {panes.width_us}L)"
     if panes.windows and not any(window.gapless for window in panes.windows):

@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from anabranch.errors import StateError, StateFullError
 from anabranch.plan.process import ProcessPlan
-from anabranch.plan.slotted import key_schema
 from anabranch.spark.lift import ARRIVAL
-from anabranch.spark.node_task import Rows, arrived_rows, by_shard, rows_of_results
+from anabranch.spark.node_task import Rows, arrived_rows, by_shard, keys_of, rows_of_results
 from anabranch.spark.operator_state import Fused, Moment, Outcome, ShardWork, Upstream
 from anabranch.state.cell_shard import CellMeta, CellShard, CellWrite
 from anabranch.state.cells import Span
+from anabranch.state.combined import lifted_rows, merged_rows
 from anabranch.state.ordered import NO_TIME_US, Incoming
 from anabranch.state.process import Processed, process_step
 from anabranch.state.shard import Write
@@ -82,7 +82,7 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
         incoming = self._incoming(rows.get(self.task.number), upstream)
         with _no_collection():
             self._made = made = process_step(self.process, incoming, self, span)
-        count = 0 if incoming is None else len(incoming)
+        here = rows.get(self.task.number)
         return Outcome(
             rows_in=made.rows_in,
             rows_out=by_shard(made.shards, np.ones(len(made.shards))),
@@ -91,15 +91,15 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
             results=made.results,
             shards=made.shards,
             until_us=made.until_us if made.until_us is not None else moment.after_us,
-            arrived=count,
-            distinct=count,
+            arrived=0 if incoming is None else len(incoming if here is None else here),
+            distinct=0 if incoming is None else len(incoming),
         )
 
     def close(self, outcome: Outcome, moment: Moment) -> None:
         """Timers that are due were called among the rows."""
 
     def _incoming(self, incoming: pa.Table | None, upstream: Upstream) -> Incoming | None:
-        """The rows of a step: from a source with their order of arrival, or results of another operator."""
+        """The rows of a step: from a source with their order of arrival, results of another operator, or combined of either."""
         given = self.task.rows
         if isinstance(given, Fused):
             found = rows_of_results(upstream(given.operator), given)
@@ -110,6 +110,15 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
             return self._seen(arrived_rows(*self._mine(incoming), self.process, given), None)
         table, shards = self._mine(incoming)
         keys = [table.column(given.columns[f"k{i}"]) for i in range(len(self.process.keys))]
+        if self.process.kept:
+            columns = [
+                column
+                for kept in self.process.kept
+                for column in kept.partial.arrive([table.column(given.columns[name]) for name in kept.lifted])
+            ]
+            routed = np.zeros(len(table), dtype=np.int64)  # what was combined in its slot has no parts
+            part = to_array(table.column("part"), np.dtype(np.int64), 0) if "part" in table.column_names else routed
+            return merged_rows(self.process, keys_of(keys, self.process), shards, columns, part)
         payload = [table.column(given.columns[f"r{i}"]) for i in range(len(self.process.payload))]
         t, arrival = (to_array(table.column(name), np.dtype(np.int64), NO_TIME_US) for name in ("pane", ARRIVAL))
         return self._seen(Rows(shards, keys, [], t, payload), arrival)
@@ -117,7 +126,9 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
     def _seen(self, rows: Rows, arrival: Array | None) -> Incoming:
         """Rows with the columns that the user's class sees."""
         plan = self.process
-        keys = pa.Table.from_arrays(list(rows.keys), names=key_schema(plan).names).cast(key_schema(plan))
+        keys = keys_of(rows.keys, plan)
+        if plan.kept:
+            return lifted_rows(plan, keys, rows.shards, rows.inputs, rows.t)
         columns = {each.name: rows.keys[i] for i, each in enumerate(plan.keys)}
         columns |= {each.name: rows.payload[i] for i, each in enumerate(plan.payload)}
         return Incoming(keys, pa.table({each.name: columns[each.name] for each in plan.fields}), rows.t, rows.shards, arrival)

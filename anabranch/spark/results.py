@@ -56,9 +56,7 @@ def result_table(plan: Slotted, state: KeyedState, closed: Sequence[Formed]) -> 
     arrays.append(_names(plan, windows, edges[0]))
     if plan.early:
         arrays.append(pa.array(np.repeat(np.array([each.early for each in closed]), sizes)))
-    for result in plan.results:
-        merged: tuple[Array, ...] = tuple(c for number in result.kept for c in columns[plan.kept[number].columns])
-        arrays.append(result.named.aggregate.finish(result.named.input_type, merged))
+    arrays += plan.finished(columns)
     table = pa.Table.from_arrays(arrays, names=result_schema(plan, keys.schema).names)
     return table, state.shard_of[rows]
 

@@ -275,7 +275,7 @@ class Stepper:
 
     def _learn(self, reports: Sequence[Report]) -> None:
         """Chooses the way of the next step by what this one has measured."""
-        lifted = {node.name for node in self.levels.lift.nodes if node.process is None}
+        lifted = {node.name for node in self.levels.lift.nodes if not node.row_by_row}
         nodes = [each for name, each in nodes_in(reports) if name in lifted]
         rows = sum(shard.rows_in for each in nodes for shard in each.shards.values())
         seen = Lifted(rows, sum(each.arrived for each in nodes), sum(each.distinct for each in nodes))

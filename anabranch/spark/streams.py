@@ -18,7 +18,7 @@ from anabranch.topology import graph as g
 from anabranch.topology.aggregates import Aggregate, text_of
 from anabranch.topology.apply import ARROW, AUTO, ERROR_COLUMN, FAIL, ROUND_ROBIN, Osg, Work, check_work, cost_columns
 from anabranch.topology.durations import Duration
-from anabranch.topology.process import logic_of
+from anabranch.topology.process import aggregates_of, logic_of
 from anabranch.topology.windows import Session, Window
 
 if TYPE_CHECKING:
@@ -120,15 +120,19 @@ class Stream:
         The class declares `state` (a type, or a dict of columns for the vectorised form) and `output` (columns of its results
         besides the keys, as in Spark: "n bigint, at timestamp"), and has the method process(self, key, rows, state, ctx), which
         returns rows or None; for timers also on_timer(self, key, state, ctx). `event_time` names the column of output that says
-        when a result happened, `ttl` how long a key is kept without rows, `columns` what it reads of the stream.
+        when a result happened, `ttl` how long a key is kept without rows, `columns` what it reads of the stream: names of
+        columns, or a dict of aggregates, which are made of the rows of a key in the JVM.
         order: rows of a key in a step by "event_time" (those behind the watermark are left out) or by "arrival" (all are given).
         """
         fields = fields_of(self._frame.schema)
         keys = g.key_fields(by, fields)
         logic = logic_of(cls, order, keys, fields)
         chosen = self._app.name_for(name, logic.name.rpartition(".")[2].lower())
-        plan = process_plan(chosen, keys, logic, fields, self._app.graph.clock_of(self.name))
-        self._app.add(g.Process(name=chosen, input=self.name, by=keys, logic=logic, fields=plan.result_fields))
+        combined = tuple(self._named(each, aggregate) for each, aggregate in aggregates_of(cls).items())
+        plan = process_plan(chosen, keys, logic, fields, self._app.graph.clock_of(self.name), combined)
+        self._app.add(
+            g.Process(name=chosen, input=self.name, by=keys, logic=logic, fields=plan.result_fields, combined=combined)
+        )
         return Processed(self._app, chosen, self._app.empty(chosen))
 
     def to(self, target: object, *, name: str | None = None) -> Stream:

@@ -171,11 +171,7 @@ class KeyedState(NumberedState[Slotted, Entries]):
         if size > _DENSE * len(rows):
             held, at = np.unique(at, return_inverse=True)
             size = len(held)
-        merged = tuple(column.empty(size) for column in self.plan.columns)
-        for each in parts:
-            mine = np.flatnonzero(part == each)
-            for kept in self.plan.kept:
-                kept.partial.merge(merged[kept.columns], at[mine], [column[mine] for column in columns[kept.columns]])
+        merged = merged_parts(self.plan, at, size, part, columns)
         if held is None:
             held = np.flatnonzero(merged[0])
             merged = tuple(column[held] for column in merged)
@@ -215,6 +211,16 @@ class KeyedState(NumberedState[Slotted, Entries]):
         pane = np.concatenate([entries.pane for _, entries in parts])
         columns = [np.concatenate(group) for group in zip(*(entries.columns for _, entries in parts), strict=True)]
         return rows, pane, columns
+
+
+def merged_parts(plan: Slotted, at: Array, size: int, part: Array, columns: Sequence[Array]) -> tuple[Array, ...]:
+    """Partials of groups 0 to size - 1: what several parts have of each, merged. No part has one twice."""
+    merged = tuple(column.empty(size) for column in plan.columns)
+    for each in np.unique(part):
+        mine = np.flatnonzero(part == each)
+        for kept in plan.kept:
+            kept.partial.merge(merged[kept.columns], at[mine], [column[mine] for column in columns[kept.columns]])
+    return merged
 
 
 def groups(values: Array) -> tuple[Array, Array]:

@@ -19,21 +19,31 @@ NO_TIME_US = -9_000_000_000_000_000_000  # in the place of an event time, of a r
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """Rows as they came: key columns, the columns that the user sees, event times, shards, and the order of arrival if known."""
+    """Rows as they came: key columns, the columns that the user sees, event times, shards, and the order of arrival if known.
+
+    A row that is combined of others says of how many.
+    """
 
     keys: pa.Table
     columns: pa.Table
     t: Array
     shards: Array
     arrival: Array | None
+    counts: Array | None = None
 
     def __len__(self) -> int:
         return len(self.t)
 
     def only(self, which: Array) -> Incoming:
         """The rows for which an array is true."""
-        mask, arrival = pa.array(which), None if self.arrival is None else self.arrival[which]
-        return Incoming(self.keys.filter(mask), self.columns.filter(mask), self.t[which], self.shards[which], arrival)
+        mask = pa.array(which)
+        arrival, counts = (None if each is None else each[which] for each in (self.arrival, self.counts))
+        return Incoming(self.keys.filter(mask), self.columns.filter(mask), self.t[which], self.shards[which], arrival, counts)
+
+    def by_shard(self) -> dict[int, int]:
+        """How many rows came for each shard."""
+        sums = np.bincount(self.shards, self.counts)
+        return {shard: int(sums[shard]) for shard in np.flatnonzero(sums).tolist()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +59,7 @@ class Ordered:
 
 def ordered(rows: Incoming, *, by_time: bool) -> Ordered:
     """The rows by key, and those of a key in their order."""
-    code = _by_shard(_codes(rows.keys), rows.shards)
+    code = _by_shard(key_codes(rows.keys), rows.shards)
     order = _places(rows, code, by_time=by_time)
     sorted_code = code[order]
     starts = np.flatnonzero(np.concatenate([[True], sorted_code[1:] != sorted_code[:-1]]) if len(order) else np.zeros(0, bool))
@@ -64,7 +74,7 @@ def ordered(rows: Incoming, *, by_time: bool) -> Ordered:
     )
 
 
-def _codes(keys: pa.Table) -> Array:
+def key_codes(keys: pa.Table) -> Array:
     """A number for each row, equal where the keys are."""
     code: Array | None = None
     for column in keys.columns:

@@ -65,8 +65,7 @@ def process_step(plan: ProcessPlan, rows: Incoming | None, cells: Cells, span: S
     """Gives the rows of a step and the timers that are due to the user's class."""
     made = Processed(until_us=span.until_us)
     if rows is not None:
-        found, counts = np.unique(rows.shards, return_counts=True)
-        made.rows_in = dict(zip(found.tolist(), counts.tolist(), strict=True))
+        made.rows_in = rows.by_shard()
         rows = _on_time(plan, rows, span, made)
     given = None if rows is None or not len(rows) else ordered(rows, by_time=plan.logic.order == "event_time")
     keys = _keys(plan, given, cells, span)

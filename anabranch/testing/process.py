@@ -16,14 +16,17 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import TopologyError, unknown
+from anabranch.plan.keeping import keep
 from anabranch.plan.process import ProcessPlan, process_plan
 from anabranch.plan.slotted import EVERYTHING, key_schema
 from anabranch.state.cells import Span, alarms_of, encoded_keys, head_of, to_micros, to_time
 from anabranch.state.columnar import state_record
+from anabranch.state.combined import lifted_rows
 from anabranch.state.ordered import NO_TIME_US, Incoming
 from anabranch.state.process import process_step
-from anabranch.topology.graph import Clock, key_fields
-from anabranch.topology.process import columns_of, logic_of
+from anabranch.topology.aggregates import Aggregate
+from anabranch.topology.graph import Clock, Field, Named, key_fields
+from anabranch.topology.process import aggregates_of, columns_of, logic_of
 from anabranch.topology.state_types import StateType
 from anabranch.topology.types import column_type, to_array
 
@@ -48,7 +51,10 @@ class ProcessTester:
             times = [each for each, kind in kinds.items() if kind.startswith("timestamp")]
             raise TopologyError(unknown("event_time", event_time, times))
         logic = logic_of(cls, order, keys, fields)
-        self._plan: ProcessPlan = process_plan(name, keys, logic, fields, Clock(event_time, kinds[event_time]))
+        combined = [_named(each, aggregate, fields) for each, aggregate in aggregates_of(cls).items()]
+        clock = Clock(event_time, kinds[event_time])
+        self._plan: ProcessPlan = process_plan(name, keys, logic, fields, clock, combined)
+        self._inputs = keep(combined)[0]
         self._event_time, self._fields = event_time, fields
         self._cells = DictCells()
         self._watermark_us: int | None = None
@@ -117,11 +123,17 @@ class ProcessTester:
         if not keys:
             keys = [pa.chunked_array([np.zeros(len(rows), dtype=np.int32)])]
         t = to_array(table.column(self._event_time).cast(pa.int64()), np.dtype(np.int64), NO_TIME_US)
+        named = pa.Table.from_arrays(keys, names=key_schema(self._plan).names)
+        shards = np.zeros(len(rows), dtype=np.int64)
+        if self._plan.kept:
+            inputs = [
+                None if each.expression is None else table.column(str(each.expression)).combine_chunks()
+                for each in self._inputs
+            ]
+            return lifted_rows(self._plan, named, shards, inputs, t)
         arrival = np.arange(self._arrived, self._arrived + len(rows))
         self._arrived += len(rows)
-        seen = table.select([each.name for each in self._plan.fields])
-        named = pa.Table.from_arrays(keys, names=key_schema(self._plan).names)
-        return Incoming(named, seen, t, np.zeros(len(rows), dtype=np.int64), arrival)
+        return Incoming(named, table.select([each.name for each in self._plan.fields]), t, shards, arrival)
 
     def _encoded(self, key: Any) -> bytes:
         values = key if isinstance(key, tuple) and len(self._plan.keys) > 1 else (key,)
@@ -132,6 +144,20 @@ class ProcessTester:
 
     def _time(self, us: int) -> datetime:
         return to_time(us, zone=self._plan.time_type == "timestamp")
+
+
+def _named(name: str, aggregate: Any, fields: Sequence[Field]) -> Named:
+    """An aggregate that a class reads. Spark is not here to work expressions out, so it is over columns as they are."""
+    if not isinstance(aggregate, Aggregate):
+        raise TopologyError(f"{name}={aggregate!r} is not an aggregate; write ab.sum(...) or another one")
+    if aggregate.where is not None:
+        raise TopologyError(f"the tester knows no filters: {name!r} has where={aggregate.where}; make it a column in a map()")
+    kinds = {each.name: each.type for each in fields}
+    if aggregate.expression is not None and aggregate.expression not in kinds:
+        raise TopologyError(f"aggregate {name!r}: {unknown('column', aggregate.expression, list(kinds))}")
+    kind = "int" if aggregate.expression is None else kinds[str(aggregate.expression)]
+    aggregate.partials(kind)
+    return Named(name=name, aggregate=aggregate, input_type=kind)
 
 
 class DictCells:

@@ -148,6 +148,7 @@ class Process:
     by: tuple[Field, ...]
     logic: Any  # anabranch.topology.process.Logic
     fields: tuple[Field, ...]  # of results
+    combined: tuple[Named, ...] = ()  # what it reads of the rows of a key, where that is aggregates of them
 
 
 Operator: TypeAlias = Source | Map | Apply | Compute | Consolidate | Join | Process

@@ -110,7 +110,7 @@ def logic_of(given: Any, order: str, keys: Sequence[Field], fields: Sequence[Fie
         order=order,
         output=output,
         event_time=_event_time(getattr(given, "event_time", None), output, who),
-        columns=_columns(getattr(given, "columns", None), fields, who),
+        columns=_columns(getattr(given, "columns", None), keys, fields, order, who),
         ttl_us=None if getattr(given, "ttl", None) is None else duration_us(given.ttl, f"{who}: ttl"),
         state=_state_columns(declared, who) if vectorised else StateType(declared, _pickled(given, who)),
     )
@@ -191,9 +191,28 @@ def _event_time(name: object, output: Sequence[Field], who: str) -> str | None:
     return name
 
 
-def _columns(names: object, fields: Sequence[Field], who: str) -> tuple[str, ...] | None:
+def aggregates_of(given: Any) -> Mapping[str, Any]:
+    """What a class reads of the rows of a key where that is aggregates of them, by name; nothing where it reads the rows."""
+    found = getattr(given, "columns", None)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _columns(names: object, keys: Sequence[Field], fields: Sequence[Field], order: str, who: str) -> tuple[str, ...] | None:
     if names is None:
         return None
+    if isinstance(names, Mapping):
+        if not names:
+            raise TopologyError(
+                f"{who}: columns = {{}} reads nothing; write columns = {{'n': ab.count()}}, or names of columns"
+            )
+        for name in names:
+            if not isinstance(name, str) or name in {each.name for each in keys}:
+                raise TopologyError(f"{who}: {name!r} in columns is no name for an aggregate, or that of a key column")
+        if order != "arrival":
+            raise TopologyError(
+                f"{who}: columns are aggregates of all rows of a key in a step, late ones among them; say so with order='arrival'"
+            )
+        return ()
     listed = [names] if isinstance(names, str) else list(names) if isinstance(names, Iterable) else [names]
     known = [each.name for each in fields]
     for name in listed:
