@@ -31,7 +31,7 @@ class Static:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incremental:
-    """One slot more above a threshold of CPU usage, one less below another (DABS-Storm 7.2, which gives no figures)."""
+    """One slot more above a threshold of CPU usage, one less below another: nothing else counts (DABS-Storm 7.2, without figures)."""
 
     above: float = 0.8
     below: float = 0.4
@@ -43,8 +43,9 @@ class Incremental:
         return Wanted(slots=slots, reason=f"CPU usage: {usage}")
 
     def next(self, each: Loaded, most: int) -> int:
-        more = each.busy > self.above or each.pending > 0
-        return min(most, each.slots + 1) if more else max(1, each.slots - 1) if each.busy < self.below else each.slots
+        if each.busy > self.above:
+            return min(most, each.slots + 1)
+        return max(1, each.slots - 1) if each.busy < self.below else each.slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,7 @@ class Learning:
         slots = {}
         for each in seen.components:
             known = self.knowledge.best(mean_rate(each.rates))
-            chosen = known if known is not None else Incremental(above=self.above).next(replace(each, pending=0.0), most)
+            chosen = known if known is not None else Incremental(above=self.above).next(each, most)
             if chance.random() < self.explore:
                 chosen = each.slots + int(chance.integers(-1, 2))
             slots[each.name] = min(most, max(1, chosen))

@@ -1,41 +1,47 @@
 """A Storm topology of stateless operators as DABS-Storm runs it: tasks with queues, shuffle grouping, slots chosen by a policy.
 
-Rows are drawn second by second with their values and costs, and given to tasks one by one, in turn or by OSG; a task works off what
-it has. Queues are counted in rows and seconds of work. Latencies are read off the curves of rows that came and went, operator after
-operator, so that a row that waits profits from slots that come later. After a change of slots the topology pauses, waiting rows are
-dealt out anew, groupings start over, and nothing is measured until all has settled.
+Every row is followed: it is given to a task, in turn or by OSG, waits for the rows before it there, and goes on to the children when
+it is done. A stream is drawn once, rows with their values and all, and every policy gets the same one. A change of slots stops all
+tasks; rows that wait are dealt out anew afterwards, groupings start over, and no other change follows until a window has passed. The
+source stops too, for a shorter time, and goes on where it stopped: it reads a stream that waits for it.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from anabranch.elastic.grouping import Scheduler, Task, new_scheduler, new_task
+from anabranch.elastic.grouping import Scheduler, Task, answered, assigned, executed, new_scheduler, new_task, received
 from anabranch.elastic.observation import Evaluation, Floats, Loaded
 from anabranch.elastic.settings import Policy
 from anabranch.elastic.sketches import Osg
-from anabranch.lab.grouped import grouped
 from anabranch.plan.route import even_route
 
-Values = npt.NDArray[np.int64]
+Values: TypeAlias = npt.NDArray[np.int64]
+At: TypeAlias = tuple[float, int]  # when, and which row
 
-_REMEMBERED = 6  # measurements: a minute
+_LONGEST = 6  # times the length of the stream: a run that takes longer will never end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bolt:
-    """An operator: seconds of a core for a row, by its value, and rows out for a row in."""
+    """An operator: seconds of a slot for a row, by its value where there are several, and the part of its rows that it sends on."""
 
     name: str
-    cost_s: float
+    costs_s: tuple[float, ...]
     parents: tuple[str, ...] = ()  # none: the source
     level: int = 0
     selectivity: float = 1.0
-    sensitive: bool = False  # costs depend on the value
+    tasks: int = 1  # slots at most
+
+    @property
+    def sensitive(self) -> bool:
+        return len(self.costs_s) > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,231 +49,296 @@ class Storm:
     """The cluster and what a change costs; times in seconds."""
 
     cores: int = 18  # nine machines of two
-    units: int = 36  # workers: the most tasks of an operator
-    interval_s: int = 10
+    interval_s: int = 10  # between two looks of the monitor
+    window_s: int = 60  # that the monitor remembers, and that must pass between two changes
     timeout_s: float = 30.0
-    pause_s: int = 20  # of the whole topology after a change: the paper speaks of it without a figure
-    settle_s: int = 10  # after that, without measuring
-    skew: float = 1.5
-    values: int = 1000
-    spread: float = 8.0  # the dearest value costs so many times the cheapest
+    pause_s: int = 15  # of all tasks, for a change
+    source_pause_s: int = 8  # of the source
     osg: Osg = field(default_factory=lambda: Osg(window=64))
 
 
-@dataclass
-class Queue:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stream:
+    """Rows as drawn: how many come in each second, and of each row its value and a number that decides which filters it passes."""
+
+    counts: Values
+    values: Values
+    luck: Floats
+
+
+def drawn(rates: Floats, weights: Floats, seed: int) -> Stream:
+    """A stream by its rates and by how often each value comes."""
+    chance = np.random.default_rng([seed, 17])
+    counts = chance.poisson(rates)
+    rows = int(counts.sum())
+    return Stream(
+        counts=counts,
+        values=chance.choice(len(weights), rows, p=weights / weights.sum()).astype(np.int64),
+        luck=chance.random(rows),
+    )
+
+
+class _Operator:
     """An operator while it runs."""
 
-    bolt: Bolt
-    slots: int = 1
-    scheduler: Scheduler | None = None  # None: in turn
-    tasks: list[Task] = field(default_factory=list)
-    turn: int = 0
-
-    def __post_init__(self) -> None:
-        self.rows = np.zeros(self.slots)
-        self.work = np.zeros(self.slots)
-        self.came: list[float] = []
-        self.went: list[float] = []
+    def __init__(self, bolt: Bolt, stream: Stream, osg: Osg | None) -> None:
+        self.bolt = bolt
+        self.values = stream.values
+        self.costs: list[float] = np.array(bolt.costs_s)[stream.values if bolt.sensitive else stream.values * 0].tolist()
+        self.passes: list[bool] = (stream.luck < bolt.selectivity).tolist()
+        self.osg = osg  # None: in turn
+        self.held: list[int] = []  # rows that wait while all is stopped
+        self.came: list[int] = []  # by second, as the two below
+        self.went: list[int] = []
         self.worked: list[float] = []
         self.rates: list[tuple[float, float]] = []
+        self.start(1)
 
-    def resize(self, slots: int, osg: Osg) -> None:
-        """Waiting rows are dealt out evenly; what a grouping had learnt was about other tasks."""
-        self.rows = np.full(slots, self.rows.sum() / slots)
-        self.work = np.full(slots, self.work.sum() / slots)
+    def start(self, slots: int) -> None:
+        """New tasks, that know nothing of what tasks before them had learnt."""
         self.slots = slots
+        self.free = [0.0] * slots  # when a slot is done with all that it has
+        self.given: list[deque[At]] = [deque() for _ in range(slots)]
         self.turn = 0
-        if self.scheduler is not None:
-            self.scheduler = new_scheduler(slots)
-            self.tasks = [new_task(osg) for _ in range(slots)]
+        alone = slots == 1  # one slot gets all rows: there is nothing to group, and what it would learn is forgotten at a change
+        self.scheduler: Scheduler | None = None if self.osg is None or alone else new_scheduler(slots)
+        self.tasks: list[Task] = [] if self.osg is None or alone else [new_task(self.osg) for _ in range(slots)]
+        self.asked: dict[int, tuple[int, float]] = {}
 
-    def put(self, values: Values, costs: Floats, osg: Osg) -> None:
-        """Gives rows to tasks."""
-        if self.scheduler is None:
-            places = (self.turn + np.arange(len(values))) % self.slots
-            self.turn = int((self.turn + len(values)) % self.slots)
-        else:
-            self.scheduler, self.tasks, places = grouped(self.scheduler, self.tasks, values, costs, osg)
-        self.rows += np.bincount(places, minlength=self.slots)
-        self.work += np.bincount(places, weights=costs, minlength=self.slots)
+    def put(self, arrivals: Sequence[At]) -> None:
+        """Gives rows to slots, which do them one after another."""
+        if not arrivals:
+            return
+        free, given, costs = self.free, self.given, self.costs
+        for (time, row), slot in zip(arrivals, self._places([row for _, row in arrivals]), strict=True):
+            end = max(time, free[slot]) + costs[row]
+            free[slot] = end
+            given[slot].append((end, row))
 
-    def serve(self, seconds: float) -> float:
-        """Rows done by tasks that each have so many seconds of a core."""
-        done = np.minimum(self.work, seconds)
-        part = np.divide(done, self.work, out=np.zeros_like(done), where=self.work > 0)
-        rows = self.rows * part
-        self.rows -= rows
-        self.work -= done
-        self.worked.append(float(done.sum()))
-        return float(rows.sum())
+    def _places(self, rows: list[int]) -> Sequence[int]:
+        if self.scheduler is None or self.osg is None:
+            first = self.turn
+            self.turn = (first + len(rows)) % self.slots
+            return [(first + i) % self.slots for i in range(len(rows))]
+        self.scheduler, chosen = assigned(self.scheduler, self.values[rows], self.osg)
+        self.asked |= {rows[row]: (epoch, estimated) for row, epoch, estimated in chosen.asked}
+        places: list[int] = chosen.slots.tolist()
+        return places
+
+    def done(self, until: float) -> list[At]:
+        """Rows that are done by then, oldest first; tasks learn from them and answer what they were asked."""
+        everything: list[At] = []
+        for slot, given in enumerate(self.given):
+            finished = []
+            while given and given[0][0] <= until:
+                finished.append(given.popleft())
+            if finished and self.scheduler is not None and self.osg is not None:
+                self.scheduler = self._learnt(self.scheduler, slot, [row for _, row in finished], self.osg)
+            everything += finished
+        everything.sort()
+        return everything
+
+    def _learnt(self, scheduler: Scheduler, slot: int, rows: list[int], osg: Osg) -> Scheduler:
+        costs = np.array([self.costs[row] for row in rows])
+        spent = self.tasks[slot].seconds + np.cumsum(costs)
+        self.tasks[slot], sent = executed(self.tasks[slot], self.values[rows], costs, osg)
+        for i, row in enumerate(rows):
+            if row in self.asked:
+                epoch, estimated = self.asked.pop(row)
+                scheduler = answered(scheduler, slot, epoch, float(spent[i]) - estimated)
+        return scheduler if sent is None else received(scheduler, slot, sent)
+
+    def stop(self) -> None:
+        """Takes back all rows that are not done."""
+        self.held = sorted(row for given in self.given for _, row in given)
+
+    @property
+    def waiting(self) -> int:
+        return len(self.held) + sum(map(len, self.given))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lived:
-    """A run, second by second: rows of the source, slots of the observed operator and of all, and how long rows took."""
+    """A run, second by second: rows that came from the source and that were done with, and slots of the observed operator."""
 
     arrived: Floats
     done: Floats
     slots: Floats
-    all_slots: Floats
-    latency_s: Floats  # of rows that arrived in that second
-    lost: float  # share of rows that took longer than the timeout
+    latency_s: Floats  # of rows that came in that second, on average
+    late: Floats  # rows of that second that took longer than the timeout
+    mean_latency_s: float
     changes: int
 
     @property
-    def mean_latency_s(self) -> float:
-        return float(np.average(self.latency_s, weights=np.maximum(self.arrived, 1e-9)))
+    def lost(self) -> float:
+        """The share of rows that took longer than the timeout."""
+        return float(self.late.sum() / self.arrived.sum())
 
     @property
     def lag_s(self) -> float:
-        """By how many seconds throughput follows the input: the shift at which both agree best."""
-        shifts = range(60)
-        errors = [float(np.mean((self.done[s:] - self.arrived[: len(self.arrived) - s]) ** 2)) for s in shifts]
-        return float(np.argmin(errors))
+        """By how many seconds throughput follows the input: the shift at which the two, over ten seconds each, agree best."""
+        ten = np.ones(10) / 10
+        came, went = (np.convolve(rows, ten, mode="valid") for rows in (self.arrived, self.done))
+        shifts = range(min(90, len(came) // 2))
+        return float(np.argmin([np.mean((went[s:] - came[: len(came) - s]) ** 2) for s in shifts]))
 
 
-def live(bolts: Sequence[Bolt], rates: Floats, policy: Policy, storm: Storm, *, osg: bool, seed: int, observed: str) -> Lived:
-    """Runs a stream through a topology whose slots a policy chooses."""
-    run = _Run(bolts, storm, osg=osg, seed=seed)
-    slots, everything, changes = [], [], 0
-    quiet_until, paused_until = 0, 0
-    for second, rate in enumerate(rates.tolist()):
-        run.step(rate, paused=second < paused_until)
-        slots.append(run.queues[observed].slots)
-        everything.append(sum(queue.slots for queue in run.queues.values()))
-        if (second + 1) % storm.interval_s or second < quiet_until:
+def live(
+    bolts: Sequence[Bolt], stream: Stream, policy: Policy, storm: Storm, *, osg: bool, phase: int = 0, observed: str = "bolt"
+) -> Lived:
+    """Runs a stream through a topology whose slots a policy chooses, until the last row is done; looks come at `phase`, + 10 s, ..."""
+    run = _Run(bolts, stream, storm, osg=osg)
+    slots: list[int] = []
+    changes, quiet_until = 0, 0
+    while run.lasts:
+        run.second()
+        slots.append(run.operators[observed].slots)
+        if (run.now - phase) % storm.interval_s or not run.measured():
             continue
-        run.measure(second + 1)
-        wanted = policy.wanted(run.evaluation(second + 1), None, storm.units).slots
-        if run.resize(wanted):
-            changes += 1
-            paused_until = second + 1 + storm.pause_s
-            quiet_until = paused_until + storm.settle_s
-    return run.lived(rates, np.array(slots, dtype=np.float64), np.array(everything, dtype=np.float64), changes)
+        if run.now >= quiet_until:
+            wanted = policy.wanted(run.evaluation(), None, max(bolt.tasks for bolt in bolts)).slots
+            if run.resized(wanted):
+                changes += 1
+                quiet_until = run.now + storm.window_s
+    return run.lived(np.array(slots, dtype=np.float64), changes)
 
 
 class _Run:
-    """The queues of all operators, fed second by second."""
+    """The operators of a topology, second by second."""
 
-    def __init__(self, bolts: Sequence[Bolt], storm: Storm, *, osg: bool, seed: int) -> None:
+    def __init__(self, bolts: Sequence[Bolt], stream: Stream, storm: Storm, *, osg: bool) -> None:
         self.storm = storm
-        self.bolts = {bolt.name: bolt for bolt in bolts}
-        self.queues = {bolt.name: Queue(bolt) for bolt in bolts}
-        self.chance = np.random.default_rng([seed, 17])
-        weights = np.arange(1, storm.values + 1, dtype=np.float64) ** -storm.skew
-        self.weights = weights / weights.sum()
-        scale = self.chance.permutation(np.geomspace(1.0, storm.spread, storm.values))
-        self.scale = scale / float(self.weights @ scale)  # of the mean cost, by value
-        self.source: list[float] = []
-        for queue in self.queues.values():
-            if osg and queue.bolt.sensitive:
-                queue.scheduler = new_scheduler(1)
-                queue.tasks = [new_task(storm.osg)]
+        self.stream = stream
+        self.operators = {bolt.name: _Operator(bolt, stream, storm.osg if osg and bolt.sensitive else None) for bolt in bolts}
+        rows = int(stream.counts.sum())
+        self.came_at = np.zeros(rows)
+        self.done_at = [0.0] * rows
+        self.now = 0
+        self.position = 0  # in the stream: of its seconds, and of its rows
+        self.emitted = 0
+        self.stopped_until = 0
+        self.source_until = 0
+        self.started = 0  # when the tasks of now began
 
-    def step(self, rate: float, *, paused: bool) -> None:
-        """One second: rows that come, then work on what is there, parents before children."""
-        arrived = float(self.chance.poisson(rate))
-        self.source.append(arrived)
-        busy = sum(int((queue.work > 0).sum()) for queue in self.queues.values())
-        seconds = 0.0 if paused else min(1.0, self.storm.cores / max(1, busy))
-        sent: dict[str, float] = {}
-        for name, queue in self.queues.items():
-            bolt = queue.bolt
-            came = sum(sent[parent] for parent in bolt.parents) if bolt.parents else arrived
-            count = int(self.chance.poisson(came)) if bolt.parents else int(arrived)
-            values = (
-                self.chance.choice(self.storm.values, count, p=self.weights)
-                if bolt.sensitive
-                else np.zeros(count, dtype=np.int64)
-            )
-            costs = bolt.cost_s * (self.scale[values] if bolt.sensitive else np.ones(count))
-            queue.put(values.astype(np.int64), costs, self.storm.osg)
-            done = queue.serve(seconds)
-            queue.came.append(float(count))
-            queue.went.append(done)
-            sent[name] = done * bolt.selectivity
+    @property
+    def lasts(self) -> bool:
+        more = self.position < len(self.stream.counts) or any(each.waiting for each in self.operators.values())
+        return more and self.now < _LONGEST * len(self.stream.counts)
 
-    def measure(self, second: int) -> None:
-        """Notes the input of the interval."""
-        for queue in self.queues.values():
-            rate = sum(queue.came[-self.storm.interval_s :]) / self.storm.interval_s
-            queue.rates = [*queue.rates, (float(second), rate)][-_REMEMBERED:]
+    def second(self) -> None:
+        """Rows come, and go from operator to operator: parents before children."""
+        if self.now == self.stopped_until:
+            self._resume()
+        sent: dict[str, list[At]] = {}
+        source = self._source()
+        stopped = self.now < self.stopped_until
+        for name, each in self.operators.items():
+            parents = each.bolt.parents
+            came = sorted(at for parent in parents for at in sent[parent]) if parents else source
+            went: list[At] = []
+            if stopped:
+                each.held += [row for _, row in came]
+            else:
+                each.put(came)
+                went = each.done(self.now + 1)
+            for end, row in went:
+                self.done_at[row] = max(self.done_at[row], end)
+            each.came.append(len(came))
+            each.went.append(len(went))
+            each.worked.append(sum(each.costs[row] for _, row in went))
+            sent[name] = [at for at in went if each.passes[at[1]]] if each.bolt.selectivity < 1 else went
+        self.now += 1
 
-    def evaluation(self, second: int) -> Evaluation:
+    def _source(self) -> list[At]:
+        if self.now < self.source_until or self.position >= len(self.stream.counts):
+            return []
+        count = int(self.stream.counts[self.position])
+        rows = range(self.emitted, self.emitted + count)
+        times = self.now + (np.arange(count) + 0.5) / max(1, count)
+        self.came_at[rows.start : rows.stop] = times
+        self.position += 1
+        self.emitted += count
+        return list(zip(times.tolist(), rows, strict=True))
+
+    def _resume(self) -> None:
+        for each in self.operators.values():
+            held, each.held = each.held, []
+            each.put([(float(self.now), row) for row in held])
+        self.started = self.now
+
+    def measured(self) -> bool:
+        """Notes the input of the interval, and forgets what is older than the window; not while the topology was stopped in it."""
+        interval = self.storm.interval_s
+        if self.now - self.started < interval or self.now < self.stopped_until:
+            return False
+        for each in self.operators.values():
+            each.rates = [one for one in each.rates if one[0] > self.now - self.storm.window_s]
+            each.rates.append((float(self.now), sum(each.came[-interval:]) / interval))
+        return True
+
+    def evaluation(self) -> Evaluation:
         """What a policy sees."""
         interval = self.storm.interval_s
-        waiting = sum(float(queue.rows.sum()) for queue in self.queues.values())
+        waiting = sum(each.waiting for each in self.operators.values())
         return Evaluation(
-            step=second // interval,
-            now=float(second),
+            step=self.now // interval,
+            now=float(self.now),
             step_s=float(interval),
             period_s=float(interval),
             fixed_s=0.0,
             overhead_s=0.0,
             cores=self.storm.cores,
-            components=tuple(self._loaded(queue) for queue in self.queues.values()),
-            backlog=waiting,
+            components=tuple(self._loaded(each) for each in self.operators.values()),
+            backlog=float(waiting),
             waits=waiting > 0,
             drains=False,
             idle=False,
         )
 
-    def _loaded(self, queue: Queue) -> Loaded:
-        interval = self.storm.interval_s
-        worked, went = sum(queue.worked[-interval:]), sum(queue.went[-interval:])
+    def _loaded(self, each: _Operator) -> Loaded:
+        interval, bolt = self.storm.interval_s, each.bolt
+        seconds = min(self.now - self.started, self.storm.window_s)
+        went = sum(each.went[-interval:])
         return Loaded(
-            name=queue.bolt.name,
-            level=queue.bolt.level,
-            parents=queue.bolt.parents,
-            route=even_route(queue.slots, queue.slots),
-            share=np.full(queue.slots, 1 / queue.slots),
-            cost_s=worked / went if went > 0 else queue.bolt.cost_s,
-            selectivity=queue.bolt.selectivity,
-            rate=queue.rates[-1][1],
-            rates=tuple(queue.rates),
-            pending=float(queue.rows.sum()) / interval,
-            busy=worked / interval / queue.slots,
+            name=bolt.name,
+            level=bolt.level,
+            parents=bolt.parents,
+            route=even_route(each.slots, each.slots),
+            share=np.full(each.slots, 1 / each.slots),
+            cost_s=sum(each.worked[-interval:]) / went if went else float(np.mean(bolt.costs_s)),
+            selectivity=bolt.selectivity,
+            rate=each.rates[-1][1],
+            rates=tuple(each.rates),
+            pending=each.waiting / self.storm.window_s,
+            busy=sum(each.worked[-seconds:]) / seconds / each.slots,
         )
 
-    def resize(self, wanted: Mapping[str, int]) -> bool:
-        """Whether any operator has other slots now."""
-        slots = {name: max(1, min(self.storm.units, count)) for name, count in wanted.items()}
-        changed = [name for name, count in slots.items() if count != self.queues[name].slots]
-        for name in changed:
-            self.queues[name].resize(slots[name], self.storm.osg)
-        return bool(changed)
+    def resized(self, wanted: Mapping[str, int]) -> bool:
+        """Whether any operator gets other slots; all tasks start anew then."""
+        slots = {name: max(1, min(self.operators[name].bolt.tasks, count)) for name, count in wanted.items()}
+        if all(self.operators[name].slots == count for name, count in slots.items()):
+            return False
+        for name, each in self.operators.items():
+            each.stop()
+            each.start(slots.get(name, each.slots))
+        self.stopped_until = self.now + self.storm.pause_s
+        self.source_until = self.now + self.storm.source_pause_s
+        if not self.storm.pause_s:
+            self._resume()
+        return True
 
-    def lived(self, rates: Floats, slots: Floats, everything: Floats, changes: int) -> Lived:
-        """Follows the rows of each second through the operators: the longest way counts."""
-        times = np.arange(len(rates), dtype=np.float64)
-        leaves: dict[str, Floats] = {}
-        for name, queue in self.queues.items():
-            enters = np.max([leaves[parent] for parent in queue.bolt.parents], axis=0) if queue.bolt.parents else times
-            leaves[name] = _left(enters, np.array(queue.came), np.array(queue.went)) + queue.bolt.cost_s
-        ends = set(self.queues) - {parent for queue in self.queues.values() for parent in queue.bolt.parents}
-        latency = np.max([leaves[name] for name in ends], axis=0) - times
-        source = np.array(self.source)
-        last = self.queues[next(iter(ends))]
-        done = np.array(last.went) * source.sum() / max(1.0, sum(last.came))
+    def lived(self, slots: Floats, changes: int) -> Lived:
+        latency = np.array(self.done_at) - self.came_at
+        arrived = self.came_at.astype(np.int64)
+        came = np.bincount(arrived, minlength=self.now).astype(np.float64)
+        done = np.bincount(np.minimum(self.done_at, self.now - 1).astype(np.int64), minlength=self.now).astype(np.float64)
+        total = np.bincount(arrived, weights=latency, minlength=self.now)
         return Lived(
-            arrived=source,
+            arrived=came,
             done=done,
             slots=slots,
-            all_slots=everything,
-            latency_s=latency,
-            lost=float(source[latency > self.storm.timeout_s].sum() / source.sum()),
+            latency_s=total / np.maximum(came, 1),
+            late=np.bincount(arrived, weights=latency > self.storm.timeout_s, minlength=self.now),
+            mean_latency_s=float(latency.mean()),
             changes=changes,
         )
-
-
-def _left(enters: Floats, came: Floats, went: Floats) -> Floats:
-    """When rows that came at a time were done: where the curve of rows that went has reached that of rows that came by then."""
-    times = np.arange(len(came), dtype=np.float64)
-    arrived, done = np.cumsum(came), np.cumsum(went)
-    number = np.interp(enters, times, arrived)
-    rate = max(float(went[-30:].mean()), 1e-9)
-    ends = np.append(times, times[-1] + max(0.0, (arrived[-1] - done[-1]) / rate) + 1e-9)
-    grown = np.maximum.accumulate(np.append(done, max(done[-1], arrived[-1])))
-    found: Floats = np.maximum(enters, np.interp(number - 1e-9, grown + np.arange(len(grown)) * 1e-9, ends))
-    return found
