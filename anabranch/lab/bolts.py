@@ -100,7 +100,9 @@ class _Operator:
         self.free = [0.0] * slots  # when a slot is done with all that it has
         self.given: list[deque[At]] = [deque() for _ in range(slots)]
         self.turn = 0
-        alone = slots == 1  # one slot gets all rows: there is nothing to group, and what it would learn is forgotten at a change
+        alone = (
+            slots == 1
+        )  # one slot gets all rows: there is nothing to group, and what it would learn is forgotten at a change
         self.scheduler: Scheduler | None = None if self.osg is None or alone else new_scheduler(slots)
         self.tasks: list[Task] = [] if self.osg is None or alone else [new_task(self.osg) for _ in range(slots)]
         self.asked: dict[int, tuple[int, float]] = {}
@@ -110,7 +112,8 @@ class _Operator:
         if not arrivals:
             return
         free, given, costs = self.free, self.given, self.costs
-        for (time, row), slot in zip(arrivals, self._places([row for _, row in arrivals]), strict=True):
+        places = self._places([row for _, row in arrivals]) if self.slots > 1 else [0] * len(arrivals)
+        for (time, row), slot in zip(arrivals, places, strict=True):
             end = max(time, free[slot]) + costs[row]
             free[slot] = end
             given[slot].append((end, row))
@@ -135,8 +138,7 @@ class _Operator:
             if finished and self.scheduler is not None and self.osg is not None:
                 self.scheduler = self._learnt(self.scheduler, slot, [row for _, row in finished], self.osg)
             everything += finished
-        everything.sort()
-        return everything
+        return everything if self.slots == 1 else sorted(everything)
 
     def _learnt(self, scheduler: Scheduler, slot: int, rows: list[int], osg: Osg) -> Scheduler:
         costs = np.array([self.costs[row] for row in rows])
@@ -186,7 +188,7 @@ class Lived:
 def live(
     bolts: Sequence[Bolt], stream: Stream, policy: Policy, storm: Storm, *, osg: bool, phase: int = 0, observed: str = "bolt"
 ) -> Lived:
-    """Runs a stream through a topology whose slots a policy chooses, until the last row is done; looks come at `phase`, + 10 s, ..."""
+    """Runs a stream through a topology whose slots a policy chooses, until its last row is done; the first look is at `phase`."""
     run = _Run(bolts, stream, storm, osg=osg)
     slots: list[int] = []
     changes, quiet_until = 0, 0
@@ -210,6 +212,8 @@ class _Run:
         self.storm = storm
         self.stream = stream
         self.operators = {bolt.name: _Operator(bolt, stream, storm.osg if osg and bolt.sensitive else None) for bolt in bolts}
+        more = {parent for bolt in bolts for parent in bolt.parents}
+        self.ends = {bolt.name for bolt in bolts if bolt.name not in more or bolt.selectivity < 1}  # where rows may leave
         rows = int(stream.counts.sum())
         self.came_at = np.zeros(rows)
         self.done_at = [0.0] * rows
@@ -234,20 +238,25 @@ class _Run:
         stopped = self.now < self.stopped_until
         for name, each in self.operators.items():
             parents = each.bolt.parents
-            came = sorted(at for parent in parents for at in sent[parent]) if parents else source
+            came = self._united([sent[parent] for parent in parents]) if parents else source
             went: list[At] = []
             if stopped:
                 each.held += [row for _, row in came]
             else:
                 each.put(came)
                 went = each.done(self.now + 1)
-            for end, row in went:
-                self.done_at[row] = max(self.done_at[row], end)
+            if name in self.ends:
+                for end, row in went:
+                    self.done_at[row] = max(self.done_at[row], end)
             each.came.append(len(came))
             each.went.append(len(went))
             each.worked.append(sum(each.costs[row] for _, row in went))
             sent[name] = [at for at in went if each.passes[at[1]]] if each.bolt.selectivity < 1 else went
         self.now += 1
+
+    @staticmethod
+    def _united(sent: Sequence[list[At]]) -> list[At]:
+        return sent[0] if len(sent) == 1 else sorted(at for each in sent for at in each)
 
     def _source(self) -> list[At]:
         if self.now < self.source_until or self.position >= len(self.stream.counts):
@@ -338,7 +347,7 @@ class _Run:
             done=done,
             slots=slots,
             latency_s=total / np.maximum(came, 1),
-            late=np.bincount(arrived, weights=latency > self.storm.timeout_s, minlength=self.now),
+            late=np.bincount(arrived[latency > self.storm.timeout_s], minlength=self.now).astype(np.float64),
             mean_latency_s=float(latency.mean()),
             changes=changes,
         )

@@ -1,16 +1,17 @@
 """DABS-Storm 7, Fig. 12 to 17: AutoScale+, incremental and reinforcement learning on progressive and erratic streams.
 
-The paper shows its streams as drawings and says little of its rivals. What it leaves open is taken from the sources that its authors
-have published (k2r/autoscale, autoscale-benchmark and autoscale-results on GitHub):
-- streams: rows and the milliseconds between two of them, below. The source notes its place in ZooKeeper after each row, in six round
-  trips, for which we add 5 ms to a row: the greatest rate is 100 rows a second, not 200;
+The paper shows its streams as drawings and says little of its rivals. What it leaves open is taken from the sources that its
+authors have published (k2r/autoscale, autoscale-benchmark and autoscale-results on GitHub):
+- streams: rows and the milliseconds between two of them, below. The source notes its place in ZooKeeper after each row, in six
+  round trips, for which we add 5 ms to a row: the greatest rate is 100 rows a second, not 200;
 - costs: a row of the insensitive operator takes 70 ms; of the sensitive one 20 to 100 ms, by the city in it; others about 1 ms;
 - one slot of each operator at first, eight at most of the observed one, one of the others; a slot reserves half a core;
-- the monitor looks every 10 s and remembers a minute (Delta), by which AutoScale+ forecasts; so long must pass between two changes;
+- the monitor looks every 10 s and remembers a minute (Delta), which AutoScale+ forecasts; so long must pass between two changes;
 - incremental adds a slot above 80 % usage and gives one up below 20 %;
-- a change, by the one that a published run shows: no row is done for 15 s, and for 8 s none comes, as the stream waits for its source.
-Rows that wait at a change stay (4.2: queues are merged), and a row that takes longer than 30 s is lost. Learning knows for every rate
-the fewest slots that are busy for 80 % of the time at most. The runs of a figure differ in when the monitor looks and in the rows drawn.
+- a change, by the one that a published run shows: no row is done for 15 s, and for 8 s none comes, as the stream waits.
+Rows that wait at a change stay (4.2: queues are merged), and a row that takes longer than 30 s is lost. Learning knows for every
+rate the fewest slots that are busy for 80 % of the time at most. How many rows the dispatcher of the complex topology drops nobody
+says: none, as in the sources. The runs of a figure differ in when the monitor looks and in the rows drawn.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ STREAMS = {  # rows, and milliseconds between two of them
 }
 ABOVE, BELOW = 0.8, 0.2  # usage, for incremental; learning takes the upper one
 _CITIES_S = (0.02, 0.03, 0.04, 0.05, 0.1, 0.06, 0.07, 0.08, 0.09)  # the most frequent first
-_FREQUENT = np.arange(1, 10) ** -1.5  # Zipf, skew 1.5
+_FREQUENT: Floats = np.arange(1, 10, dtype=np.float64) ** -1.5  # Zipf, skew 1.5
 _LIGHT_S = (0.001,)
 _INSENSITIVE_S = (0.07,)
 
@@ -53,7 +54,7 @@ def _simple(costs_s: tuple[float, ...]) -> tuple[Bolt, ...]:
 
 
 _COMPLEX = (
-    Bolt(name="dispatcher", costs_s=_LIGHT_S, selectivity=0.8),  # it drops irrelevant topics; how many, nobody says
+    Bolt(name="dispatcher", costs_s=_LIGHT_S),
     Bolt(name="bolt", costs_s=_CITIES_S, parents=("dispatcher",), level=1),
     Bolt(name="ages", costs_s=_LIGHT_S, parents=("dispatcher",), level=1),
     Bolt(name="cities", costs_s=_LIGHT_S, parents=("bolt",), level=2),
@@ -68,7 +69,26 @@ FIGURES = {
     16: ("complex", PROGRESSIVE, _COMPLEX),
     17: ("complex", ERRATIC, _COMPLEX),
 }
-_MORE = {12: 2, 13: 2, 14: 2}  # times as many runs: cheap ones, and where losses are alike
+_MORE = {14: 2, 16: 2}  # times as many runs, where losses are alike
+_PEAKS = (
+    "the peaks find learning with the one or two slots that a minute's mean rate needs at 80 % usage. Where it knows slots for 50 %, "
+    "and AutoScale+ reserves 0.9 of a core instead of 0.5, it loses 13.3 against 16.0 and the claim holds, near the paper's 13 and "
+    "18; but then learning has as many slots as incremental in Fig. 12 (1.00 instead of 1.37, the paper 1.64). Where it knows slots "
+    "for 20 % and nothing else changes, it loses 3.4 against 8.2"
+)
+_RESERVED = (
+    "AutoScale+ reserves half a core for a slot, as the authors' topologies do: twice what it needs. With 0.9 of a core it loses 7.6 "
+    "against 2.9 and the claim holds, but then it is 18 s behind the input, learning 4 s"
+)
+_USAGE = (
+    "incremental goes by usage, as the paper says. By rows that came over rows that were done, as the published sources do, it has "
+    "6.3 slots against 2.5 and the claim holds; but then it loses nothing in Fig. 12, 13 and 15, and claims about its losses fail"
+)
+_LIMITED = "eight slots at most, as published; with 36 AutoScale+ has 3.9 on average, incremental 3.1, and the claim fails"
+_PACED = (
+    "the source takes 5 ms for a row beside the time between two; with 0 ms, up to 200 rows a second, incremental loses 45 % and the "
+    "claim fails. All other verdicts stay"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,81 +186,89 @@ def _mean(runs: Sequence[Lived]) -> Outcome:
 def claims_of(figure: int, found: Mapping[str, Outcome]) -> list[Claim]:
     """The figure's claims; differences of percent, seconds or slots are compared with 0."""
     ours, steps, learnt = (found[name] for name in POLICIES)
-    others = (steps, learnt)
-
-    def below(name: str, what: str, value: float, limit: float, why: str = "") -> Claim:
-        note = ""
-        return Claim(id=f"dabs-{figure}-{name}", what=what, paper=0, ours=value - limit, test="< paper", why=why, note=note)
-
-    loss = "loss %, AutoScale+"
-    if figure == 12:
-        return [
-            Claim(id="dabs-12-loss", what="AutoScale+ loses %", paper=7, ours=ours.lost, test="<= 1.5 * paper", note=""),
-            below("order", f"{loss} less incremental (paper 7 and 29)", ours.lost, steps.lost),
-            Claim(
-                id="dabs-12-units",
-                what="slots, incremental / AutoScale+ (paper 1.18)",
-                paper=1,
-                ours=steps.units / ours.units,
-                test="> paper",
-            ),
-            Claim(
-                id="dabs-12-units-learning",
-                what="slots, incremental / learning (paper 1.64)",
-                paper=1,
-                ours=steps.units / learnt.units,
-                test="> paper",
-            ),
-        ]
-    if figure == 13:
-        return [
-            below(
-                "learning",
-                "loss %, learning less AutoScale+ (paper 13 and 18: against itself)",
-                learnt.lost,
-                ours.lost,
-                "",
-            ),
-            below("incremental", f"{loss} less incremental (paper 18 and 19)", ours.lost, steps.lost),
-        ]
-    if figure == 14:
-        return [
-            below(
-                "learning", "loss %, learning less AutoScale+ (the paper, against itself)", learnt.lost, ours.lost, ""
-            ),
-            below("learning-incremental", "loss %, learning less incremental", learnt.lost, steps.lost, ""),
-            below(
-                "lag",
-                "s behind the input, AutoScale+ less the best other",
-                ours.lag_s,
-                min(o.lag_s for o in others),
-                "",
-            ),
-        ]
-    if figure == 15:
-        return [
-            Claim(id="dabs-15-loss", what="DABS loses %", paper=4.8, ours=ours.lost, test="<= 1.5 * paper", why=""),
-            below("worst", "loss %, the worst other less incremental", max(ours.lost, learnt.lost), steps.lost, ""),
-        ]
+    if figure in (12, 13):
+        return _insensitive(figure, ours, steps, learnt)
+    if figure in (14, 15):
+        return _sensitive(figure, ours, steps, learnt)
     claims = [
-        below("latency", "mean latency s, DABS less the best other", ours.latency_s, min(o.latency_s for o in others), ""),
-        below("loss", "loss %, DABS less the best other", ours.lost, min(o.lost for o in others), ""),
+        _below(
+            f"{figure}-latency", "mean latency s, DABS less the best other", ours.latency_s, steps.latency_s, learnt.latency_s
+        ),
+        _below(f"{figure}-loss", "loss %, DABS less the best other", ours.lost, steps.lost, learnt.lost),
     ]
     if figure == 16:
-        units = ours.units - max(o.units for o in others)
-        claims.append(
+        units = ours.units - max(steps.units, learnt.units)
+        return [
+            *claims,
+            Claim(id="dabs-16-units", what="slots, DABS less the most others", paper=0, ours=units, test="> paper"),
+        ]
+    return [*claims, Claim(id="dabs-17-limit", what="DABS loses %", paper=10, ours=ours.lost, test="<= 1.5 * paper")]
+
+
+def _below(name: str, what: str, value: float, *others: float, why: str = "") -> Claim:
+    return Claim(id=f"dabs-{name}", what=what, paper=0, ours=value - min(others), test="< paper", why=why)
+
+
+def _insensitive(figure: int, ours: Outcome, steps: Outcome, learnt: Outcome) -> list[Claim]:
+    if figure == 13:
+        against = "loss %, learning less AutoScale+ (paper 13 and 18: against itself)"
+        return [
+            _below("13-learning", against, learnt.lost, ours.lost, why=_PEAKS),
+            _below("13-incremental", "loss %, AutoScale+ less incremental (paper 18 and 19)", ours.lost, steps.lost),
+        ]
+    return [
+        Claim(id="dabs-12-loss", what="AutoScale+ loses %", paper=7, ours=ours.lost, test="<= 1.5 * paper"),
+        _below("12-order", "loss %, AutoScale+ less incremental (paper 7 and 29)", ours.lost, steps.lost),
+        Claim(
+            id="dabs-12-units",
+            what="slots, incremental / AutoScale+ (paper 1.18)",
+            paper=1,
+            ours=steps.units / ours.units,
+            test="> paper",
+            note=_LIMITED,
+        ),
+        Claim(
+            id="dabs-12-units-learning",
+            what="slots, incremental / learning (paper 1.64)",
+            paper=1,
+            ours=steps.units / learnt.units,
+            test="> paper",
+        ),
+    ]
+
+
+def _sensitive(figure: int, ours: Outcome, steps: Outcome, learnt: Outcome) -> list[Claim]:
+    losses = (ours.lost, steps.lost, learnt.lost)
+    if figure == 15:
+        units = steps.units - max(ours.units, learnt.units)
+        return [
+            Claim(id="dabs-15-loss", what="DABS loses %", paper=4.8, ours=ours.lost, test="<= 1.5 * paper"),
+            _below("15-worst", "loss %, the worst other less incremental", max(ours.lost, learnt.lost), steps.lost),
+            _below("15-lag", "s behind the input, DABS less learning", ours.lag_s, learnt.lag_s),
             Claim(
-                id="dabs-16-units",
-                what="slots, DABS less the most others",
+                id="dabs-15-units",
+                what="slots, incremental less the most others",
                 paper=0,
                 ours=units,
                 test="> paper",
-                why="",
-            )
-        )
-    else:
-        claims.append(Claim(id="dabs-17-limit", what="DABS loses %", paper=10, ours=ours.lost, test="<= 1.5 * paper"))
-    return claims
+                why=_USAGE,
+            ),
+        ]
+    return [
+        Claim(
+            id="dabs-14-alike",
+            what="loss %, greatest less least: at most half of what lies between 7 and 29 in Fig. 12",
+            paper=22,
+            ours=max(losses) - min(losses),
+            test="<= 0.5 * paper",
+            note=_PACED,
+        ),
+        _below(
+            "14-learning", "loss %, learning less AutoScale+ (the paper, against itself)", learnt.lost, ours.lost, why=_RESERVED
+        ),
+        _below("14-learning-incremental", "loss %, learning less incremental", learnt.lost, steps.lost),
+        _below("14-lag", "s behind the input, AutoScale+ less the best other", ours.lag_s, steps.lag_s, learnt.lag_s),
+    ]
 
 
 def experiment(
@@ -269,7 +297,10 @@ def _charts(figure: int, found: Mapping[str, Outcome]) -> list[Chart]:
     )
     return [
         Chart(
-            title=f"Fig. {figure}{part}", x="second", y=label, lines={name: (range(len(ys)), ys.tolist()) for name, ys in by.items()}
+            title=f"Fig. {figure}{part}",
+            x="second",
+            y=label,
+            lines={name: (range(len(ys)), ys.tolist()) for name, ys in by.items()},
         )
         for part, label, by in series
     ]

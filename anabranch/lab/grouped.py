@@ -1,4 +1,4 @@
-"""OSG over a batch of rows, as the experiments use it: when the batch is over tasks learn, and answer what they were asked in it."""
+"""OSG over a batch of rows: when the batch is over tasks learn, and answer what they were asked in it."""
 
 from __future__ import annotations
 

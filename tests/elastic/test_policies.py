@@ -235,6 +235,7 @@ def test_incremental_and_static() -> None:
     assert Incremental().wanted(evaluation(loaded(busy=0.9)), None, 4).slots == {"a": 4}
     assert Incremental().wanted(evaluation(loaded(busy=0.2)), None, 32).slots == {"a": 3}
     assert Incremental().wanted(evaluation(loaded(busy=0.6)), None, 32).slots == {"a": 4}
+    assert Incremental().wanted(evaluation(loaded(busy=0.6, pending=500.0)), None, 32).slots == {"a": 4}  # usage alone counts
     assert Static().wanted(evaluation(loaded(busy=2.0)), None, 32).slots == {"a": 4}
 
 
