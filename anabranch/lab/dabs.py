@@ -9,10 +9,10 @@ authors have published (k2r/autoscale, autoscale-benchmark and autoscale-results
 - the monitor looks every 10 s and remembers a minute (Delta), which AutoScale+ forecasts; so long must pass between two changes;
 - incremental adds a slot above 80 % usage and gives one up below 20 %;
 - a change, by the one that a published run shows: no row is done for 15 s, and for 8 s none comes, as the stream waits.
-Ours are: rows that wait at a change stay (4.2: queues are merged); a row of any other operator takes 1 ms; learning knows for every
-rate the fewest slots that are busy for 80 % of the time at most; the dispatcher of the complex topology drops no rows: the
-paper says that it drops some, not how many, the sources drop none. A row that takes longer than 30 s is lost. The runs of a figure differ in when the
-monitor looks and in the rows drawn.
+Ours are: rows that wait at a change stay (4.2: queues are merged); a row of any other operator takes 1 ms; learning knows for
+every rate the fewest slots that are busy for 80 % of the time at most; the dispatcher of the complex topology drops no rows (the
+paper says that it drops some, not how many; the sources drop none). A row that takes longer than 30 s is lost. The runs of a
+figure differ in when the monitor looks and in the rows drawn.
 """
 
 from __future__ import annotations
