@@ -27,7 +27,7 @@ _FIRST_MTIME_S = 1_600_000_000
 _START_US = 1_767_225_600_000_000
 
 
-def flat(bench: Bench[KeyedOptions], place: Path, form: str = "per-key") -> dict[str, Any]:
+def flat(bench: Bench[KeyedOptions], place: Path, form: str = "per-key-rows") -> dict[str, Any]:
     """The figures of all numbers of stored keys."""
     options, levels = bench.options, bench.options.levels
     source, small = _write(options, emptied(place) / "input")
@@ -75,7 +75,8 @@ def _write(options: KeyedOptions, directory: Path) -> tuple[Input, dict[int, ran
         for first in range(known, stored, _LARGE):
             _file(directory, files, rows, np.arange(first, min(first + _LARGE, stored)))
         known = stored
-        for _ in range(3):  # these come right behind large ones, and do not count
+        uncounted = options.steps if stored == options.levels[0] else 3  # to warm up, and right behind large ones
+        for _ in range(uncounted):
             _file(directory, files, rows, rng.choice(stored, options.touched, replace=False))
         start = len(files)
         for _ in range(options.steps):

@@ -1,8 +1,9 @@
 """`anabranch bench keyed`: running count and sum per key, `process` against every way that Spark has for Python state.
 
 All sides read the same parquet files, one a batch, in one Spark session on all cores, keep their state durable and write parquet.
-They take turns, from an empty state each time. The first batches do not count. Beside them runs the bare limit: rows exchanged by
-key and brought to Python, where nothing is done with them. `flat` measures what a small batch costs while ever more keys are stored.
+They take turns, from an empty state each time. The first batches do not count. `process` runs per key and vectorised, each with
+what Spark SQL combines of the rows of a key, and with all rows. Beside them runs the bare limit of the latter: rows exchanged by key
+and brought to Python, where nothing is done with them. `flat` measures what a small batch costs while ever more keys are stored.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from anabranch.bench.data import DataSpec, Input, write_input
 from anabranch.bench.flat import flat
 from anabranch.bench.keyed_sides import BARE, FORMS, RIVALS, run_bare, run_process, run_rival
 from anabranch.bench.measure import MIN_WARM, SideRun, counted, speed
-from anabranch.bench.options import KeyedOptions
+from anabranch.bench.options import KEYED_CASES, KeyedOptions
 from anabranch.bench.report import show_keyed, told
 from anabranch.bench.rivals import Stop
 from anabranch.bench.side import Bench, clocked, open_bench, scratch, settings_of
@@ -106,7 +107,8 @@ def _measure(bench: Bench[KeyedOptions], forms: Sequence[str], spec: DataSpec, l
         limit = _rival(runs.pop(BARE), source)
         checks = _verified(bench, source, runs) if bench.options.verify else {}
         fastest = max(rivals, key=lambda name: rivals[name]["rows_per_s"]) if rivals else None
-        common = {"keys": spec.keys, "skew": spec.skew, "rivals": rivals, "fastest": fastest, "limit": limit, **checks}
+        told = {"keys": spec.keys, "skew": spec.skew, "batch_rows": spec.batch_rows}
+        common = {**told, "rivals": rivals, "fastest": fastest, "limit": limit, **checks}
         return [{"case": form, **_figures(runs[form], source, common)} for form in forms]
 
 
@@ -176,12 +178,15 @@ def _verified(bench: Bench[KeyedOptions], source: Input, runs: dict[str, list[Si
 def keyed_command(
     *,
     case: Annotated[
-        str, typer.Option(metavar="NAMES", help="per-key, vectorised, flat; with commas between them.")
+        str, typer.Option(metavar="NAMES", help=f"{', '.join(KEYED_CASES)}; with commas between them.")
     ] = KeyedOptions().case,
     rows: Annotated[int, typer.Option(metavar="N", help="Rows of input.")] = KeyedOptions().rows,
     keys: Annotated[str, typer.Option(metavar="N,N", help="Numbers of keys.")] = KeyedOptions().keys,
     skew: Annotated[str, typer.Option(metavar="S,S", help="Zipf exponents of the keys; 0 is uniform.")] = KeyedOptions().skews,
     batch_rows: Annotated[int, typer.Option(metavar="N", help="Rows a batch.")] = KeyedOptions().batch_rows,
+    many_batch_rows: Annotated[
+        int, typer.Option(metavar="N", help="Rows a batch at most where there are more than 100,000 keys.")
+    ] = KeyedOptions().many_batch_rows,
     slots: Annotated[int | None, typer.Option(metavar="N", help="Anabranch's parallel tasks. Default: one a core.")] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="The input is made from it.")] = 1,
     stored: Annotated[str, typer.Option(metavar="N,N", help="flat: numbers of stored keys.")] = KeyedOptions().stored,
@@ -198,7 +203,7 @@ def keyed_command(
     keep: Annotated[Path | None, typer.Option(metavar="DIR", help="Work there; it must be empty or new.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="The last line of standard output is one JSON object.")] = False,
 ) -> None:
-    """Python state per key: rows per second of `process`, per key and vectorised, of Spark's three ways, and of the bare limit.
+    """Python state per key: rows per second of `process` in its forms, of Spark's three ways, and of the bare limit.
 
     Example: anabranch bench keyed --case per-key --keys 10000 --skew 0 --rows 800000
     """
@@ -209,6 +214,7 @@ def keyed_command(
             keys=keys,
             skews=skew,
             batch_rows=batch_rows,
+            many_batch_rows=many_batch_rows,
             slots=slots,
             seed=seed,
             stored=stored,

@@ -38,7 +38,21 @@ class Account:
 
 
 class PerKey:
-    """In plain Python, key by key."""
+    """In plain Python, key by key. It needs no more of the rows of a key than these two, so they are combined in the JVM."""
+
+    state: Account
+    output = "n bigint, total double"
+    columns = {"count": ab.count(), "sum": ab.sum("v")}  # noqa: RUF012 - it is read once
+
+    def process(self, key: int, rows: ab.Rows, state: Account, ctx: ab.Context) -> Any:  # noqa: ARG002
+        """Adds what has come of a key; it has one row."""
+        state.n += rows.count[0]
+        state.total += rows.sum[0]
+        return ((state.n, state.total),)
+
+
+class PerKeyRows:
+    """In plain Python, key by key, with all rows."""
 
     state: Account
     output = "n bigint, total double"
@@ -52,9 +66,23 @@ class PerKey:
 
 
 class Vectorised:
+    """All keys of a slot at once, with what is combined of their rows in the JVM."""
+
+    state = {"n": "bigint", "total": "double"}  # noqa: RUF012
+    output = "n bigint, total double"
+    columns = {"count": ab.count(), "sum": ab.sum("v")}  # noqa: RUF012
+
+    def process(self, rows: ab.SlotRows, state: ab.SlotState, ctx: ab.SlotContext) -> Any:  # noqa: ARG002
+        """Adds what has come of each key; it has one row."""
+        state.n += rows["count"]
+        state.total += rows["sum"]
+        return {"n": state.n, "total": state.total}
+
+
+class VectorisedRows:
     """All rows of a slot at once."""
 
-    state = {"n": "bigint", "total": "double"}  # noqa: RUF012 - it is read once
+    state = {"n": "bigint", "total": "double"}  # noqa: RUF012
     output = "n bigint, total double"
     columns = ("v",)
 
@@ -65,21 +93,12 @@ class Vectorised:
         return {"n": state.n, "total": state.total}
 
 
-class Combined:
-    """All rows of a slot at once, combined in the JVM to one a key, as the class reads no more of them than a count and a sum."""
-
-    state = {"n": "bigint", "total": "double"}  # noqa: RUF012 - it is read once
-    output = "n bigint, total double"
-    columns = {"count": ab.count(), "sum": ab.sum("v")}  # noqa: RUF012
-
-    def process(self, rows: ab.SlotRows, state: ab.SlotState, ctx: ab.SlotContext) -> Any:  # noqa: ARG002
-        """Adds what came of each key; it has one row."""
-        state.n += rows["count"]
-        state.total += rows["sum"]
-        return {"n": state.n, "total": state.total}
-
-
-FORMS: dict[str, type] = {"per-key": PerKey, "vectorised": Vectorised, "combined": Combined}
+FORMS: dict[str, type] = {
+    "per-key": PerKey,
+    "vectorised": Vectorised,
+    "per-key-rows": PerKeyRows,
+    "vectorised-rows": VectorisedRows,
+}
 
 
 def run_process(

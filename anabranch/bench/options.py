@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
@@ -119,35 +119,43 @@ class FusionOptions(SidesOptions):
         return self.data_of(prod(self.cardinalities.values()))
 
 
-KEYED_CASES = ("per-key", "vectorised", "flat")
+KEYED_CASES = ("per-key", "vectorised", "per-key-rows", "vectorised-rows", "flat")
+_MANY_KEYS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedOptions(SidesOptions):
     """What `anabranch bench keyed` can be told."""
 
-    case: str = "per-key,vectorised,flat"
+    case: str = ",".join(KEYED_CASES)
     keys: str = "10000,1000000"
     skews: str = "0,1"
-    rows: int = 1_000_000
-    batch_rows: int = 100_000
+    rows: int = 20_000_000
+    batch_rows: int = 4_000_000
+    many_batch_rows: int = 100_000
     rows_per_minute: int = 100_000
     disorder_s: float = 1.0
     rounds: int = 2
-    minutes: float = 25.0
+    minutes: float = 30.0
     stored: str = "10000,100000,1000000,5000000"
     touched: int = 1_000
     steps: int = 40
 
     def __post_init__(self) -> None:
         SidesOptions.__post_init__(self)
-        self.check_positive("touched", "steps")
+        self.check_positive("touched", "steps", "many_batch_rows")
         for each in self.cases:
             if each not in KEYED_CASES:
                 raise TopologyError(unknown("--case", each, KEYED_CASES))
         _numbers("--keys", self.keys, int, 1)
         _numbers("--stored", self.stored, int, self.touched)
         _numbers("--skew", self.skews, float, 0)
+
+    def data_of(self, keys: int, rows_per_minute: int | None = None) -> DataSpec:
+        """The input with so many keys; of many keys as many batches, smaller ones: rivals take a second for some 5,000 keys."""
+        spec = SidesOptions.data_of(self, keys, rows_per_minute)
+        size = min(spec.batch_rows, self.many_batch_rows) if keys > _MANY_KEYS else spec.batch_rows
+        return replace(spec, rows=min(spec.rows, size * spec.batches), batch_rows=size)
 
     @property
     def cases(self) -> tuple[str, ...]:

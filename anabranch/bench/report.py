@@ -148,7 +148,17 @@ def show_keyed(figures: dict[str, Any], console: Console) -> None:
     """Prints the table of all cases against the fastest rival, the cost of a small batch over ever more keys, and the settings."""
     table = Table(title="rows per second, medians over the batches that count", title_justify="left")
     table.add_column("case")
-    for heading in ("keys", "zipf", "anabranch", "fastest rival", "ratio", "bare limit", "its ratio", "verified"):
+    for heading in (
+        "keys",
+        "zipf",
+        "rows a batch",
+        "anabranch",
+        "fastest rival",
+        "ratio",
+        "bare limit",
+        "its ratio",
+        "verified",
+    ):
         table.add_column(heading, justify="right", no_wrap=True)
     notes = []
     for case in figures["cases"]:
@@ -159,7 +169,7 @@ def show_keyed(figures: dict[str, Any], console: Console) -> None:
         most = f"{case['limit_ratio']:.1f}x" if "limit_ratio" in case else "-"
         figure, limit = (f"{each:,}" for each in (case["anabranch_rows_per_s"], case["limit"]["rows_per_s"]))
         told = (figure, rival, ratio, limit, most, VERIFIED[case.get("verified")])
-        table.add_row(case["case"], f"{case['keys']:,}", f"{case['skew']:g}", *told)
+        table.add_row(case["case"], f"{case['keys']:,}", f"{case['skew']:g}", f"{case['batch_rows']:,}", *told)
         each = ", ".join(f"{name} {found['rows_per_s']:,}" for name, found in case["rivals"].items())
         notes.append(f"{case['keys']:,} keys, zipf {case['skew']:g}: {each}") if each else None
     for case in (each for each in figures["cases"] if each["case"] == "flat"):
@@ -170,7 +180,7 @@ def show_keyed(figures: dict[str, Any], console: Console) -> None:
         notes.append(f"most over least: median {case['median_ratio']:.2f}, maximum {case['max_ratio']:.2f}")
     settings = figures["settings"]
     notes.append(
-        f"{settings['rows']:,} rows, batches of {settings['batch_rows']:,}, {settings['cores']} cores, seed {settings['seed']}; "
-        f"all: {settings['both']['source']}, {settings['both']['sink']} sink, durable state"
+        f"{settings['batches']} batches, {settings['cores']} cores, seed {settings['seed']}; all: {settings['both']['source']}, "
+        f"{settings['both']['sink']} sink, durable state; bare limit: all rows brought to Python"
     )
     console.print(Group(table, *map(Text, dict.fromkeys(notes))))

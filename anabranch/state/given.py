@@ -83,16 +83,24 @@ class Rows:
 class Call:
     """What a call of the user's class is about, and what it has done to its key; the user sees it through a `Context`."""
 
-    __slots__ = ("after_us", "at_us", "end", "name", "start", "state", "timers", "times")
+    __slots__ = ("_array", "_times", "after_us", "at_us", "end", "name", "start", "state", "timers")
 
-    def __init__(self, times: Sequence[int]) -> None:
-        self.times = times  # of all rows; those of the call are from `start` up to `end`
+    def __init__(self, times: Array) -> None:
+        self._array = times
+        self._times: list[int] | None = None
         self.start = self.end = 0
         self.at_us: int | None = None  # of the timer that the call is of
         self.name = ""
         self.after_us: int | None = None
         self.timers: dict[str, int] | None = None
         self.state: Any = GONE
+
+    @property
+    def times(self) -> Sequence[int]:
+        """Of all rows, as Python has them; those of the call are from `start` up to `end`. Many classes never ask."""
+        if self._times is None:
+            self._times = self._array.tolist()
+        return self._times or []
 
 
 class Context:

@@ -17,6 +17,7 @@ from anabranch.state.given import GONE, Call, Columns, Context
 from anabranch.state.ordered import NO_TIME_US
 from anabranch.topology.process import Logic
 from anabranch.topology.state_types import StateType
+from anabranch.topology.types import Array
 
 _EXPIRES = "\U0010ffff"  # in the place of a timer's name: the time to live is over, behind timers of that time
 _PROCESS, _ON_TIMER, _ENCODING, _DECODING = "process()", "on_timer()", "encoding", "decoding"
@@ -35,7 +36,7 @@ class Calls:
 class PerKey:
     """Calls a user's class for keys, one after another."""
 
-    def __init__(self, operator: str, logic: Logic, rows: Columns, times: Sequence[int], *, zone: bool) -> None:
+    def __init__(self, operator: str, logic: Logic, rows: Columns, times: Array, *, zone: bool) -> None:
         assert isinstance(logic.state, StateType), "the class works per key"
         self._operator, self._logic = operator, logic
         self._encode, self._decode, self._make = logic.state.encoder(), logic.state.decoder(), logic.make

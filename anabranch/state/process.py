@@ -138,7 +138,7 @@ def _per_key(plan: ProcessPlan, given: Ordered | None, keys: _Keys, span: Span, 
     end = starts[-1] if starts else 0
     starts += [end] * (len(keys.encoded) + 1 - len(starts))
     columns = Columns(pa.table({}) if given is None else given.columns)
-    times: list[int] = [] if given is None else given.t.tolist()
+    times = np.empty(0, dtype=np.int64) if given is None else given.t
     seen = python_keys(keys.table) if plan.keys != (EVERYTHING,) else [None] * len(keys.encoded)
     calls = PerKey(plan.operator, plan.logic, columns, times, zone=plan.time_type == "timestamp")
     done = calls.run(seen, keys.cells, starts, span)
