@@ -11,6 +11,7 @@ import pytest
 from anabranch.cli import main
 from anabranch.errors import AnabranchError
 from anabranch.lab import cbp, enorm_fusion
+from anabranch.lab.cbp_claims import claims_of
 from anabranch.lab.claims import Claim
 from anabranch.lab.graphs import Load, linear_road, random_graph
 from anabranch.lab.linear_road import Road, deployments, latency, row_cost_s
@@ -102,14 +103,14 @@ def test_two_claims_of_one_report_never_share_an_id() -> None:
         Report(lab="cbp", claims=claims, settings={})
 
 
-SMALL = cbp.Setting(operators=60, repeats=2, minutes=20, most=100)
+SMALL = cbp.Setting(operators=60, repeats=2, minutes=20, most=50)
 
 
 def cbp_verdicts(setting: cbp.Setting) -> dict[str, bool]:
-    return {claim.id: claim.holds for claim in cbp.claims_of(cbp.figures(setting, [10]))}
+    return {claim.id: claim.holds for claim in claims_of(cbp.figures(setting, [10]))}
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_verdicts_on_component_plans_are_the_same_whatever_the_seed(seed: int) -> None:
     found = cbp_verdicts(replace(SMALL, seed=seed))
     assert [each for each, holds in found.items() if not holds] == ["cbp-3b-baseline"]
