@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from anabranch.errors import AnabranchError
+
 _TESTS: Mapping[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
     ">=": operator.ge,
@@ -37,6 +39,15 @@ class Claim:
         sign, *rest = self.test.split()
         factor = float(rest[0]) if len(rest) == 3 else 1.0
         return bool(_TESTS[sign](self.ours, factor * self.paper))
+
+
+def check_ids(claims: Sequence[Claim]) -> None:
+    """Refuses claims of which two have one id: a verdict must be found again by its id, in another run as well."""
+    twice = sorted({claim.id for claim in claims if sum(other.id == claim.id for other in claims) > 1})
+    if twice:
+        raise AnabranchError(
+            f"claims have one id twice: {', '.join(twice)}; valid: an id of the papers' list with a suffix of its own"
+        )
 
 
 def as_facts(claims: Sequence[Claim]) -> list[dict[str, Any]]:

@@ -92,7 +92,13 @@ def claims_of(all_sizes: list[Averages]) -> list[Claim]:
             for other in ("pa", "baseline"):
                 ratio = of["comm"] / of[other]
                 found.append(
-                    Claim(id=id_, what=f"{what}, comm / {other}, {each.operators} operators", paper=1, ours=ratio, test=test)
+                    Claim(
+                        id=f"{id_}-{other}-{each.operators}",
+                        what=f"{what}, comm / {other}, {each.operators} operators",
+                        paper=1,
+                        ours=ratio,
+                        test=test,
+                    )
                 )
     return found
 

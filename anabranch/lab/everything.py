@@ -35,8 +35,7 @@ _HOW = (
 
 
 def _cbp(seed: int) -> Report:
-    setting = cbp.Setting(operators=100, repeats=1, minutes=60, capacity=5000, drift=0.02, hosts=30, most=1000, seed=seed)
-    return cbp.experiment(setting, [3, 5, 10])
+    return cbp.experiment(cbp.Setting(seed=seed), [3, 5, 10])
 
 
 def _consolidation(seed: int) -> Report:

@@ -94,7 +94,7 @@ class Elastic:
                 wanted=wanted.get(j, len(unit.cores)),
                 home=unit.home,
                 state_bytes=run.jobs[unit.job].shard_bytes * len(unit.shards),
-                bytes_per_s=0.0 if self.together else rates[j] * run.jobs[unit.job].row_bytes / len(unit.cores),
+                bytes_per_s=0.0 if self.together else rates[j] * run.row_bytes[unit.job] / wanted.get(j, len(unit.cores)),
             )
             for j, unit in enumerate(self.units)
         ]

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from anabranch.errors import TopologyError
-from anabranch.lab.claims import Claim, as_line, as_table, claims_table
+from anabranch.lab.claims import Claim, as_line, as_table, check_ids, claims_table
 
 AsJson = Annotated[bool, typer.Option("--json", help="The last line of output is one JSON object.")]
 Seed = Annotated[int, typer.Option(help="One seed gives the same figures.")]
@@ -63,6 +63,9 @@ class Report:
     tables: Sequence[Table] = ()
     charts: Sequence[Chart] = ()
     more: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_ids(self.claims)
 
 
 def show(report: Report, *, as_json: bool, plot: str | None) -> None:

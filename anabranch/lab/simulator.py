@@ -118,6 +118,12 @@ class Simulation:
         for j in self.order:
             if parents[j] >= 0:
                 self.per_source[j] = self.per_source[parents[j]] * self.jobs[j].per_parent
+        self.row_bytes = np.array(  # in and out: what passes between an executor's receiver, its cores and its emitter
+            [
+                job.row_bytes + max((self.jobs[c].per_parent * self.jobs[c].row_bytes for c in self.children[j]), default=0.0)
+                for j, job in enumerate(self.jobs)
+            ]
+        )
         self.ends = sum(1 for kids in self.children if not kids)
         self._weights = np.array([(1.0 if self.children[j] else 1.0 / self.ends) for j in range(count)]) / self.per_source
         self.host_of = self.cluster.host_of()
@@ -281,7 +287,7 @@ class Simulation:
         total = 0.0
         for j, rate in enumerate(rates.tolist()):
             away = self.host_of[self.core_of[j]] != self.home_of[j]
-            total += rate * self.jobs[j].row_bytes * float(self.shares[j][away].sum())
+            total += rate * float(self.row_bytes[j]) * float(self.shares[j][away].sum())
         return total
 
 

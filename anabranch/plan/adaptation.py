@@ -49,6 +49,9 @@ class Costs:
         self.measured = shape[0] >= 2 * adaptation.every and adaptation.capacity < inf and adaptation.weight > 0
         self._one = [_unit(unit, shape, adaptation.every) for unit in space.units] if self.measured else []
         self._sums: dict[int, tuple[Histograms, Histograms]] = {}
+        self._last: tuple[int, tuple[Histograms, Histograms]] | None = (
+            None  # searches ask for sets that differ by a unit or two
+        )
         self._moved: dict[int, float] = {}
 
     def adaptation(self, units: int, near: int | None = None) -> float:
@@ -70,14 +73,23 @@ class Costs:
     def _sum(self, units: int, near: int | None) -> tuple[Histograms, Histograms]:
         """The loads and states of all operators of a component, by window and shard."""
         if near is not None and near in self._sums:
-            loads, states = (each.copy() for each in self._sums[near])
-            for i in bits(units ^ near):
-                change = np.add if units >> i & 1 else np.subtract
-                change(loads, self._one[i][0], out=loads)
-                change(states, self._one[i][1], out=states)
-            return loads, states
-        parts = [self._one[i] for i in bits(units)]
-        return np.sum([y for y, _ in parts], axis=0), np.sum([z for _, z in parts], axis=0)
+            found = self._changed(near, self._sums[near], units)
+        elif self._last is not None and (units ^ self._last[0]).bit_count() < units.bit_count():
+            found = self._changed(*self._last, units)
+        else:
+            parts = [self._one[i] for i in bits(units)]
+            found = np.sum([y for y, _ in parts], axis=0), np.sum([z for _, z in parts], axis=0)
+        self._last = (units, found)
+        return found
+
+    def _changed(self, near: int, sums: tuple[Histograms, Histograms], units: int) -> tuple[Histograms, Histograms]:
+        """The sums of another set, by what differs."""
+        loads, states = (each.copy() for each in sums)
+        for i in bits(units ^ near):
+            change = np.add if units >> i & 1 else np.subtract
+            change(loads, self._one[i][0], out=loads)
+            change(states, self._one[i][1], out=states)
+        return loads, states
 
     def is_within_bound(self, units: int) -> bool:
         return self.rules.bound == inf or self.adaptation(units) <= self.rules.bound

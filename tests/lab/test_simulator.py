@@ -78,6 +78,14 @@ def test_a_child_gets_its_part_of_the_rows_and_holds_its_parent_back() -> None:
     assert run.run(1, 1500, 0.01)[0] == pytest.approx(2 * 250 / 0.5, rel=0.02)
 
 
+def test_data_between_an_executor_and_its_cores_is_what_comes_in_and_what_goes_out_once() -> None:
+    jobs = [Job(name="a", cost_s=0.001, shards=2, row_bytes=96)]
+    jobs += [Job(name=n, cost_s=0.001, shards=2, parent=0, per_parent=0.5, row_bytes=160) for n in "bc"]
+    table = [np.array([0, 1])] * 3
+    run = Simulation(Cluster(hosts=2, cores_per_host=1), jobs, table, [np.array([0.5, 0.5])] * 3)
+    assert run.row_bytes.tolist() == [96 + 80, 160, 160]
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_one_seed_gives_one_result_and_shards_stay_with_their_units(way: str) -> None:
     first, again = simulate(TINY, way), simulate(TINY, way)

@@ -16,8 +16,8 @@ from anabranch.plan.cbp import depth_first, improved, plan_greedily
 from anabranch.plan.chooser import plan_components
 from anabranch.plan.cola import plan_cola
 from anabranch.plan.components import component_plan
-from anabranch.plan.set_cover import feasible_components, greedy_cover, plan_cover, plan_exactly, pool
-from anabranch.plan.streams import Hints, Operator, Space, Stream, Streams
+from anabranch.plan.set_cover import feasible_components, greedy_cover, grown_components, plan_cover, plan_exactly, pool
+from anabranch.plan.streams import Hints, Operator, Space, Stream, Streams, bits
 from tests.plan.component_graphs import adaptations, cheapest, check, feasible_plans, graphs, operator, streams
 
 CLOSE = 1e-6
@@ -214,3 +214,25 @@ def test_a_large_graph_is_beyond_the_budget_of_the_exact_planner() -> None:
     candidates = pool(costs, 300)
     assert set(improved(costs, depth_first(costs))) <= set(candidates)
     check(component_plan(costs, greedy_cover(costs, candidates), "cover"), graph, ordered=True, bound=inf)
+
+
+@settings(max_examples=40)
+@given(graphs(), adaptations, st.integers(0, 2**32 - 1))
+def test_what_a_set_costs_does_not_depend_on_what_was_asked_before(graph: Streams, adaptation: Adaptation, seed: int) -> None:
+    costs = Costs(Space(graph, ordered=False), adaptation)
+    sets = 1 + np.random.default_rng(seed).integers(0, costs.space.every, size=12)
+    for units in map(int, sets):
+        fresh = Costs(Space(graph, ordered=False), adaptation)
+        assert costs.adaptation(units) == pytest.approx(fresh.adaptation(units), rel=1e-9, abs=1e-6)
+
+
+@settings(max_examples=40)
+@given(graphs(), adaptations, st.booleans())
+def test_grown_components_are_feasible_and_worth_more_than_their_first_operator(
+    graph: Streams, adaptation: Adaptation, ordered: bool
+) -> None:
+    costs = Costs(Space(graph, ordered=ordered), adaptation)
+    for units in grown_components(costs):
+        assert costs.is_feasible(units)
+        assert units & (units - 1)
+        assert costs.weight(units) < max(costs.weight(1 << i) for i in bits(units)) + CLOSE * max(1.0, graph.rate)
