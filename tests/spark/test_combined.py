@@ -168,7 +168,9 @@ def test_results_of_windows_are_combined_in_their_slot_and_behind_an_exchange(sp
     write_batches(batches(4), tmp_path / "in")
     app = topology(spark, tmp_path, windows=True)
     text = app.explain()
-    assert "reads:     a row a key and step: rows = count(*), sum = total(v), count(v), most = greatest(v), count(v)" in text, text
+    assert "reads:     a row a key and step: rows = count(*), sum = total(v), count(v), most = greatest(v), count(v)" in text, (
+        text
+    )
     assert "row by row for" not in text
     run(app, tmp_path, slots=2)
     totals: dict[str | None, list[int]] = {}
