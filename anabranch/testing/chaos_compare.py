@@ -15,7 +15,7 @@ from anabranch.testing.chains import as_rows, closed_until
 from anabranch.testing.chaos_apply import expected_work
 from anabranch.testing.chaos_gathered import gathered_differences
 from anabranch.testing.chaos_plan import CasePlan
-from anabranch.testing.chaos_process import expected_tallies
+from anabranch.testing.chaos_process import PROCESSES, expected_of
 from anabranch.testing.compare import bag_differences, differences, read_results
 from anabranch.testing.dag_runs import compare_runs
 from anabranch.testing.reference import FinalWatermark, expected_late, expected_results
@@ -43,8 +43,9 @@ def compare_case(plan: CasePlan, root: Path) -> tuple[list[str], int]:
         second = expected_results([as_rows(wanted)], then.query(), final_watermark=until)
         compared.see("then", "second operator", "DuckDB", second, partial(differences, keys=[*then.keys, *_WINDOW]))
     if topology.process:
-        tallies = expected_tallies(steps, query.keys, query.delay_us, finish=plan.finish)
-        compared.see("tallied", "process", "tester", tallies, bag_differences)
+        for name in PROCESSES:
+            made = expected_of(name, steps, query.keys, query.delay_us, finish=plan.finish)
+            compared.see(name, f"process {name}", "tester", made, bag_differences)
     if topology.gathered:
         found, calm = compared.read("gathered")
         told = gathered_differences(found, calm, steps, query.keys, query.delay_us, finish=plan.finish)

@@ -29,7 +29,7 @@ from anabranch.state.files import Files
 from anabranch.testing.chaos_apply import SCHEMA, worked
 from anabranch.testing.chaos_gathered import gathered
 from anabranch.testing.chaos_plan import COMMIT_LOST, DAMAGES, LIVE, REROUTE, RESIZE, Act, Start, TopologySpec
-from anabranch.testing.chaos_process import Tallied
+from anabranch.testing.chaos_process import PROCESSES
 from anabranch.testing.dag_runs import build_dag
 from anabranch.testing.dags import Dag
 from anabranch.testing.restless import Acting, disturb
@@ -123,7 +123,8 @@ def build(session: Session, spec: TopologySpec, place: Place) -> ab.Topology:
         )
         made.to(ab.parquet(place.of("then")))
     if spec.process:
-        stream.process(list(spec.keys), Tallied, name="tallied").to(ab.parquet(place.of("tallied")))
+        for name, (cls, order) in PROCESSES.items():
+            stream.process(list(spec.keys), cls, order=order, name=name).to(ab.parquet(place.of(name)))
     if spec.gathered:
         gathered(stream, spec.keys).to(ab.parquet(place.of("gathered")))
     if spec.grouping is not None:

@@ -1,4 +1,6 @@
-"""A `process` for chaos runs: timers, a time to live and state that forgets, and what it must give, by the tester."""
+"""Two `process`es for chaos runs, one with timers, a time to live and state that forgets, one vectorised over rows that are combined
+in the JVM; and what they must give, by the tester.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.state.given import Context, Rows
+import anabranch as ab
+from anabranch.state.given import Context, Rows, SlotContext, SlotRows, SlotState
 from anabranch.testing.process import ProcessTester
 from anabranch.topology.types import FLOATING, WHOLE
 
@@ -56,12 +59,30 @@ class Tallied:
             ctx.timer(ctx.time + timedelta(minutes=1), name=" again")
 
 
-def expected_tallies(steps: Sequence[pa.Table | None], keys: Sequence[str], delay_us: int, *, finish: bool) -> pa.Table:
-    """What comes out of all steps; None is a closing step."""
+class Added:
+    """How many rows a key has had and their sum, of which Spark SQL tells what a step has brought."""
+
+    state = {"n": "bigint", "total": "bigint"}  # noqa: RUF012 - it is read once
+    output = "n bigint, total bigint"
+    columns = {"rows": ab.count(), "sum": ab.sum("v")}  # noqa: RUF012
+
+    def process(self, rows: SlotRows, state: SlotState, ctx: SlotContext) -> dict[str, Any]:  # noqa: ARG002
+        """Adds what has come; a sum of nothing but nulls is null."""
+        state.n += rows["rows"]
+        state.total += rows.table["sum"].fill_null(0).to_numpy()
+        return {"n": state.n, "total": state.total}
+
+
+PROCESSES: dict[str, tuple[type, str]] = {"tallied": (Tallied, "event_time"), "added": (Added, "arrival")}
+
+
+def expected_of(name: str, steps: Sequence[pa.Table | None], keys: Sequence[str], delay_us: int, *, finish: bool) -> pa.Table:
+    """What comes out of all steps of a process; None is a closing step."""
     names = [*keys, "at", "v"]
     kinds = next(step for step in steps if step is not None).schema
     schema = ", ".join(f"{name} {_NAMES.get(kinds.field(name).type, 'timestamp')}" for name in names)
-    tester = ProcessTester(Tallied, by=list(keys), schema=schema, event_time="at")
+    cls, order = PROCESSES[name]
+    tester = ProcessTester(cls, by=list(keys), schema=schema, event_time="at", order=order)
     newest: int | None = None
     found: list[dict[str, Any]] = []
     for step in steps:
