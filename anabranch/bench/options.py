@@ -130,8 +130,8 @@ class KeyedOptions(SidesOptions):
     case: str = ",".join(KEYED_CASES)
     keys: str = "10000,1000000"
     skews: str = "0,1"
-    rows: int = 20_000_000
-    batch_rows: int = 4_000_000
+    rows: int = 4_000_000
+    batch_rows: int = 500_000
     many_batch_rows: int = 100_000
     rows_per_minute: int = 100_000
     disorder_s: float = 1.0

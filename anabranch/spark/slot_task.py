@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from anabranch.errors import StateFullError
 from anabranch.faults import Faults
@@ -39,7 +40,7 @@ from anabranch.state.host import Host, open_host
 from anabranch.state.version import Fence, Version
 from anabranch.topology.types import to_array
 
-REPORT_SCHEMA = "report binary"
+REPORT_SCHEMA = StructType([StructField("report", BinaryType())])  # spelled as text, Spark would read it anew in every step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
