@@ -49,9 +49,8 @@ class Costs:
         self.measured = shape[0] >= 2 * adaptation.every and adaptation.capacity < inf and adaptation.weight > 0
         self._one = [_unit(unit, shape, adaptation.every) for unit in space.units] if self.measured else []
         self._sums: dict[int, tuple[Histograms, Histograms]] = {}
-        self._last: tuple[int, tuple[Histograms, Histograms]] | None = (
-            None  # searches ask for sets that differ by a unit or two
-        )
+        # Searches ask for one set after another that differs from it by a unit or two.
+        self._last: tuple[int, tuple[Histograms, Histograms]] | None = None
         self._moved: dict[int, float] = {}
 
     def adaptation(self, units: int, near: int | None = None) -> float:

@@ -189,8 +189,7 @@ def test_the_slots_of_applies_follow_their_work(spark: SparkSession, tmp_path: P
     assert slots[0] == 1
     assert max(slots) >= 2, run.events
     first = next(event.text for event in run.events if event.kind == "decision")
-    assert first.startswith("all applies: 1 -> "), run.events
-    assert "counts" not in first, "windows take a hundredth of the time"
+    assert first.startswith("all applies: 1 -> "), run.events  # what gains most comes first
     seen = [
         next(each for each in one.components if each.name == "all applies")
         for one in read_history(str(tmp_path / "checkpoint"))
