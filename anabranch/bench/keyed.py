@@ -2,8 +2,9 @@
 
 All sides read the same parquet files, one a batch, in one Spark session on all cores, keep their state durable and write parquet.
 They take turns, from an empty state each time. The first batches do not count. `process` runs per key and vectorised, each with
-what Spark SQL combines of the rows of a key, and with all rows. Beside them runs the bare limit of the latter: rows exchanged by key
-and brought to Python, where nothing is done with them. `flat` measures what a small batch costs while ever more keys are stored.
+what Spark SQL combines of the rows of a key, and with all rows. Beside them run bare limits: rows of each batch combined by Spark
+SQL; and rows exchanged by key and brought to Python. Nothing is kept or written there. `flat` measures what a small batch costs while
+ever more keys are stored.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import typer
 
 from anabranch.bench.data import DataSpec, Input, write_input
 from anabranch.bench.flat import flat
-from anabranch.bench.keyed_sides import BARE, FORMS, RIVALS, run_bare, run_process, run_rival
+from anabranch.bench.keyed_sides import FORMS, RIVALS, limit_of, run_bare, run_process, run_rival
 from anabranch.bench.measure import MIN_WARM, SideRun, counted, speed
 from anabranch.bench.options import KEYED_CASES, KeyedOptions
 from anabranch.bench.report import show_keyed, told
@@ -34,8 +35,12 @@ from anabranch.spark.tuning import LOCAL_QUERY
 from anabranch.testing.compare import differences
 from anabranch.testing.database import connect
 
-_WARM_ROWS = 5_000
-_WARM_ROUNDS = 4  # of what is so quick that the JVM has compiled little of it after one
+_WARM_ROWS = 5_000  # of rivals
+_WARM_BATCHES, _WARM_BATCH_ROWS, _WARM_ROUNDS = (
+    8,
+    100_000,
+    3,
+)  # of what is so quick that the JVM would have compiled little of it
 _LEAST_BATCHES = 2  # of a rival that takes long: one to warm up, one that counts
 _FLAT_S = 240.0  # kept for the case `flat`
 
@@ -64,18 +69,27 @@ def keyed(options: KeyedOptions, out: TextIO) -> dict[str, Any]:
 
 def _warm_up(bench: Bench[KeyedOptions], forms: Sequence[str]) -> None:
     bench.say("warming up")
-    spec = replace(bench.options.data_of(500), rows=3 * _WARM_ROWS, batch_rows=_WARM_ROWS, seed=bench.options.seed + 1)
+    spec = replace(bench.options.data_of(500), seed=bench.options.seed + 1)
+    few = replace(spec, rows=3 * _WARM_ROWS, batch_rows=_WARM_ROWS)
+    size = min(_WARM_BATCH_ROWS, spec.batch_rows)
+    more = replace(spec, rows=_WARM_BATCHES * size, batch_rows=size)
     with scratch(bench, "trial") as place:
-        source = write_input(spec, place / "input")
-        for name, side in _sides(bench, forms, source, place, 60.0).items():
-            for _ in range(1 if name in RIVALS else _WARM_ROUNDS):
+        inputs = [write_input(each, place / f"input-{i}") for i, each in enumerate((few, more))]
+        trial, quick = (_sides(bench, forms, source, place, 60.0) for source in inputs)
+        for name, side in trial.items():
+            if name in RIVALS:
                 side(60.0)
+        for _ in range(_WARM_ROUNDS):
+            for name, side in quick.items():
+                if name not in RIVALS:
+                    side(60.0)
 
 
 def _sides(bench: Bench[KeyedOptions], forms: Sequence[str], source: Input, place: Path, left_s: float) -> dict[str, Side]:
-    """`process` in its forms, the limit, and the rivals; one that takes too long is cut short when enough batches are done."""
+    """`process` in its forms, their limits, and the rivals; one that takes too long is cut short when enough batches are done."""
     sides: dict[str, Side] = {form: partial(run_process, bench, form, source, place / form) for form in forms}
-    sides[BARE] = partial(run_bare, bench, source, place / BARE)
+    for name in dict.fromkeys(limit_of(form) for form in forms):
+        sides[name] = partial(run_bare, bench, name, source, place / name)
     if bench.options.native and forms:
         _need_protobuf()
         share = left_s / (len(RIVALS) * bench.options.rounds + 1)
@@ -104,12 +118,12 @@ def _measure(bench: Bench[KeyedOptions], forms: Sequence[str], spec: DataSpec, l
         sides = _sides(bench, forms, source, place, left_s)
         runs = take_turns(sides, source, bench.options.rounds, ends_at, bench.say)
         rivals = {name: _rival(runs[name], source) for name in RIVALS if name in runs}
-        limit = _rival(runs.pop(BARE), source)
+        limits = {name: _rival(runs.pop(name), source) for name in {limit_of(form) for form in forms}}
         checks = _verified(bench, source, runs) if bench.options.verify else {}
         fastest = max(rivals, key=lambda name: rivals[name]["rows_per_s"]) if rivals else None
         told = {"keys": spec.keys, "skew": spec.skew, "batch_rows": spec.batch_rows}
-        common = {**told, "rivals": rivals, "fastest": fastest, "limit": limit, **checks}
-        return [{"case": form, **_figures(runs[form], source, common)} for form in forms]
+        common = {**told, "rivals": rivals, "fastest": fastest, **checks}
+        return [{"case": form, **_figures(runs[form], source, {**common, "limit": limits[limit_of(form)]})} for form in forms]
 
 
 def _counts(runs: Sequence[SideRun]) -> range:

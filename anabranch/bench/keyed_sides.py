@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import anabranch as ab
@@ -26,7 +27,7 @@ from anabranch.spark.tuning import lent
 
 OUTPUT = "key BIGINT, n BIGINT, total DOUBLE"
 STATE = "n BIGINT, total DOUBLE"
-BARE = "bare"
+BARE, BARE_COMBINED = "bare", "bare-combined"
 
 
 @dataclass
@@ -185,18 +186,26 @@ def run_rival(bench: Bench[KeyedOptions], rival: str, source: Input, place: Path
     return SideRun(side=rival, batch_s=run.batch_s, watermark_us=source.watermark_us(), files=run.files)
 
 
-def run_bare(bench: Bench[KeyedOptions], source: Input, place: Path, _left_s: float = 0.0) -> SideRun:
-    """The bare limit: rows of a batch exchanged by key and brought to Python, which counts them. No state, no results."""
+def limit_of(form: str) -> str:
+    """The bare limit of a form."""
+    return BARE if form.endswith("-rows") else BARE_COMBINED
+
+
+def run_bare(bench: Bench[KeyedOptions], name: str, source: Input, place: Path, _left_s: float = 0.0) -> SideRun:
+    """A bare limit, without state and results: rows of a batch exchanged by key and counted by Python, or combined by Spark SQL."""
     emptied(place)
 
     def batch(rows: DataFrame, _number: int) -> None:
-        rows.select("key", "v").repartition(bench.slots, "key").mapInArrow(_drained, "n bigint").collect()
+        if name == BARE:
+            rows.select("key", "v").repartition(bench.slots, "key").mapInArrow(_drained, "n bigint").collect()
+        else:
+            rows.groupBy("key").agg(F.count("*").alias("n"), F.sum("v")).write.format("noop").mode("append").save()
 
     with lent(bench.spark, local_query=True):
         writer = read_stream(bench.spark, source).writeStream.foreachBatch(batch).trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(place / "checkpoint")).start()
     query.awaitTermination()
-    return SideRun(side=BARE, batch_s=batch_seconds(query), watermark_us=source.watermark_us(), files=())
+    return SideRun(side=name, batch_s=batch_seconds(query), watermark_us=source.watermark_us(), files=())
 
 
 def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -181,6 +181,7 @@ def show_keyed(figures: dict[str, Any], console: Console) -> None:
     settings = figures["settings"]
     notes.append(
         f"{settings['batches']} batches, {settings['cores']} cores, seed {settings['seed']}; all: {settings['both']['source']}, "
-        f"{settings['both']['sink']} sink, durable state; bare limit: all rows brought to Python"
+        f"{settings['both']['sink']} sink, durable state; bare limits, which keep and write nothing: rows combined by Spark SQL, or "
+        "(-rows) brought to Python"
     )
     console.print(Group(table, *map(Text, dict.fromkeys(notes))))

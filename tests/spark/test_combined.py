@@ -200,9 +200,13 @@ class Sums:
 def test_a_static_run_combines_expressions_with_filters(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(1, 2.5, 10), (2, 1.0, 20), (1, 0.5, 30)], "k int, v double, s int")
     app = ab.Topology("static")
-    app.source(rows.withColumn("at", F.timestamp_seconds("s")), event_time="at").process("k", Sums, order="arrival")
-    found = {(row.k, row.sum, row.at.timestamp()) for row in app.run_batch()["sums"].collect()}
+    source = app.source(rows.withColumn("at", F.timestamp_seconds("s")), event_time="at")
+    source.process("k", Sums, order="arrival")
+    source.process([], Sums, order="arrival", name="everything")
+    made = app.run_batch()
+    found = {(row.k, row.sum, row.at.timestamp()) for row in made["sums"].collect()}
     assert found == {(1, 5.0, 30.0), (2, 0.0, 20.0)}
+    assert [(row.sum, row.at.timestamp()) for row in made["everything"].collect()] == [(5.0, 30.0)]
 
 
 @pytest.mark.parametrize(
