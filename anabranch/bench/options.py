@@ -139,7 +139,7 @@ class KeyedOptions(SidesOptions):
     minutes: float = 30.0
     stored: str = "10000,100000,1000000,5000000"
     touched: int = 1_000
-    steps: int = 40
+    steps: int = 80
 
     def __post_init__(self) -> None:
         SidesOptions.__post_init__(self)
