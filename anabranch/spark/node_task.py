@@ -58,11 +58,7 @@ class NodeWork(StateWork):
             incoming, shards, pane = incoming.filter(pa.array(on_time)), shards[on_time], pane[on_time]
         keys = [incoming.column(named.columns[f"k{i}"]) for i in range(len(plan.keys))]
         rows = state.number(keys_of(keys, plan), shards)
-        columns: Sequence[Array] = [
-            column
-            for kept in plan.kept
-            for column in kept.partial.arrive([incoming.column(named.columns[name]) for name in kept.lifted])
-        ]
+        columns = arrived_partials(incoming, plan, named)
         outcome.arrived = len(rows)
         if "part" in incoming.column_names:
             part = to_array(incoming.column("part"), np.dtype(np.int64), 0)
@@ -138,6 +134,15 @@ class Rows:
         index = pa.array(at)
         keys, payload = ([each.take(index) for each in columns] for columns in (self.keys, self.payload))
         return Rows(self.shards[at], keys, [None if x is None else x.take(index) for x in self.inputs], self.t[at], payload)
+
+
+def arrived_partials(incoming: pa.Table, plan: Slotted, named: Arriving) -> Sequence[Array]:
+    """The columns of all partials of rows that were combined on their way."""
+    return [
+        column
+        for kept in plan.kept
+        for column in kept.partial.arrive([incoming.column(named.columns[name]) for name in kept.lifted])
+    ]
 
 
 def arrived_rows(incoming: pa.Table, shards: Array, plan: Slotted, named: Arriving) -> Rows:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from anabranch.errors import StateError, StateFullError
 from anabranch.plan.process import ProcessPlan
 from anabranch.spark.lift import ARRIVAL
-from anabranch.spark.node_task import Rows, arrived_rows, by_shard, keys_of, rows_of_results
+from anabranch.spark.node_task import Rows, arrived_partials, arrived_rows, by_shard, keys_of, rows_of_results
 from anabranch.spark.operator_state import Fused, Moment, Outcome, ShardWork, Upstream
 from anabranch.state.cell_shard import CellMeta, CellShard, CellWrite
 from anabranch.state.cells import Span
@@ -111,11 +111,7 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
         table, shards = self._mine(incoming)
         keys = [table.column(given.columns[f"k{i}"]) for i in range(len(self.process.keys))]
         if self.process.kept:
-            columns = [
-                column
-                for kept in self.process.kept
-                for column in kept.partial.arrive([table.column(given.columns[name]) for name in kept.lifted])
-            ]
+            columns = arrived_partials(table, self.process, given)
             routed = np.zeros(len(table), dtype=np.int64)  # what was combined in its slot has no parts
             part = to_array(table.column("part"), np.dtype(np.int64), 0) if "part" in table.column_names else routed
             return merged_rows(self.process, keys_of(keys, self.process), shards, columns, part)
