@@ -25,7 +25,7 @@ from anabranch.spark.operator_state import Emitted
 from anabranch.spark.reports import Written
 from anabranch.spark.results import write_table
 from anabranch.spark.slot_task import room, spread
-from anabranch.spark.worker import settle
+from anabranch.spark.worker import received
 from anabranch.state.files import Files
 from anabranch.topology.apply import ERROR_COLUMN, HASH, OSG
 from anabranch.topology.types import Array
@@ -76,7 +76,8 @@ class ScheduleTask:
         assert context is not None
         partition = context.partitionId()
         schedulers = {number: partition_scheduler(each, partition) for number, (each, _) in self.groupings.items()}
-        for batch in _in_order(batches) if self.unordered else batches:
+        coming = received(batches)
+        for batch in _in_order(coming) if self.unordered else coming:
             if not batch.num_rows:
                 continue
             to, values = _numbers(batch, "to"), _numbers(batch, VALUE)
@@ -118,14 +119,13 @@ class ApplyTask:
     faults: Faults = field(default_factory=Faults)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle()
         context = TaskContext.get()
         assert context is not None
         slot = context.partitionId()
         token = f"{self.epoch}.{self.job}.{context.attemptNumber()}.{uuid.uuid4().hex[:8]}"
         self.faults.at("apply.begin", self.step, slot)
         slots = {work.number: _Slot(self, work, slot, token) for work in self.works}
-        for batch in batches:
+        for batch in received(batches):
             to = _numbers(batch, "to")
             for number in np.unique(to).tolist():
                 rows = batch if (to == number).all() else batch.filter(pa.array(to == number))

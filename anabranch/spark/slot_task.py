@@ -33,7 +33,7 @@ from anabranch.spark.passing import REPORT, unwrapped, wrapped
 from anabranch.spark.process_task import ProcessWork
 from anabranch.spark.reports import NodeReport, Report, ShardReport, Written
 from anabranch.spark.results import write_table
-from anabranch.spark.worker import settle
+from anabranch.spark.worker import received
 from anabranch.state.commits import Stored
 from anabranch.state.files import Files
 from anabranch.state.host import Host, open_host
@@ -70,7 +70,6 @@ class SlotTask:
     faults: Faults = field(default_factory=Faults)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle()
         context = TaskContext.get()
         assert context is not None
         slot = context.partitionId()
@@ -78,7 +77,7 @@ class SlotTask:
             if slot < component.slots:
                 break
             slot -= component.slots
-        rows, passing = _sorted_out(batches, {node.number for node in component.nodes})
+        rows, passing = _sorted_out(received(batches), {node.number for node in component.nodes})
         attempt = _Attempt(self, component, slot, context.attemptNumber())
         report = attempt.run({number: unwrapped(each) for number, each in rows.items()})
         encoded = pa.array([msgspec.json.encode(report)], pa.binary())
