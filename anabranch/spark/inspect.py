@@ -80,6 +80,22 @@ def needed_columns(frame: DataFrame, used: DataFrame) -> set[str]:
         return set(frame.columns)
 
 
+def keeps_all(frame: DataFrame, mapped: DataFrame, column: str) -> bool:
+    """Whether a query over a stream has its rows, one for one, and a column of it as it is; False where that cannot be told."""
+    if mapped is frame:
+        return True
+    try:
+        stream, plan = (each._jdf.queryExecution().analyzed() for each in (frame, mapped))
+        ids = [
+            plan_.output().apply(each.columns.index(column)).exprId().id() for plan_, each in ((stream, frame), (plan, mapped))
+        ]
+        while plan.nodeName() == "Project" and not plan.equals(stream):
+            plan = plan.child()
+        return ids[0] == ids[1] and bool(plan.equals(stream))
+    except (Py4JError, TypeError, ValueError):
+        return False
+
+
 def in_place(rows: DataFrame, partition: str) -> DataFrame:
     """The same rows, with Spark told that a column holds the number of the partition they are in: grouping by it needs no exchange.
 
@@ -89,7 +105,8 @@ def in_place(rows: DataFrame, partition: str) -> DataFrame:
     try:
         scala = _scala(rows.sparkSession._jvm)
         execution, session = rows._jdf.queryExecution(), rows._jdf.sparkSession()
-        rdd, output = execution.toRdd(), execution.analyzed().output()
+        plan = execution.analyzed()
+        rdd, output = plan.rdd() if plan.nodeName() == "LogicalRDD" else execution.toRdd(), plan.output()
         placed = scala.partitioning(scala.number(output.apply(rows.columns.index(partition))), rdd.getNumPartitions())
         none = scala.none
         node = scala.node(output, rdd, placed, scala.nil, False, none, session, none, none, False)

@@ -85,6 +85,7 @@ class NodeTask:
     first: bool = True  # the part that tells what none takes
     early: bool = False  # also write windows that are still open, as they are
     late: bool = False  # some sink wants the rows that are left out
+    seen: str | None = None  # the column with the latest event times, where this operator tells them for its source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

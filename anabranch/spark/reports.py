@@ -57,6 +57,7 @@ class Report:
     cpu_s: float
     nodes: Mapping[str, NodeReport]
     phases: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of the task
+    seen_us: Mapping[int, int] = field(default_factory=dict)  # the latest event time of rows for an operator, by its number
 
 
 def nodes_in(reports: Sequence[Report]) -> Iterator[tuple[str, NodeReport]]:
@@ -79,6 +80,12 @@ def missing_in(reports: Sequence[Report]) -> dict[str, list[int]]:
         if each.missing:
             found.setdefault(name, []).extend(each.missing)
     return found
+
+
+def seen_in(reports: Sequence[Report], watched: Mapping[str, int]) -> dict[str, int]:
+    """The latest event time of each source that an operator tells it for, by its number; none where no row had one."""
+    told = {source: [each.seen_us[number] for each in reports if number in each.seen_us] for source, number in watched.items()}
+    return {source: max(times) for source, times in told.items() if times}
 
 
 def moving_mean(before: Mapping[str, Mapping[int, float]], reports: Sequence[Report]) -> dict[str, dict[int, float]]:

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StructField, StructType
 
@@ -27,6 +28,7 @@ from anabranch.faults import Faults
 from anabranch.plan.joins import JoinSide
 from anabranch.plan.process import ProcessPlan
 from anabranch.spark.join_task import JoinWork
+from anabranch.spark.lateness import FARTHEST_US
 from anabranch.spark.node_task import NodeWork, undictionaried
 from anabranch.spark.operator_state import Moment, NodeTask, Outcome, ShardWork, StateSettings
 from anabranch.spark.passing import REPORT, unwrapped, wrapped
@@ -192,6 +194,7 @@ class _Attempt:
                 for name, node in nodes.items()
             },
             phases=self.phases,
+            seen_us=self._seen(rows),
         )
 
     def _report(
@@ -225,6 +228,12 @@ class _Attempt:
             arrived=outcome.arrived,
             distinct=outcome.distinct,
         )
+
+    def _seen(self, rows: Mapping[int, pa.Table]) -> dict[int, int]:
+        """The latest event time among the rows of each operator that tells it, those of missing shards too."""
+        wanted = {node.number: node.seen for node in self.component.nodes if node.seen is not None}
+        latest = {number: pc.max(rows[number].column(name)).as_py() for number, name in wanted.items() if number in rows}
+        return {number: us for number, us in latest.items() if us is not None and us >= -FARTHEST_US}
 
     def _needed(self, rows: Mapping[int, pa.Table]) -> list[int]:
         """The shards of this slot that have state or get rows: the others, often most of them where keys are few, stay closed."""

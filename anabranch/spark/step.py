@@ -31,7 +31,7 @@ from anabranch.spark.operator_state import Moment, NodeTask, StateSettings
 from anabranch.spark.outlets import Outlet, late_nodes
 from anabranch.spark.pending import Pending, told_of
 from anabranch.spark.progress import Event, Progress, progress_of
-from anabranch.spark.reports import Report, check_complete, missing_in, moving_mean, nodes_in
+from anabranch.spark.reports import Report, check_complete, missing_in, moving_mean, nodes_in, seen_in
 from anabranch.spark.resharding import attributes_of, reshard
 from anabranch.spark.schemas import late_schema, spark_schema
 from anabranch.spark.sinks import StepResults
@@ -162,7 +162,8 @@ class Stepper:
             mark = self._phase("restore", mark)
         self._write_sinks(step, reports)
         mark = self._phase("sinks", mark)
-        commit = self._commit(tasks[0], reports, batch_id, observed())
+        seen = {**observed(), **seen_in(reports, self.levels.lift.watched)}
+        commit = self._commit(tasks[0], reports, batch_id, seen)
         self._fault("commit.before", step)
         self.checkpoint.commit(commit)
         self._fault("commit.after", step)
@@ -229,6 +230,7 @@ class Stepper:
             others=tuple(each.slotted for each in self.plan.together(node) if each.name != node.name),
             first=self.plan.together(node)[0].name == node.name,
             early=not moment.finish and self._early_due(node, step),
+            seen=self.levels.lift.seen_in(node) if node in self.levels.lift.nodes else None,
         )
 
     def _early_due(self, node: Node, step: int) -> bool:

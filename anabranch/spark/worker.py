@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from functools import cache
 from gc import freeze
-from pathlib import Path
 from typing import TypeVar
 
-_OPEN_FILES = Path("/proc/self/fd")
+_FIRST_FILES = range(3, 16)
 _AT_ONCE = getattr(socket, "TCP_QUICKACK", None)  # Linux alone has it
 
 T = TypeVar("T")
@@ -39,7 +38,7 @@ def received(batches: Iterable[T]) -> Iterator[T]:
         coming = iter(batches)
         while True:
             for each in sockets:  # it lasts until the worker sends something
-                each.setsockopt(socket.IPPROTO_TCP, _AT_ONCE, 1)
+                each.setsockopt(socket.IPPROTO_TCP, _AT_ONCE or 0, 1)
             try:
                 batch = next(coming)
             except StopIteration:
@@ -48,17 +47,15 @@ def received(batches: Iterable[T]) -> Iterator[T]:
 
 
 def _connections() -> Iterator[socket.socket]:
-    """The TCP connections of this process, which Spark made; each once, as a copy that may be closed."""
-    if _AT_ONCE is None or not _OPEN_FILES.exists():
-        return
+    """The TCP connections that Spark made before anything else was opened; each once, as a copy that may be closed."""
     seen = set()
-    for name in os.listdir(_OPEN_FILES):  # noqa: PTH208 - names are all that is needed
+    for number in _FIRST_FILES if _AT_ONCE is not None else ():
         try:
-            found = os.fstat(int(name))
+            found = os.fstat(number)
             if not stat.S_ISSOCK(found.st_mode) or found.st_ino in seen:
                 continue
-            copy = socket.socket(fileno=os.dup(int(name)))
-        except OSError:  # that of the listing itself is closed by now
+            copy = socket.socket(fileno=os.dup(number))
+        except OSError:  # not open
             continue
         seen.add(found.st_ino)
         if copy.family in {socket.AF_INET, socket.AF_INET6} and copy.type == socket.SOCK_STREAM:
