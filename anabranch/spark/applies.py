@@ -112,7 +112,7 @@ class ApplyStages:
             rows = sent.mapInArrow(task, self._ddl)
             if stage.readers:
                 rows = self._read(rows, i, stage)
-        return self._lift.placed(rows) if self._lift.nodes else rows
+        return rows
 
     def _given_slots(
         self, rows: DataFrame, stage: Stage, groupings: Mapping[str, Grouping], slots: int, *, first: bool

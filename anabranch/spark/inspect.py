@@ -96,18 +96,18 @@ def keeps_all(frame: DataFrame, mapped: DataFrame, column: str) -> bool:
         return False
 
 
-def in_place(rows: DataFrame, partition: str) -> DataFrame:
-    """The same rows, with Spark told that a column holds the number of the partition they are in: grouping by it needs no exchange.
+def in_place(rows: DataFrame, column: str) -> DataFrame:
+    """The same rows, with Spark told that those with one value of a column lie in one partition: grouping by it needs no exchange.
 
-    Spark has this property for the output of `repartitionById`, but no public way to say so of rows that lie right already. Where its
-    internals have changed the rows come back as they are; grouping them then costs an exchange and gives the same.
+    It need not be so: rows are then combined as far as they lie together. Spark has no public way to ask for that. Where its
+    internals have changed the rows come back as they are; grouping them then costs an exchange and gives as much.
     """
     try:
-        scala = _scala(rows.sparkSession._jvm)
+        scala = scala_of(rows.sparkSession._jvm)
         execution, session = rows._jdf.queryExecution(), rows._jdf.sparkSession()
         plan = execution.analyzed()
         rdd, output = plan.rdd() if plan.nodeName() == "LogicalRDD" else execution.toRdd(), plan.output()
-        placed = scala.partitioning(scala.number(output.apply(rows.columns.index(partition))), rdd.getNumPartitions())
+        placed = scala.partitioning(scala.one(output.apply(rows.columns.index(column))), rdd.getNumPartitions())
         none = scala.none
         node = scala.node(output, rdd, placed, scala.nil, False, none, session, none, none, False)
         return DataFrame(scala.datasets.ofRows(session, node), rows.sparkSession)
@@ -126,22 +126,23 @@ def jcolumns(rows: DataFrame, columns: Iterable[Column]) -> Any:
     return _to_seq(rows.sparkSession.sparkContext, [column._jc for column in columns])
 
 
-class _Scala:
-    """The classes and objects of Spark that `in_place` needs; looking one up takes a call into the JVM for each part of its name."""
+class Scala:
+    """Classes and objects of Spark that plans are made of; looking one up takes a call into the JVM for each part of its name."""
 
     def __init__(self, jvm: Any) -> None:
         sql = jvm.org.apache.spark.sql
-        self.number = sql.catalyst.expressions.DirectShufflePartitionID
-        self.partitioning = sql.catalyst.plans.physical.ShufflePartitionIdPassThrough
+        self.partitioning = sql.catalyst.plans.physical.HashPartitioning
         self.node = sql.execution.LogicalRDD
         self.datasets = getattr(getattr(sql.classic, "Dataset$"), "MODULE$")
         self.none = getattr(getattr(jvm.scala, "None$"), "MODULE$")
         self.nil = getattr(getattr(jvm.scala.collection.immutable, "Nil$"), "MODULE$")
+        self.one = getattr(self.nil, "$colon$colon")  # a list of one element
 
 
 @functools.lru_cache(maxsize=1)
-def _scala(jvm: Any) -> _Scala:
-    return _Scala(jvm)
+def scala_of(jvm: Any) -> Scala:
+    """The classes of a JVM, looked up once."""
+    return Scala(jvm)
 
 
 def warm_up(session: SparkSession) -> None:

@@ -31,6 +31,7 @@ from anabranch.topology.windows import Window
 
 ARRIVAL = "arrival"
 SEEN = "seen"
+_LIES = "lies"  # the partition that a row lies in, where no key says so
 _TO = "__to"  # the operator that a row is for, beside the columns of the source, which may well have a `to`
 
 
@@ -144,6 +145,7 @@ class Lift:
         self._plan, self._shards = plan, shards
         self._raw = [node for node in self.nodes if node.row_by_row]
         self._all_raw = bool(self._raw) and len(self._raw) == len(self.nodes)
+        self._timeless = bool(self.nodes) and all(node.process and not node.row_by_row for node in self.nodes)
         self._late = [node for node in self.nodes if node.name in late and node.process is None]
         self._packed = pack({**{n.name: arriving(n, late=n in self._late) for n in self.nodes}, **whole_rows(plan)})
         self.readers: dict[str, list[Reader]] = {}
@@ -212,7 +214,7 @@ class Lift:
                     rows = self._packed_rows(frame.observe(metrics[source.name], seen), readers)
             prepared = rows if prepared is None else prepared.unionAll(rows)
         assert prepared is not None, "a plan has a source"
-        return prepared if self._plan.applies else self.placed(prepared)
+        return prepared
 
     def _watching(self, frame: DataFrame, time: str, readers: Sequence[Reader]) -> int | None:
         """The number of a node that gets all rows of a source, with the source's own event time; None where there is none."""
@@ -226,15 +228,15 @@ class Lift:
         return "pane" if self._all_raw else self._seen
 
     @property
+    def lasts(self) -> bool:
+        """Whether the query is the same in all steps: no part of it tells by the watermark what is late."""
+        return not self._judged(None)
+
+    @property
     def _seen(self) -> str:
         """The column of combined rows that has their latest event time; a `process` has one of its own."""
         latest = "max(t) as "
         return next((text.removeprefix(latest) for text in self._aggregates if text.startswith(latest)), SEEN)
-
-    def placed(self, rows: DataFrame) -> DataFrame:
-        """Rows for nodes, with their pane and the partition that they are in."""
-        pane = chosen_sql("to", {self.number[node.name]: _pane_sql(node) for node in self.nodes})
-        return rows.selectExpr("*", f"{pane} as pane", "spark_partition_id() as part")
 
     def _arrival_sql(self) -> str:
         """The order in which rows came, of those that are not combined: no two have the same, so that grouping leaves them apart."""
@@ -280,29 +282,52 @@ class Lift:
         self, rows: DataFrame, watermark_us: int | None, routes: Mapping[str, Route], way: str = LIFT_FIRST
     ) -> DataFrame:
         """The combined rows in the partitions of their slots."""
+        components = self._plan.at(1)
+        slots = sum(routes[component.name].slots for component in components)
+        later = {self.number[node.name]: f"pmod(shard, {slots})" for node in self.nodes if self._plan.passes(node)}
+        partition = chosen_sql("to", {**partition_sql(components, routes, self.number), **later})
+        slot = self._once(partition, lambda: F.expr(partition))
+        shard = f"{self._shard_sql()} as shard"
+        if self._all_raw:
+            numbered = [f"{self._pane()} as pane", f"{self._arrival_sql()} as {ARRIVAL}"]
+            rows = self._select(rows, [*(name for name in rows.columns if name != "t"), *numbered])
+            return self._select(rows, ["*", shard]).repartitionById(slots, slot)
+        if way == LIFT_FIRST:
+            lifted = self._combined(self._timed(self._in_place(rows), watermark_us), [])
+            return self._select(lifted, ["*", shard, "spark_partition_id() as part"]).repartitionById(slots, slot)
+        routed = self._select(self._timed(rows, watermark_us), ["*", shard]).withColumn("slot", slot)
+        return self._combined(routed.repartitionById(slots, "slot"), ["slot", "shard"])
+
+    def _in_place(self, rows: DataFrame) -> DataFrame:
+        """Rows of which Spark believes that they lie by a key, so that it combines them where they are.
+
+        By which key does not matter, as slot tasks merge what several partitions have of one; but Spark changes floats before
+        it groups by them.
+        """
+        kinds = {each.name: each.type for each in self._packed.columns}
+        plain = [name for name in self._keys if "float" not in kinds[name] and "double" not in kinds[name]]
+        if plain:
+            return in_place(rows, plain[0])
+        return in_place(self._select(rows, ["*", f"spark_partition_id() as {_LIES}"]), _LIES)
+
+    def _timed(self, rows: DataFrame, watermark_us: int | None) -> DataFrame:
+        """Rows with their pane, and what else tells by their time what becomes of them."""
+        if not self._timeless:
+            rows = self._select(rows, ["*", f"{self._pane()} as pane"])
         judged = self._judged(watermark_us)
         if judged:
             columns = [name for name in rows.columns if name not in judged]
             rows = rows.selectExpr(*columns, *(f"{text} as {name}" for name, text in judged.items()))
             others = [str(self.number[node.name]) for node in self.nodes if not self._is_first(node.name)]
             rows = rows.filter(f"not (pane = {ELSEWHERE}L and to in ({', '.join(others)}))") if others else rows
-        components = self._plan.at(1)
-        if self._raw:
-            wanted = [name for name in rows.columns if not self._all_raw or name not in {"t", "part"}]
-            numbered = self._once("arrival", lambda: jseq(rows, [*wanted, f"{self._arrival_sql()} as {ARRIVAL}"]))
-            rows = DataFrame(rows._jdf.select(numbered), rows.sparkSession)
-        sharded = self._once("shard", lambda: jseq(rows, ["*", f"{self._shard_sql()} as shard"]))
-        slots = sum(routes[component.name].slots for component in components)
-        later = {self.number[node.name]: f"pmod(shard, {slots})" for node in self.nodes if self._plan.passes(node)}
-        partition = chosen_sql("to", {**partition_sql(components, routes, self.number), **later})
-        slot = self._once(partition, lambda: F.expr(partition))
-        if self._all_raw:
-            return DataFrame(rows._jdf.select(sharded), rows.sparkSession).repartitionById(slots, slot)
-        if way == LIFT_FIRST:
-            lifted = self._combined(in_place(rows, "part"), ["part"])
-            return DataFrame(lifted._jdf.select(sharded), rows.sparkSession).repartitionById(slots, slot)
-        routed = DataFrame(rows._jdf.select(sharded), rows.sparkSession).withColumn("slot", slot)
-        return self._combined(routed.repartitionById(slots, "slot"), ["slot", "shard"])
+        return self._select(rows, ["*", f"{self._arrival_sql()} as {ARRIVAL}"]) if self._raw else rows
+
+    def _pane(self) -> str:
+        return chosen_sql("to", {self.number[node.name]: _pane_sql(node) for node in self.nodes})
+
+    def _select(self, rows: DataFrame, expressions: Sequence[str]) -> DataFrame:
+        columns = self._once(tuple(expressions), lambda: jseq(rows, expressions))
+        return DataFrame(rows._jdf.select(columns), rows.sparkSession)
 
     def _judged(self, watermark_us: int | None) -> dict[str, str]:
         """What depends on the watermark: rows that are wanted when they are late, and panes that say that a row is not taken.
@@ -343,11 +368,13 @@ class Lift:
         """One row for each key and pane in each place; Spark knows already that the rows lie there, and needs no exchange."""
 
         def columns() -> tuple[Any, Any, Any]:
-            by = [*where, *self._tagged, *self._keys, "pane", *([ARRIVAL] if self._raw else []), *self._rows]
+            lies = [_LIES] if _LIES in rows.columns and not where else []
+            timed = [] if self._timeless else ["pane"]
+            by = [*where, *lies, *self._tagged, *self._keys, *timed, *([ARRIVAL] if self._raw else []), *self._rows]
             aggregates = [*self._aggregates, *([f"max(t) as {SEEN}"] if self.watched and self._seen == SEEN else [])]
             return jseq(rows, by), jseq(rows, aggregates[:1]).head(), jseq(rows, aggregates[1:])
 
-        by, first, rest = self._once(tuple(where), columns)
+        by, first, rest = self._once(("by", *where), columns)
         return DataFrame(rows._jdf.groupBy(by).agg(first, rest), rows.sparkSession)
 
     def _once(self, key: object, make: Callable[[], Any]) -> Any:

@@ -138,6 +138,28 @@ def test_only_the_columns_that_are_needed_are_read(job: Job) -> None:
     assert needed_columns(frame, frame.filter("v > 0").select("k", (F.col("v") * 2).alias("w"))) == {"k", "v"}
 
 
+def test_rows_that_a_map_leaves_out_move_the_watermark_too_and_only_they_need_an_observation(job: Job) -> None:
+    for at in (10, 100, 200):
+        job.add((at, 1.0), (at + 30, -1.0))
+    maps = {
+        "none": (lambda df: df, True),
+        "a column more": (lambda df: df.withColumn("w", F.col("v") * 2), True),
+        "fewer rows": (lambda df: df.filter("v > 0"), False),
+        "another time": (lambda df: df.withColumn("at", F.expr("at - interval 1 hour")), False),
+    }
+    for name, (fn, watched) in maps.items():
+        frame = job.spark.readStream.schema("k bigint, at timestamp, v double").option("maxFilesPerTrigger", 1)
+        app = ab.Topology("job")
+        rows = app.source(frame.parquet(str(job.root / "in")), event_time="at", delay="10 seconds").map(fn)
+        rows.aggregate(by="k", windows=ab.tumbling("1 minute"), n=ab.count()).to(ab.memory())
+        place = job.root / name
+        run = app.start(checkpoint=place / "checkpoint", state_root=place / "state", slots=2, shards=8, trigger="availableNow")
+        run.wait(120)
+        seconds = [None if each.watermark_us is None else each.watermark_us / 1e6 for each in run.progress]
+        assert seconds == [None, 30.0, 120.0, 220.0], name
+        assert bool(run._stepper.levels.lift.watched) == watched, name
+
+
 def test_windows_close_while_the_input_pauses(job: Job) -> None:
     job.add((0, 1.0), (30, 2.0), (61, 3.0))
     job.add((75, 4.0))

@@ -168,7 +168,7 @@ class Lifts:
         lift = Lift(plan, 1, frozenset())
         prepared = lift.prepare({plan.sources[0].name: rows})
         named, places = lift.arrives(node), lift._places(node)
-        found = lift._combined(prepared, []).toArrow()
+        found = lift._combined(lift._timed(prepared, None), []).toArrow()
         at = _numbers(found, named["k0"]) * 2 + _numbers(found, named["k1"])
         assert len(set(at.tolist())) == len(at)
         self.in_sql = tuple(column.empty(2 * KEYS) for column in self.plan.columns)
