@@ -36,11 +36,8 @@ from anabranch.testing.compare import differences
 from anabranch.testing.database import connect
 
 _WARM_ROWS = 5_000  # of rivals
-_WARM_BATCHES, _WARM_BATCH_ROWS, _WARM_ROUNDS = (
-    8,
-    100_000,
-    3,
-)  # of what is so quick that the JVM would have compiled little of it
+_WARM_BATCHES, _WARM_BATCH_ROWS = 24, 100_000  # of what is so quick that the JVM would have compiled little of it
+_WARM_ROUNDS = 3
 _LEAST_BATCHES = 2  # of a rival that takes long: one to warm up, one that counts
 _FLAT_S = 240.0  # kept for the case `flat`
 

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pyspark.sql import SparkSession
 
@@ -44,4 +44,13 @@ def local_session(
     builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
     for key, value in {**settings, **(options or {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    _without_checksums(session)
+    return session
+
+
+def _without_checksums(session: SparkSession) -> None:
+    """Hadoop writes a second file with checksums beside each file: of Spark's checkpoint three a batch, 4 ms each."""
+    jvm: Any = session._jvm
+    local = jvm.org.apache.hadoop.fs.FileSystem.getLocal(session.sparkContext._jsc.hadoopConfiguration())
+    local.setWriteChecksum(False)

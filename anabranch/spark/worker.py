@@ -17,12 +17,17 @@ _AT_ONCE = getattr(socket, "TCP_QUICKACK", None)  # Linux alone has it
 T = TypeVar("T")
 
 
-@cache
 def settle() -> None:
-    """Takes all that is loaded out of the garbage collector's sight.
+    """Takes all that is loaded out of the garbage collector's sight, once in each process.
 
-    Workers collect garbage after every task, and went through all modules each time: some 50 ms of a core a task.
+    Workers collect garbage after every task, and went through all modules each time: some 50 ms of a core a task. One that is forked
+    loads Spark's own modules when its first task comes, behind those that the process before it had settled: 30 ms.
     """
+    _settle(os.getpid())
+
+
+@cache
+def _settle(_process: int) -> None:
     freeze()
 
 
