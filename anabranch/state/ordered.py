@@ -59,6 +59,8 @@ class Ordered:
 
 def ordered(rows: Incoming, *, by_time: bool) -> Ordered:
     """The rows by key, and those of a key in their order."""
+    if rows.counts is not None:
+        return _one_a_key(rows)
     code = _by_shard(key_codes(rows.keys), rows.shards)
     order = _places(rows, code, by_time=by_time)
     sorted_code = code[order]
@@ -71,6 +73,17 @@ def ordered(rows: Incoming, *, by_time: bool) -> Ordered:
         np.append(starts, len(order)),
         rows.columns.take(at).combine_chunks(),
         rows.t[order],
+    )
+
+
+def _one_a_key(rows: Incoming) -> Ordered:
+    """Rows that are combined, one a key: by shard, and numbers in their order, in which cells lie too."""
+    key = rows.keys.column(0)
+    plain = rows.keys.num_columns == 1 and pa.types.is_integer(key.type) and not key.null_count
+    order = np.lexsort((key.to_numpy(), rows.shards)) if plain else np.argsort(rows.shards, kind="stable")
+    at = pa.array(order)
+    return Ordered(
+        rows.keys.take(at), rows.shards[order], np.arange(len(order) + 1), rows.columns.take(at).combine_chunks(), rows.t[order]
     )
 
 
