@@ -55,7 +55,10 @@ class Levels:
         self._rowwise: dict[int, RowWise] = {}  # one for each level: rows cannot be bound twice to the same
         self._taken: dict[str, Taken] = {}
         self._cached: dict[object, Any] = {}
-        self._template: tuple[object, Template] | None = None  # of the last step: the query it is good for, and itself
+        self._template: tuple[object, Template | None] = (
+            None,
+            None,
+        )  # which query was made last, and it as a template if it can be
 
     @property
     def onward(self) -> dict[str, pa.DataType]:
@@ -101,23 +104,39 @@ class Levels:
         """The reports of a step, computed level by level; without rows, a closing step."""
         if not self.plan.components:  # applies only, which report in their own way
             return session.range(0) if rows is None else rows
-        functions = [(task, REPORT_SCHEMA if task is tasks[-1] else self._between_schema) for task in tasks]
-        lasts = rows is not None and not self.plan.applies and self.lift.lasts
+        if rows is None or self.plan.applies or not self.lift.lasts:
+            return self._made(session, rows, tasks, routes, watermark_us, way)
         query = (way, *((name, each.slots, each.slot_of) for name, each in routes.items()))
-        if rows is not None and lasts and self._template is not None and self._template[0] == query:
-            frame = self._template[1].over(rows, functions)
+        known, template = self._template
+        if template is not None and known == query:
+            frame = template.over(rows, [(task, self._gives(task, tasks)) for task in tasks])
             if frame is not None:
                 return frame
+        frame = self._made(session, rows, tasks, routes, watermark_us, way)
+        if known != query:
+            self._template = query, Template.of(frame, rows)
+        return frame
+
+    def _made(
+        self,
+        session: SparkSession,
+        rows: DataFrame | None,
+        tasks: Sequence[SlotTask],
+        routes: Mapping[str, Route],
+        watermark_us: int | None,
+        way: str,
+    ) -> DataFrame:
         slots = sum(routes[each.name].slots for each in self.plan.at(1))
         frame = session.range(0, slots, 1, slots) if rows is None else self.lift(rows, watermark_us, routes, way)
-        for level, (task, schema) in enumerate(functions, 1):
+        for level, task in enumerate(tasks, 1):
             if level > 1:
                 frame = self._exchanged(frame, self.plan.at(level), routes)
-            frame = frame.mapInArrow(task, schema)
-        if rows is not None and lasts:
-            made = Template.of(frame, rows)
-            self._template = None if made is None else (query, made)
+            frame = frame.mapInArrow(task, self._gives(task, tasks))
         return frame
+
+    def _gives(self, task: SlotTask, tasks: Sequence[SlotTask]) -> StructType:
+        """The schema of what the tasks of a level give: reports at last, before that rows for later levels too."""
+        return REPORT_SCHEMA if task is tasks[-1] else self._between_schema
 
     @functools.cached_property
     def _between_schema(self) -> StructType:
