@@ -157,9 +157,7 @@ class Lift:
         self.lifted, self._aggregates = _aggregates(self.nodes, self._packed, self.number)
         self._tagged = ["to"] if len(self.nodes) > 1 or plan.applies else []
         self._cached: dict[object, Any] = {}
-        self.watched: dict[
-            str, int
-        ] = {}  # of a source, the number of the node that sees all its rows and tells their latest time
+        self.watched: dict[str, int] = {}  # by source the number of the node that sees all its rows and tells their latest time
 
     def go_on_with(self, before: Lift) -> None:
         """Takes rows that another lift has prepared, which are those that this one expects: plans change, nodes do not."""
