@@ -1,10 +1,10 @@
 """`anabranch bench keyed`: running count and sum per key, `process` against every way that Spark has for Python state.
 
 All sides read the same parquet files, one a batch, in one Spark session on all cores, keep their state durable and write parquet.
-They take turns, from an empty state each time. The first batches do not count. `process` runs per key and vectorised, each with
-what Spark SQL combines of the rows of a key, and with all rows. Beside them run bare limits: rows of each batch combined by Spark
-SQL; and rows exchanged by key and brought to Python. Nothing is kept or written there. `flat` measures what a small batch costs while
-ever more keys are stored.
+They take turns, from an empty state each time. The first batches do not count, nor does a pass over the input before each turn of
+ours and of the limits. `process` runs per key and vectorised, each with what Spark SQL combines of the rows of a key, and with all
+rows. Beside them run bare limits: rows of each batch combined by Spark SQL; and rows exchanged by key and brought to Python. Nothing
+is kept or written there. `flat` measures what a small batch costs while ever more keys are stored.
 """
 
 from __future__ import annotations

@@ -104,34 +104,26 @@ class Levels:
         """The reports of a step, computed level by level; without rows, a closing step."""
         if not self.plan.components:  # applies only, which report in their own way
             return session.range(0) if rows is None else rows
+
+        def made() -> DataFrame:
+            slots = sum(routes[each.name].slots for each in self.plan.at(1))
+            frame = session.range(0, slots, 1, slots) if rows is None else self.lift(rows, watermark_us, routes, way)
+            for level, task in enumerate(tasks, 1):
+                if level > 1:
+                    frame = self._exchanged(frame, self.plan.at(level), routes)
+                frame = frame.mapInArrow(task, self._gives(task, tasks))
+            return frame
+
         if rows is None or self.plan.applies or not self.lift.lasts:
-            return self._made(session, rows, tasks, routes, watermark_us, way)
+            return made()
         query = (way, *((name, each.slots, each.slot_of) for name, each in routes.items()))
         known, template = self._template
-        if template is not None and known == query:
-            frame = template.over(rows, [(task, self._gives(task, tasks)) for task in tasks])
-            if frame is not None:
-                return frame
-        frame = self._made(session, rows, tasks, routes, watermark_us, way)
+        found = None
+        if known == query and template is not None:
+            found = template.over(rows, [(task, self._gives(task, tasks)) for task in tasks])
+        frame = made() if found is None else found
         if known != query:
             self._template = query, Template.of(frame, rows)
-        return frame
-
-    def _made(
-        self,
-        session: SparkSession,
-        rows: DataFrame | None,
-        tasks: Sequence[SlotTask],
-        routes: Mapping[str, Route],
-        watermark_us: int | None,
-        way: str,
-    ) -> DataFrame:
-        slots = sum(routes[each.name].slots for each in self.plan.at(1))
-        frame = session.range(0, slots, 1, slots) if rows is None else self.lift(rows, watermark_us, routes, way)
-        for level, task in enumerate(tasks, 1):
-            if level > 1:
-                frame = self._exchanged(frame, self.plan.at(level), routes)
-            frame = frame.mapInArrow(task, self._gives(task, tasks))
         return frame
 
     def _gives(self, task: SlotTask, tasks: Sequence[SlotTask]) -> StructType:
