@@ -2,13 +2,13 @@
 
 from anabranch.elastic.settings import Elastic, Guards
 from anabranch.errors import AnabranchError, ApplyError, CheckpointError, NotYetError, StateError, StepError, TopologyError
-from anabranch.spark.face import Topology
-from anabranch.spark.progress import Event, Progress
-from anabranch.spark.run import Run
+from anabranch.runtime.process.handles import Context, Rows, SlotContext, SlotRows, SlotState
+from anabranch.spark.api.run import Run
+from anabranch.spark.api.streams import Applied, Computed, Joined, Processed, Stream, Windowed, join
+from anabranch.spark.api.topology import Topology
+from anabranch.spark.driver.progress import Event, Progress
 from anabranch.spark.sinks import console, csv, json, memory, parquet, writer
-from anabranch.spark.streams import Applied, Computed, Joined, Processed, Stream, Windowed, join
 from anabranch.spark.workload import backlog, workload, workload_rows
-from anabranch.state.given import Context, Rows, SlotContext, SlotRows, SlotState
 from anabranch.topology import (
     Aggregate,
     Session,

@@ -127,7 +127,7 @@ def test_every_layer_imports_only_what_it_may() -> None:
         ("topology/stream.py", "def start():\n    from anabranch import spark"),
         ("topology/stream.py", "from ..spark.run import Run"),
         ("topology/stream.py", "from .. import Topology"),
-        ("state/shard.py", "import anabranch.spark.run"),
+        ("state/shard.py", "import anabranch.spark.api.run"),
         ("spark/run.py", "from anabranch.cli import main"),
         ("testing/chaos.py", "from anabranch import cli"),
         ("__init__.py", "from .cli import main"),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from anabranch.bench.elastic import ElasticOptions, elastic_command
-from anabranch.bench.fusion import fusion_command
-from anabranch.bench.keyed import keyed_command
+from anabranch.bench.elastic.command import ElasticOptions, elastic_command
+from anabranch.bench.elastic.rebalance import rebalance_command
+from anabranch.bench.fusion.command import fusion_command
+from anabranch.bench.keyed.command import keyed_command
 from anabranch.bench.options import FusionOptions, WindowsOptions
 from anabranch.bench.osg import osg_command
-from anabranch.bench.rebalance import rebalance_command
 from anabranch.bench.soak import soak_command
 from anabranch.bench.windows import windows_command
 

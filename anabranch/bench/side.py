@@ -22,7 +22,7 @@ from anabranch.bench.memory import peak_mb
 from anabranch.bench.options import SidesOptions
 from anabranch.bench.rivals import batch_seconds, read_stream
 from anabranch.spark.session import local_session
-from anabranch.state.host import default_root
+from anabranch.state.store.host import default_root
 
 _SETTINGS = {
     # Opening a file counts as 4 MB by default, so that two cores would get 4.5 and 0.5 MB of a batch's one file of 5 MB.

@@ -27,10 +27,10 @@ import anabranch as ab
 from anabranch.bench.memory import resident_mb
 from anabranch.errors import AnabranchError, TopologyError
 from anabranch.spark.session import local_session
-from anabranch.state.host import default_root
+from anabranch.state.store.host import default_root
 from anabranch.testing.compare import differences, read_results
 from anabranch.testing.events import SECOND_US, EventPlan, event_batches, write_batches
-from anabranch.testing.reference import WindowQuery, expected_results
+from anabranch.testing.reference.windows import WindowQuery, expected_results
 from anabranch.topology.windows import Window, parse_windows
 
 SETS = "1m;10m/1m;5m/1m,10m/1m,15m/1m,30m/1m"

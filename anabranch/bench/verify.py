@@ -16,7 +16,7 @@ import pyarrow as pa
 from anabranch.bench.cases import Case, copies
 from anabranch.bench.measure import SideRun
 from anabranch.testing.compare import differences
-from anabranch.testing.database import connect
+from anabranch.testing.reference.database import connect
 from anabranch.topology import Window
 
 _MANY_COPIES = 100

@@ -19,11 +19,11 @@ from anabranch.cli.run import RunOptions, run_file
 from anabranch.cli.state import state_command
 from anabranch.cli.told import complain, told
 from anabranch.errors import AnabranchError, CheckpointError, TopologyError, unknown
-from anabranch.plan.adaptation import Adaptation
 from anabranch.plan.explain import FORMATS
-from anabranch.plan.planners import AUTO, PLANNERS
-from anabranch.state.commits import open_checkpoint
-from anabranch.state.files import Files
+from anabranch.plan.planners.cost import Adaptation
+from anabranch.plan.planners.registry import AUTO, PLANNERS
+from anabranch.state.checkpoint.commits import open_checkpoint
+from anabranch.state.checkpoint.files import Files
 
 _EAGER = ("run", "explain", "plan", "state", "history", "replay")
 _STYLE: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
@@ -215,7 +215,7 @@ def _bench() -> typer.Typer:
 
 
 def _chaos() -> typer.Typer:
-    from anabranch.testing.chaos import chaos_command
+    from anabranch.testing.chaos.command import chaos_command
 
     alone = typer.Typer(**_STYLE)
     alone.command("chaos")(chaos_command)

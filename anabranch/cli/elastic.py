@@ -18,10 +18,10 @@ from anabranch.elastic.observation import Observation
 from anabranch.elastic.replay import Replayed, figures_of, kinds_of, replay, totals
 from anabranch.elastic.settings import BALANCES, MODES, OFF, POLICIES, Elastic
 from anabranch.errors import CheckpointError, TopologyError, unknown
-from anabranch.state.commits import open_checkpoint
-from anabranch.state.events import read_events
-from anabranch.state.files import Files
-from anabranch.state.history import read_history
+from anabranch.state.checkpoint.commits import open_checkpoint
+from anabranch.state.checkpoint.events import read_events
+from anabranch.state.checkpoint.files import Files
+from anabranch.state.checkpoint.history import read_history
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Latency = Annotated[

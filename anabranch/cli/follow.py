@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from anabranch.spark.run import Run
+from anabranch.spark.api.run import Run
 
 _LOOK_S = 0.2
 

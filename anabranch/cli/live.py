@@ -17,8 +17,8 @@ from rich.text import Text
 
 from anabranch.cli.results import Watched, moment, results_tables
 from anabranch.elastic.observation import Decision
-from anabranch.spark.progress import Event, Progress
-from anabranch.spark.run import Run
+from anabranch.spark.api.run import Run
+from anabranch.spark.driver.progress import Event, Progress
 
 _RECENT = 5  # steps over which a rate is taken
 _SPARKS = "▁▂▃▄▅▆▇█"

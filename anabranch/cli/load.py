@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from anabranch.errors import AnabranchError
-from anabranch.spark.face import Topology
+from anabranch.spark.api.topology import Topology
 
 _MODULE = "anabranch_file"
 

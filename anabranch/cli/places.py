@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from anabranch.cli.load import MistakeError
-from anabranch.spark.face import Topology
+from anabranch.spark.api.topology import Topology
 from anabranch.spark.sinks import FileTarget
-from anabranch.state.files import Files
+from anabranch.state.checkpoint.files import Files
 
 _RESULT = re.compile(r"step-\d{8}-.*|_draft-[0-9a-f]{32}")
 

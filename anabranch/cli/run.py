@@ -17,8 +17,8 @@ from anabranch.cli.places import Place, checkpoint_for
 from anabranch.cli.results import LatestResults, Watched, results_tables
 from anabranch.cli.told import FailedError
 from anabranch.elastic.settings import Elastic
-from anabranch.spark.face import Topology
-from anabranch.spark.run import Run
+from anabranch.spark.api.run import Run
+from anabranch.spark.api.topology import Topology
 from anabranch.topology.durations import duration_us
 from anabranch.topology.graph import Apply, Consolidate, Join, Process
 

@@ -14,31 +14,31 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from anabranch.aggregates.custom import Custom
+from anabranch.aggregates.partials import Partial
 from anabranch.cli.live import instant, left_out, size
 from anabranch.cli.load import MistakeError, said
 from anabranch.cli.results import shown
 from anabranch.cli.told import complain
 from anabranch.errors import AnabranchError, CheckpointError
-from anabranch.plan.component import JOINED, Kept, Slotted
 from anabranch.plan.consolidation import plan_consolidation
-from anabranch.plan.joins import SIDES, JoinPlan, JoinSide, join_side
+from anabranch.plan.make import JOINED, Kept, Slotted
+from anabranch.plan.operators.joins import SIDES, JoinPlan, JoinSide, join_side
+from anabranch.plan.operators.sessions import NO_WINDOWS, over_session
 from anabranch.plan.panes import Panes
-from anabranch.plan.sessions import NO_WINDOWS, over_session
-from anabranch.state.blob import Entries
-from anabranch.state.cells import decoded_keys, head_of
-from anabranch.state.columnar import state_record
-from anabranch.state.commits import Checkpoint, Contents, open_checkpoint
-from anabranch.state.commits import Kept as Noted
-from anabranch.state.files import Files
-from anabranch.state.join_entries import JoinEntries
-from anabranch.state.kinds import decoded, state_of
-from anabranch.state.moved_cells import cells_of
-from anabranch.topology.custom import Custom
+from anabranch.runtime.process.vectorised import state_record
+from anabranch.state.checkpoint.commits import Checkpoint, Contents, open_checkpoint
+from anabranch.state.checkpoint.commits import Kept as Noted
+from anabranch.state.checkpoint.files import Files
+from anabranch.state.checkpoint.moved_cells import cells_of
+from anabranch.state.codec.blob import Entries
+from anabranch.state.codec.cells import decoded_keys, head_of
+from anabranch.state.codec.joins import JoinEntries
+from anabranch.state.memory.kinds import decoded, state_of
 from anabranch.topology.durations import format_duration
 from anabranch.topology.graph import Field
-from anabranch.topology.partials import Partial
 from anabranch.topology.process import StateColumn
-from anabranch.topology.types import element_of, to_arrow
+from anabranch.types import element_of, to_arrow
 
 _TRIES = 3
 _PARTS = {

@@ -1,8 +1,6 @@
 """Elasticity: observe, evaluate, decide. Functions of values: the live controller and the lab call the same ones."""
 
-from anabranch.elastic.autoscale import AutoScale
 from anabranch.elastic.controller import Memory, control
-from anabranch.elastic.latency import Network, Stepwise
 from anabranch.elastic.observation import (
     Change,
     ComponentSeen,
@@ -14,6 +12,8 @@ from anabranch.elastic.observation import (
     SourceSeen,
     Wanted,
 )
+from anabranch.elastic.policies.autoscale import AutoScale
+from anabranch.elastic.policies.latency import Network, Stepwise
 from anabranch.elastic.settings import Elastic, Guards, Policy
 
 __all__ = [

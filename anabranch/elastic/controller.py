@@ -11,11 +11,11 @@ from math import ceil
 from statistics import median
 
 from anabranch.elastic.balance import balance, dealt, flux, moved, spread
-from anabranch.elastic.baselines import Centric
 from anabranch.elastic.effects import evener, judge, shorter
 from anabranch.elastic.evaluation import evaluate
 from anabranch.elastic.memory import IN, MOVE, OUT, PLAN, Asked, Memory, Planned, kind_of
 from anabranch.elastic.observation import Change, Decision, Evaluation, Loaded, Observation, Offer, Reroute, Resize, Wanted
+from anabranch.elastic.policies.baselines import Centric
 from anabranch.elastic.settings import ADVISE, OFF, Elastic, Guards, Learns, Policy
 from anabranch.plan.route import Route
 

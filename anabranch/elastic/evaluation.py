@@ -15,8 +15,8 @@ from statistics import median
 
 import numpy as np
 
-from anabranch.elastic.latency import makespan
 from anabranch.elastic.observation import ComponentSeen, Evaluation, Floats, Loaded, Observation, by_slot, slot_table
+from anabranch.elastic.policies.latency import makespan
 from anabranch.elastic.settings import Guards
 
 _RECENT = 5  # steps

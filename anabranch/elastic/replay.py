@@ -13,9 +13,9 @@ from itertools import pairwise
 import numpy as np
 
 from anabranch.elastic.controller import control
-from anabranch.elastic.latency import makespan
 from anabranch.elastic.memory import Memory, kind_of
 from anabranch.elastic.observation import ComponentSeen, Decision, Floats, Observation, Resize, by_slot
+from anabranch.elastic.policies.latency import makespan
 from anabranch.elastic.settings import Elastic
 from anabranch.plan.route import Route
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Protocol, Self, runtime_checkable
 
-from anabranch.elastic.autoscale import AutoScale
 from anabranch.elastic.balance import THETA
-from anabranch.elastic.baselines import NAIVE, RESOURCE_CENTRIC, Centric, Incremental, Learning, Static
-from anabranch.elastic.latency import Network, Stepwise
 from anabranch.elastic.observation import Evaluation, Wanted
+from anabranch.elastic.policies.autoscale import AutoScale
+from anabranch.elastic.policies.baselines import NAIVE, RESOURCE_CENTRIC, Centric, Incremental, Learning, Static
+from anabranch.elastic.policies.latency import Network, Stepwise
 from anabranch.errors import TopologyError
 from anabranch.topology.durations import Duration, duration_us
 

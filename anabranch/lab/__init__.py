@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from anabranch.lab.cbp import cbp_command
-from anabranch.lab.dabs import dabs_command
-from anabranch.lab.elasticutor import elasticutor_command
-from anabranch.lab.enorm_consolidation import consolidation_command
-from anabranch.lab.enorm_fusion import fusion_command
-from anabranch.lab.enorm_migration import migration_command
-from anabranch.lab.enorm_throughput import throughput_command
+from anabranch.lab.cbp.experiment import cbp_command
+from anabranch.lab.dabs.experiment import dabs_command
+from anabranch.lab.dabs.osg import osg_command
+from anabranch.lab.elasticutor.experiment import elasticutor_command
+from anabranch.lab.enorm.consolidation import consolidation_command
+from anabranch.lab.enorm.fusion import fusion_command
+from anabranch.lab.enorm.migration import migration_command
+from anabranch.lab.enorm.throughput import throughput_command
 from anabranch.lab.everything import all_command
-from anabranch.lab.osg import osg_command
 
 lab_app = typer.Typer(
     help="Run the papers' experiments on Anabranch's own planners and policies.",

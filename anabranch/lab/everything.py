@@ -12,8 +12,15 @@ from typing import Annotated
 import typer
 
 from anabranch.errors import TopologyError, unknown
-from anabranch.lab import cbp, dabs, elasticutor, enorm_consolidation, enorm_fusion, enorm_migration, enorm_throughput, osg
+from anabranch.lab.cbp import experiment as cbp
 from anabranch.lab.claims import Claim, as_facts
+from anabranch.lab.dabs import experiment as dabs
+from anabranch.lab.dabs import osg
+from anabranch.lab.elasticutor import experiment as elasticutor
+from anabranch.lab.enorm import consolidation as enorm_consolidation
+from anabranch.lab.enorm import fusion as enorm_fusion
+from anabranch.lab.enorm import migration as enorm_migration
+from anabranch.lab.enorm import throughput as enorm_throughput
 from anabranch.lab.report import AsJson, Report, Seed
 from anabranch.topology.windows import parse_windows
 

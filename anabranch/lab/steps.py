@@ -15,8 +15,8 @@ import numpy as np
 
 from anabranch.elastic.controller import Memory, control
 from anabranch.elastic.evaluation import History, evaluate
-from anabranch.elastic.latency import StepModel, Work, makespan
 from anabranch.elastic.observation import ComponentSeen, Decision, Evaluation, Floats, Observation, SourceSeen, by_slot
+from anabranch.elastic.policies.latency import StepModel, Work, makespan
 from anabranch.elastic.settings import Elastic, Guards
 from anabranch.plan.route import Route, even_route
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from anabranch.plan.component import Node
 from anabranch.plan.consolidation import keys_from, plan_consolidation
-from anabranch.plan.joins import JoinSide
+from anabranch.plan.make import Node
+from anabranch.plan.operators.joins import JoinSide
 from anabranch.plan.panes import Panes, first_end
 from anabranch.topology.durations import format_duration
 from anabranch.topology.windows import Session, Window

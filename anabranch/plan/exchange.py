@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from anabranch.plan.component import Node, Plan
-from anabranch.plan.joins import JoinSide
-from anabranch.plan.process import ProcessPlan
+from anabranch.plan.make import Node, Plan
+from anabranch.plan.operators.joins import JoinSide
+from anabranch.plan.operators.process import ProcessPlan
 from anabranch.topology.graph import EARLY_COLUMN, Field
 
 EVENT_TIME, LATE_ROW = "t", "row"

@@ -9,15 +9,15 @@ from types import MappingProxyType
 from typing import Any
 
 from anabranch.errors import TopologyError, unknown
-from anabranch.plan.applies import Applied, stages_of
-from anabranch.plan.component import Component, Node, Plan, is_plain
-from anabranch.plan.components import Reason
 from anabranch.plan.consolidation import PANE, Consolidation, Family, Part
-from anabranch.plan.joins import JoinSide
 from anabranch.plan.limits import slots_limit
-from anabranch.plan.measured import Measures
+from anabranch.plan.make import Component, Node, Plan, is_plain
+from anabranch.plan.operators.applies import Applied, stages_of
+from anabranch.plan.operators.joins import JoinSide
+from anabranch.plan.operators.process import ProcessPlan
 from anabranch.plan.panes import Panes
-from anabranch.plan.process import ProcessPlan
+from anabranch.plan.planners.measured import Measures
+from anabranch.plan.planners.solution import Reason
 from anabranch.topology.apply import AUTO, HASH, OSG, ROUND_ROBIN
 from anabranch.topology.durations import format_duration
 from anabranch.topology.graph import Apply, Compute, Graph, Join, Process, Sink, inputs_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anabranch.plan.component import Node
-from anabranch.plan.joins import JoinSide
-from anabranch.topology.aggregates import text_of
+from anabranch.aggregates.specs import text_of
+from anabranch.plan.make import Node
+from anabranch.plan.operators.joins import JoinSide
 from anabranch.topology.durations import format_duration
 from anabranch.topology.state_types import spelled
 

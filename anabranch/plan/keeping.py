@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from anabranch.plan.slotted import Input, Kept, Result
+from anabranch.aggregates.partials import Count
+from anabranch.plan.operators.base import Input, Kept, Result
 from anabranch.topology.graph import Named
-from anabranch.topology.partials import Count
-from anabranch.topology.types import column_type
+from anabranch.types import column_type
 
 
 def keep(aggregates: Sequence[Named]) -> tuple[tuple[Input, ...], tuple[Kept, ...], tuple[Result, ...]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anabranch.plan.component import Component
-from anabranch.plan.measured import Measures
+from anabranch.plan.make import Component
+from anabranch.plan.planners.measured import Measures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from math import gcd
 
 import numpy as np
 
-from anabranch.topology.types import Array
 from anabranch.topology.windows import Window
+from anabranch.types import Array
 
 NEVER = np.iinfo(np.int64).min
 

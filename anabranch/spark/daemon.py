@@ -5,8 +5,8 @@ Set when Spark starts, where its Pythons have Anabranch installed: spark.python.
 
 from pyspark.daemon import manager
 
-import anabranch.spark.slot_task  # noqa: F401 - for those that are forked
-from anabranch.spark.worker import settle
+import anabranch.runtime.slot  # noqa: F401 - for those that are forked
+from anabranch.runtime.worker import settle
 
 if __name__ == "__main__":
     settle()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anabranch.plan.component import Plan
+from anabranch.plan.make import Plan
 from anabranch.spark.sinks import Target
 
 

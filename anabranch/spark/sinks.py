@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from anabranch.errors import CheckpointError, TopologyError
-from anabranch.state.files import Files, sync_directory
+from anabranch.state.checkpoint.files import Files, sync_directory
 from anabranch.topology.graph import EARLY_COLUMN
 
 _STEP = re.compile(r"step-(\d{8})-")

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from anabranch.testing.database import connect
+from anabranch.testing.reference.database import connect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import anabranch as ab
 from anabranch.spark.session import Session
 from anabranch.testing.compare import bag_differences, differences, read_results
-from anabranch.testing.dag_reference import DagStep, expected_of_dag
 from anabranch.testing.dags import Dag, DagNode, batches_of, columns_of, renamed
 from anabranch.testing.events import write_batches
+from anabranch.testing.reference.dags import DagStep, expected_of_dag
 
 
 def write_dag(dag: Dag, root: Path, batches: int) -> list[DagStep]:

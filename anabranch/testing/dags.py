@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.testing.events import MINUTE_US, SECOND_US
-from anabranch.testing.reference import Window
+from anabranch.testing.reference.windows import Window
 
 Kind: TypeAlias = Literal["filter", "column", "explode", "rename", "windows", "join"]
 

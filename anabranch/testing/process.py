@@ -15,20 +15,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from anabranch.aggregates.specs import Aggregate
 from anabranch.errors import TopologyError, unknown
 from anabranch.plan.keeping import keep
-from anabranch.plan.process import ProcessPlan, process_plan
-from anabranch.plan.slotted import EVERYTHING, key_schema
-from anabranch.state.cells import Span, alarms_of, encoded_keys, head_of, to_micros, to_time
-from anabranch.state.columnar import state_record
-from anabranch.state.combined import lifted_rows
-from anabranch.state.ordered import NO_TIME_US, Incoming
-from anabranch.state.process import process_step
-from anabranch.topology.aggregates import Aggregate
+from anabranch.plan.operators.base import EVERYTHING, key_schema
+from anabranch.plan.operators.process import ProcessPlan, process_plan
+from anabranch.runtime.process.combined import lifted_rows
+from anabranch.runtime.process.ordered import NO_TIME_US, Incoming
+from anabranch.runtime.process.step import process_step
+from anabranch.runtime.process.vectorised import state_record
+from anabranch.state.codec.cells import Span, alarms_of, encoded_keys, head_of, to_micros, to_time
 from anabranch.topology.graph import Clock, Field, Named, key_fields
 from anabranch.topology.process import aggregates_of, columns_of, logic_of
 from anabranch.topology.state_types import StateType
-from anabranch.topology.types import column_type, to_array
+from anabranch.types import column_type, to_array
 
 
 class ProcessTester:

@@ -6,15 +6,15 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from anabranch.elastic.settings import OFF, Elastic
-from anabranch.plan.planners import PLANNERS
+from anabranch.plan.planners.registry import PLANNERS
 from anabranch.plan.route import Route
-from anabranch.spark.observing import Place
-from anabranch.spark.progress import Progress
-from anabranch.spark.reports import Report
-from anabranch.spark.run import Run
-from anabranch.spark.steering import Planning, Steering
-from anabranch.spark.step import Stepper
-from anabranch.state.commits import Commit
+from anabranch.runtime.reports import Report
+from anabranch.spark.api.run import Run
+from anabranch.spark.driver.observe import Place
+from anabranch.spark.driver.progress import Progress
+from anabranch.spark.driver.steering import Planning, Steering
+from anabranch.spark.driver.step import Stepper
+from anabranch.state.checkpoint.commits import Commit
 
 
 class Restless(Steering):

@@ -16,7 +16,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from anabranch.testing.events import HOUR_US, MINUTE_US, ODD_FLOATS, SECOND_US, WORDS
-from anabranch.testing.reference import Aggregate, Window, WindowQuery
+from anabranch.testing.reference.windows import Aggregate, Window, WindowQuery
 
 Row: TypeAlias = dict[str, Any]
 

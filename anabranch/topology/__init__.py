@@ -1,9 +1,7 @@
 """What the user writes, as values: windows, aggregates and an immutable graph of operators."""
 
-from anabranch.topology.aggregates import Aggregate
-from anabranch.topology.custom import udaf
-from anabranch.topology.durations import duration_us, format_duration
-from anabranch.topology.functions import (
+from anabranch.aggregates.custom import udaf
+from anabranch.aggregates.functions import (
     approx_count_distinct,
     avg,
     bool_and,
@@ -28,6 +26,8 @@ from anabranch.topology.functions import (
     var_pop,
     variance,
 )
+from anabranch.aggregates.specs import Aggregate
+from anabranch.topology.durations import duration_us, format_duration
 from anabranch.topology.graph import Compute, Consolidate, Field, Graph, Map, Operator, Sink, Source
 from anabranch.topology.windows import Session, Window, cumulative, hopping, session, sliding, tumbling
 

@@ -1,7 +1,7 @@
 """The topology as an immutable graph of named operators, validated while it is built.
 
 Nodes know columns by name and Spark type; functions and expressions are opaque. The fluent face that builds it from
-DataFrames is `anabranch.spark.face`.
+DataFrames is `anabranch.spark.api.topology`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeAlias
 
+from anabranch.aggregates.specs import Aggregate
 from anabranch.errors import TopologyError, unknown
-from anabranch.topology.aggregates import Aggregate
 from anabranch.topology.apply import ERROR_COLUMN, Work
 from anabranch.topology.durations import duration_us
 from anabranch.topology.windows import Session, Window

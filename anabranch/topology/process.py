@@ -14,12 +14,12 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
+from anabranch.aggregates.custom import without_spaces
 from anabranch.errors import TopologyError, unknown
-from anabranch.topology.custom import without_spaces
 from anabranch.topology.durations import duration_us
 from anabranch.topology.graph import Clock, Field
 from anabranch.topology.state_types import StateType
-from anabranch.topology.types import FLOATING, WHOLE, Array, column_type, split_fields
+from anabranch.types import FLOATING, WHOLE, Array, column_type, split_fields
 
 ORDERS = ("event_time", "arrival")
 _TIMES = ("timestamp", "timestamp_ntz")

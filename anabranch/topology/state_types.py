@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import msgspec.inspect
 
+from anabranch.aggregates.custom import settle, type_name
 from anabranch.errors import TopologyError
-from anabranch.topology.custom import settle, type_name
 
 _BUILT_IN = (bool, int, float, str, bytes, list, dict, set, tuple)
 _RESTS = {"list": ("item_type",), "set": ("item_type",), "frozenset": ("item_type",), "dict": ("key_type", "value_type")}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from anabranch.elastic.observation import Decision
-from anabranch.spark.progress import Event, Progress
+from anabranch.spark.driver.progress import Event, Progress
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ from anabranch.cli.live import (
 from anabranch.cli.results import LatestResults, shown
 from anabranch.elastic.observation import Decision, Expected, Resize
 from anabranch.plan.route import even_route
-from anabranch.spark.progress import Event, Progress
+from anabranch.spark.driver.progress import Event, Progress
 
 if TYPE_CHECKING:
     from tests.cli.conftest import PlayedRun

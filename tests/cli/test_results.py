@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from anabranch.cli.results import LatestResults, results_table, results_tables, shared_rows
 from anabranch.spark.sinks import StepResults
-from anabranch.state.files import Files
+from anabranch.state.checkpoint.files import Files
 
 MOMENT = pa.timestamp("us", tz="UTC")
 

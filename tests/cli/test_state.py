@@ -16,17 +16,17 @@ from typer.testing import CliRunner, Result
 import anabranch as ab
 from anabranch.cli import app
 from anabranch.plan import make_plan
-from anabranch.plan.component import Plan
-from anabranch.plan.joins import join_input, join_plan
+from anabranch.plan.make import Plan
+from anabranch.plan.operators.joins import join_input, join_plan
 from anabranch.plan.route import Route
-from anabranch.state.blob import Entries, encode
-from anabranch.state.commits import Checkpoint, Commit, Stored
-from anabranch.state.files import Files
-from anabranch.state.header import open_or_create
-from anabranch.state.join_entries import JoinEntries, SideRows, encode_join
-from anabranch.state.version import Version
+from anabranch.state.checkpoint.commits import Checkpoint, Commit, Stored
+from anabranch.state.checkpoint.files import Files
+from anabranch.state.checkpoint.header import open_or_create
+from anabranch.state.codec.blob import Entries, encode
+from anabranch.state.codec.joins import JoinEntries, SideRows, encode_join
+from anabranch.state.store.version import Version
 from anabranch.topology import graph as g
-from anabranch.topology.types import column_type
+from anabranch.types import column_type
 
 MINUTE_US = 60_000_000
 SHARDS = 4

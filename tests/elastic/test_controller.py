@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from anabranch.elastic import AutoScale, ComponentSeen, Decision, Elastic, Guards, Memory, Observation, SourceSeen, control
-from anabranch.elastic.baselines import Incremental, Knowledge, Learning, Static
 from anabranch.elastic.controller import kind_of
 from anabranch.elastic.evaluation import History, evaluate
-from anabranch.elastic.latency import makespan
 from anabranch.elastic.observation import Resize, by_slot
+from anabranch.elastic.policies.baselines import Incremental, Knowledge, Learning, Static
+from anabranch.elastic.policies.latency import makespan
 from anabranch.plan.route import Route, even_route
 
 COST_S = 1e-4  # a slot does 10,000 rows a second

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from anabranch.elastic import ComponentSeen, Elastic, Guards, Memory, Observation, SourceSeen, control
-from anabranch.elastic.baselines import EXECUTOR_CENTRIC, RESOURCE_CENTRIC
-from anabranch.elastic.latency import makespan
 from anabranch.elastic.observation import Offer, Resize, by_slot
+from anabranch.elastic.policies.baselines import EXECUTOR_CENTRIC, RESOURCE_CENTRIC
+from anabranch.elastic.policies.latency import makespan
 from anabranch.elastic.replay import figures_of, on_routes, replay, totals
 from anabranch.elastic.settings import POLICIES
 from anabranch.plan.route import Route, even_route

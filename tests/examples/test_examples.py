@@ -21,11 +21,11 @@ from typer.testing import CliRunner
 import anabranch as ab
 from anabranch.cli import app as anabranch
 from anabranch.testing import bag_differences, differences, read_results, records
-from anabranch.testing.chains import Stage, expected_of
-from anabranch.testing.database import connect
 from anabranch.testing.events import HOUR_US, MINUTE_US
 from anabranch.testing.exchange import orders, trades_of
 from anabranch.testing.payments import alerts_of, payments
+from anabranch.testing.reference.chains import Stage, expected_of
+from anabranch.testing.reference.database import connect
 from anabranch.testing.visits import views, visits_of
 
 if TYPE_CHECKING:

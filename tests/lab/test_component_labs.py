@@ -10,16 +10,17 @@ import pytest
 
 from anabranch.cli import main
 from anabranch.errors import AnabranchError
-from anabranch.lab import cbp, enorm_fusion
-from anabranch.lab.cbp_claims import claims_of
+from anabranch.lab.cbp import experiment as cbp
+from anabranch.lab.cbp.claims import claims_of
+from anabranch.lab.cbp.graphs import Load, linear_road, random_graph
+from anabranch.lab.cbp.linear_road import Road, deployments, latency, row_cost_s
 from anabranch.lab.claims import Claim
-from anabranch.lab.graphs import Load, linear_road, random_graph
-from anabranch.lab.linear_road import Road, deployments, latency, row_cost_s
+from anabranch.lab.enorm import fusion as enorm_fusion
 from anabranch.lab.report import Report
-from anabranch.plan.adaptation import Adaptation
-from anabranch.plan.cbp import plan_greedily
-from anabranch.plan.fusion import Score, fuse
-from anabranch.plan.streams import Space
+from anabranch.plan.planners.cbp import plan_greedily
+from anabranch.plan.planners.cost import Adaptation
+from anabranch.plan.planners.fusion import Score, fuse
+from anabranch.plan.planners.problem import Space
 
 
 def lab(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[dict[str, Any], str]:

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from anabranch.cli import main
-from anabranch.lab import elasticutor, enorm_migration, osg
 from anabranch.lab.claims import Claim, as_facts
+from anabranch.lab.dabs import osg
+from anabranch.lab.elasticutor import experiment as elasticutor
+from anabranch.lab.enorm import migration as enorm_migration
 from anabranch.lab.everything import LABS, Ran, as_page
 from anabranch.lab.report import Report
 

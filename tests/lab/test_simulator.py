@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anabranch.lab.micro import Micro, dip_s, simulate, start
-from anabranch.lab.paradigms import ELASTICUTOR, RESOURCE, STATIC, WAYS
+from anabranch.lab.elasticutor.micro import Micro, dip_s, simulate, start
+from anabranch.lab.elasticutor.paradigms import ELASTICUTOR, RESOURCE, STATIC, WAYS
 from anabranch.lab.simulator import Cluster, Job, Moves, Simulation, Totals
 
 TINY = Micro(hosts=4, executors=4, shards=16, keys=200, seconds=30)

@@ -10,9 +10,9 @@ from datetime import timedelta
 import pytest
 
 from anabranch.plan import explain, make_plan
-from anabranch.plan.component import Plan, plan_again
-from anabranch.plan.joins import join_input, join_plan
-from anabranch.plan.planners import AUTO, PLANNERS
+from anabranch.plan.make import Plan, plan_again
+from anabranch.plan.operators.joins import join_input, join_plan
+from anabranch.plan.planners.registry import AUTO, PLANNERS
 from anabranch.testing.dags import Dag, DagNode, columns_of, random_dag, renamed
 from anabranch.topology import Compute, Consolidate, Field, Graph, Source, Window, count, count_distinct, hopping, max, sum
 from anabranch.topology.graph import Join, Map, Named

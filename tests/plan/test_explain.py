@@ -8,10 +8,10 @@ import pytest
 
 from anabranch.errors import TopologyError
 from anabranch.plan import explain, make_plan
-from anabranch.plan.adaptation import Adaptation
-from anabranch.plan.joins import join_input, join_plan
-from anabranch.plan.measured import Measures, OperatorMeasures
-from anabranch.plan.planners import AUTO, PLANNERS
+from anabranch.plan.operators.joins import join_input, join_plan
+from anabranch.plan.planners.cost import Adaptation
+from anabranch.plan.planners.measured import Measures, OperatorMeasures
+from anabranch.plan.planners.registry import AUTO, PLANNERS
 from anabranch.topology import Compute, Consolidate, Field, Graph, Source, count, sum, tumbling
 from anabranch.topology.graph import Join, Named
 

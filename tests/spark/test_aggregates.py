@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from anabranch.topology.types import Array
+    from anabranch.types import Array
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "aggregates.md"
 KEEP = 40
@@ -249,7 +249,7 @@ def test_the_examples_in_the_documentation_give_what_it_says(spark: SparkSession
 
 def test_every_aggregate_is_in_the_documentation() -> None:
     listed: Callable[[str], bool] = lambda name: f"`{name}(" in DOCS.read_text(encoding="utf-8")  # noqa: E731
-    from anabranch.topology import functions
+    from anabranch.aggregates import functions
 
     made = [
         name

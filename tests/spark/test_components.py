@@ -16,10 +16,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
-from anabranch.plan.planners import PLANNERS
+from anabranch.plan.planners.registry import PLANNERS
 from anabranch.testing import differences, read_results, write_batches
-from anabranch.testing.chains import ROWS, Stage, expected_of
 from anabranch.testing.events import MINUTE_US, SECOND_US
+from anabranch.testing.reference.chains import ROWS, Stage, expected_of
 from anabranch.testing.restless import disturb
 from tests.spark.physical import watched
 

@@ -14,11 +14,11 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
-from anabranch.plan.planners import AUTO, PLANNERS
-from anabranch.testing.dag_reference import expected_of_dag
+from anabranch.plan.planners.registry import AUTO, PLANNERS
 from anabranch.testing.dag_runs import build_dag, dag_differences, write_dag
 from anabranch.testing.dags import Dag, DagNode, DagSource, random_dag, shapes_in
 from anabranch.testing.events import MINUTE_US, SECOND_US
+from anabranch.testing.reference.dags import expected_of_dag
 from tests.spark.physical import watched
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ import pytest
 import anabranch as ab
 from anabranch.cli import main
 from anabranch.elastic import Evaluation, Wanted
-from anabranch.state.events import read_events
-from anabranch.state.files import Files
-from anabranch.state.history import read_history
+from anabranch.state.checkpoint.events import read_events
+from anabranch.state.checkpoint.files import Files
+from anabranch.state.checkpoint.history import read_history
 from anabranch.testing import WindowQuery, differences, expected_results, read_results, write_batches
 from anabranch.testing.events import MINUTE_US, SECOND_US
 

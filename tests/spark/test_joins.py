@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 
 import anabranch as ab
 from anabranch.testing import JoinQuery, differences, expected_join, read_results, write_batches
-from anabranch.testing.chains import HAPPENED, Stage, as_rows, closed_until, expected_of
 from anabranch.testing.compare import bag_differences
 from anabranch.testing.events import MINUTE_US, SECOND_US
-from anabranch.testing.reference import WindowQuery, expected_results
+from anabranch.testing.reference.chains import HAPPENED, Stage, as_rows, closed_until, expected_of
+from anabranch.testing.reference.windows import WindowQuery, expected_results
 
 if TYPE_CHECKING:
     from pathlib import Path

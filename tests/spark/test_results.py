@@ -33,7 +33,7 @@ from anabranch.testing import (
     write_batches,
 )
 from anabranch.testing.events import HOUR_US, MINUTE_US, ODD_FLOATS, SECOND_US, WORDS
-from anabranch.testing.reference import FinalWatermark, Window
+from anabranch.testing.reference.windows import FinalWatermark, Window
 from anabranch.testing.strategies import Case, cases, rows_table
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import anabranch as ab
-from anabranch.plan.component import Plan, make_plan
-from anabranch.spark.lift import Lift
+from anabranch.aggregates.lift_rows import lift_rows
+from anabranch.plan.make import Plan, make_plan
+from anabranch.spark.compile.lift import Lift
 from anabranch.testing.compare import differences
 from anabranch.testing.events import ODD_FLOATS, WORDS
-from anabranch.topology.lift_rows import lift_rows
-from anabranch.topology.types import Array, arrow_type, to_array
+from anabranch.types import Array, arrow_type, to_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,11 +9,11 @@ import msgspec
 import pyarrow as pa
 
 from anabranch.testing.compare import bag_differences, differences
-from anabranch.testing.dag_reference import expected_of_dag, watermarks_of
 from anabranch.testing.dags import Dag, DagNode, DagSource, batches_of, columns_of, pruned, random_dag, shapes_in
 from anabranch.testing.events import MINUTE_US, SECOND_US
-from anabranch.testing.joins import JoinQuery, expected_join
-from anabranch.testing.reference import WindowQuery, expected_results
+from anabranch.testing.reference.dags import expected_of_dag, watermarks_of
+from anabranch.testing.reference.joins import JoinQuery, expected_join
+from anabranch.testing.reference.windows import WindowQuery, expected_results
 
 
 def drawn(count: int = 60) -> list[Dag]:

@@ -15,9 +15,9 @@ from pyspark import cloudpickle
 
 import anabranch as ab
 from anabranch.errors import CheckpointError, TopologyError
-from anabranch.plan.component import make_plan
-from anabranch.state.files import Files
-from anabranch.state.header import open_or_create
+from anabranch.plan.make import make_plan
+from anabranch.state.checkpoint.files import Files
+from anabranch.state.checkpoint.header import open_or_create
 from anabranch.testing import ProcessTester
 from anabranch.topology.graph import Field, Graph, Process, Source
 from anabranch.topology.process import logic_of

@@ -1,0 +1,362 @@
+"""Partials of variable size: sets, lists and counts of values, and sketches.
+
+Values are held as `types.ordered` has them: equal, and in order, as in Spark. A bound keeps what comes first in an order of values
+alone, so that what is kept depends neither on batches nor on the order of merging.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.aggregates.groups import only, split, valid
+from anabranch.aggregates.partials import At, Grouped, PartialColumn, objectwise
+from anabranch.types import (
+    FLOATING,
+    Array,
+    decimal_of,
+    dtype_of,
+    from_lists,
+    integer_sql,
+    objects,
+    ordered,
+    to_array,
+    to_lists,
+)
+
+# Of XXH64.
+_PRIMES = [
+    np.uint64(each)
+    for each in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ListColumn(PartialColumn):
+    """A column of arrays, held as sets, tuples or dictionaries; None where there is no value."""
+
+    element: str
+    box: Callable[[list[Any]], Collection[Any]]
+
+    def from_arrow(self, values: pa.Array | pa.ChunkedArray) -> Array:
+        return objects(self.box(each) if each else None for each in from_lists(values, self.element))
+
+    def to_arrow(self, values: Array) -> pa.Array:
+        lists = values.tolist()
+        if self.box is dict:
+            lists = [None if each is None else each.items() for each in lists]
+        return to_lists(lists, self.element)
+
+
+def _lists(element: str, box: Callable[[list[Any]], Collection[Any]]) -> ListColumn:
+    return ListColumn(f"array<{element}>", None, element, box)
+
+
+class Gathered(Grouped, ABC):
+    """A partial in one column, of objects, that is made of the values of a group at once."""
+
+    def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
+        here = valid(values)
+        values, lengths = only(values, here, lengths)
+        groups = split(self._items(values, t[here]), lengths)
+        return [objects(self._made(each) if len(each) else None for each in groups)]
+
+    def _items(self, values: pa.Array, t: Array) -> Any:  # noqa: ARG002
+        """The values, which have no null, as `_made` takes them."""
+        return ordered(values, self.type)
+
+    @abstractmethod
+    def _made(self, items: Any) -> object:
+        """What is kept of the values of one group, which has some."""
+
+
+class Distinct(Gathered):
+    """All distinct values."""
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (_lists(self.type, frozenset),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return ("collect_set({x})",)
+
+    def _made(self, items: Any) -> object:
+        return frozenset(items)
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        into[0][at] = _unite(into[0][at], values[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Smallest(Gathered):
+    """The smallest distinct values, in order, up to a bound."""
+
+    limit: int
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (_lists(self.type, tuple),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return (f"slice(sort_array(collect_set({{x}})), 1, {self.limit})",)
+
+    def _made(self, items: Any) -> object:
+        return tuple(sorted(set(items))[: self.limit])
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        limit = self.limit
+        into[0][at] = objectwise(lambda a, b: tuple(sorted({*a, *b})[:limit]))(into[0][at], values[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Foremost(Gathered):
+    """The first values by event time, then value, up to a bound; each with its event time."""
+
+    limit: int
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (_lists(f"struct<t:bigint,v:{self.type}>", tuple),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        rows = "collect_list(if({x} is null, null, named_struct('t', {t}, 'v', {x})))"
+        return (f"slice(sort_array({rows}), 1, {self.limit})",)
+
+    def _items(self, values: pa.Array, t: Array) -> list[Any]:
+        return list(zip(t.tolist(), ordered(values, self.type), strict=True))
+
+    def _made(self, items: Any) -> object:
+        return tuple(sorted(items)[: self.limit])
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        limit = self.limit
+        into[0][at] = objectwise(lambda a, b: tuple(sorted(a + b)[:limit]))(into[0][at], values[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Frequent(Gathered):
+    """Counts of the most frequent values (Misra and Gries 1982; merged as by Agarwal et al. 2012).
+
+    A count is never too high, and too low by at most 2 n / keep of n values; exact while there are no more than `keep` different
+    ones. What one step brings is counted by Spark's sketch, with room for four times as many.
+    """
+
+    keep: int
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (_lists(f"struct<value:{self.type},count:bigint>", dict),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return (f"approx_top_k_accumulate({_item_sql(self.type)}, {4 * self.keep}) filter (where {{x}} is not null)",)
+
+    def arrive(self, lifted: Sequence[pa.ChunkedArray]) -> Sequence[Array]:
+        return [objects(self._counted(each) for each in pc.struct_field(lifted[0], "sketch").to_pylist())]
+
+    def _made(self, items: Any) -> object:
+        return self._cut(dict(Counter(items)))
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        into[0][at] = objectwise(self._sum)(into[0][at], values[0])
+
+    def _counted(self, sketch: bytes | None) -> dict[Any, int] | None:
+        import datasketches as ds
+
+        if not sketch:
+            return None
+        kind = "bigint" if integer_sql(self.type, "") else self.type if self.type in {"float", "double"} else "string"
+        if kind == "string":
+            found = ds.frequent_strings_sketch.deserialize(sketch)
+        else:
+            found = ds.frequent_items_sketch.deserialize(sketch, ds.PyLongsSerDe() if kind == "bigint" else ds.PyDoublesSerDe())
+        rows = found.get_frequent_items(ds.frequent_items_error_type.NO_FALSE_NEGATIVES, 0)
+        items = [row[0] for row in rows]
+        if kind in {"float", "double"}:
+            items = ordered(pa.array(items, pa.float64()), "double")
+        elif self.type == "binary":
+            items = [bytes.fromhex(item) for item in items]
+        elif decimal_of(self.type) is not None:
+            items = [Decimal(item) for item in items]
+        return self._cut({item: row[2] for item, row in zip(items, rows, strict=True) if row[2] > 0}) or None
+
+    def _sum(self, a: dict[Any, int], b: dict[Any, int]) -> dict[Any, int]:
+        few, counts = (a, dict(b)) if len(a) < len(b) else (b, dict(a))
+        for value, count in few.items():
+            counts[value] = counts.get(value, 0) + count
+        return self._cut(counts)
+
+    def _cut(self, counts: dict[Any, int]) -> dict[Any, int]:
+        if len(counts) <= self.keep:
+            return counts
+        less = sorted(counts.values(), reverse=True)[self.keep]
+        return {value: count - less for value, count in counts.items() if count > less}
+
+
+@dataclass(frozen=True, slots=True)
+class Hll(Gathered):
+    """A HyperLogLog sketch of the distinct values (Apache DataSketches, HLL_8), with 2 ** lg_k registers."""
+
+    lg_k: int
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (PartialColumn("binary", None),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return (f"if(count({{x}}) = 0, null, hll_sketch_agg({_hashed_sql(self.type)}, {self.lg_k}))",)
+
+    def _items(self, values: pa.Array, t: Array) -> list[Any]:  # noqa: ARG002
+        return _hashed(values, self.type)
+
+    def _made(self, items: Any) -> object:
+        import datasketches as ds
+
+        sketch = ds.hll_sketch(self.lg_k, ds.HLL_8)
+        for item in items:
+            sketch.update(item)
+        return sketch.serialize_compact()
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        import datasketches as ds
+
+        read, union, lg_k = ds.hll_sketch.deserialize, ds.hll_union, self.lg_k
+
+        def both(a: bytes, b: bytes) -> bytes:
+            united = union(lg_k)
+            united.update(read(a))
+            united.update(read(b))
+            merged: bytes = united.get_result(ds.HLL_8).serialize_compact()
+            return merged
+
+        into[0][at] = objectwise(both)(into[0][at], values[0])
+
+    def estimate(self, sketch: bytes | None) -> int:
+        """The number of distinct values: the same for the same values, in whichever order they came."""
+        import datasketches as ds
+
+        if sketch is None:
+            return 0
+        # A sketch that was never merged remembers the order of its values, and one united with itself does not.
+        united = ds.hll_union(self.lg_k)
+        for _ in range(2):
+            united.update(ds.hll_sketch.deserialize(sketch))
+        return round(float(united.get_estimate()))
+
+
+@dataclass(frozen=True, slots=True)
+class Kll(Gathered):
+    """A KLL sketch of the distribution of the values (Apache DataSketches); all of them while there are no more than k."""
+
+    k: int
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (PartialColumn("binary", None),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        x = "cast({x} as double)"
+        return (f"if(count(nanvl({x}, null)) = 0, null, kll_sketch_agg_double({x}, {self.k}))",)
+
+    def _items(self, values: pa.Array, t: Array) -> Array:  # noqa: ARG002
+        return to_array(values, dtype_of("double"), None).copy()  # the sketch takes no array that must not be written to
+
+    def _made(self, items: Any) -> object:
+        import datasketches as ds
+
+        sketch = ds.kll_doubles_sketch(self.k)
+        sketch.update(items)
+        return None if sketch.is_empty() else sketch.serialize()  # it leaves out NaN
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        import datasketches as ds
+
+        read = ds.kll_doubles_sketch.deserialize
+
+        def both(a: bytes, b: bytes) -> bytes:
+            merged = read(a)
+            merged.merge(read(b))
+            written: bytes = merged.serialize()
+            return written
+
+        into[0][at] = objectwise(both)(into[0][at], values[0])
+
+    def quantiles(self, sketch: bytes | None, ranks: Sequence[float]) -> list[float] | None:
+        """For each rank, the smallest value that no less than this share of the values reach; None where there is no value."""
+        import datasketches as ds
+
+        if sketch is None:
+            return None
+        found = ds.kll_doubles_sketch.deserialize(sketch)
+        ends = {0.0: found.get_min_value(), 1.0: found.get_max_value()}
+        return [ends[rank] if rank in ends else found.get_quantile(rank, True) for rank in ranks]
+
+
+def _item_sql(name: str) -> str:
+    """A value as the sketches of Spark can take it: equal exactly where the value is."""
+    if (whole := integer_sql(name, "{x}")) is not None:
+        return whole
+    if name in {"float", "double"}:
+        return "(cast({x} as double) + 0D)"
+    return {"string": "{x}", "binary": "hex({x})"}.get(name, "cast({x} as string)")
+
+
+def _hashed_sql(name: str) -> str:
+    """A value as a sketch of distinct values hashes it: a whole number or a text, equal exactly where the value is.
+
+    The text of a float depends on the version of Java, and that of a small decimal on the session's ANSI mode; neither may count. A
+    sketch leaves out empty text: no text is, behind a letter.
+    """
+    if name in FLOATING:
+        return f"if({{x}} is null, null, xxhash64({_item_sql(name)}))"
+    decimal = decimal_of(name)
+    plain = (
+        f"replace(format_number({{x}}, {decimal[1]}), ',', '')" if decimal is not None and decimal[1] > 6 else _item_sql(name)
+    )
+    return integer_sql(name, "{x}") or f"concat('v', {plain})"
+
+
+def _hashed(values: pa.Array, name: str) -> list[Any]:
+    """The same of values without nulls that are not in the JVM."""
+    if integer_sql(name, "") is not None:
+        return ordered(values, name)
+    if name in FLOATING:
+        return list(_xxhash64(to_array(values, dtype_of(name), None)).tolist())
+    items: list[Any] = values.to_pylist()
+    if name == "binary":
+        items = [each.hex().upper() for each in items]
+    elif name != "string":
+        items = [f"{each:f}" for each in items]
+    return [f"v{each}" for each in items]
+
+
+def _xxhash64(values: Array) -> Array:
+    """Spark's xxhash64 of doubles, in which no two differ that are not NaN, or 0.0 and -0.0."""
+    one, two, three, four, five = _PRIMES
+    bits = np.where(np.isnan(values), np.nan, values + 0.0).view(np.uint64)
+    found = (np.uint64(42 + 8) + five) ^ (_rotated(bits * two, 31) * one)
+    found = _rotated(found, 27) * one + four
+    found = (found ^ (found >> np.uint64(33))) * two
+    found = (found ^ (found >> np.uint64(29))) * three
+    return (found ^ (found >> np.uint64(32))).view(np.int64)
+
+
+def _rotated(bits: Array, by: int) -> Array:
+    rotated: Array = (bits << np.uint64(by)) | (bits >> np.uint64(64 - by))
+    return rotated
+
+
+_unite = objectwise(frozenset.union)

@@ -1,0 +1,67 @@
+"""Values that lie group by group, with the number of values in each group: cut, filtered, and merged to one a group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.types import Array
+
+
+def split(values: Any, lengths: Array) -> Iterator[Any]:
+    """The values of each group, of a list or an array."""
+    end = 0
+    for length in lengths.tolist():
+        yield values[end : end + length]
+        end += length
+
+
+def valid(values: pa.Array) -> Array:
+    """Which values are not null."""
+    array: Array = values.is_valid().to_numpy(zero_copy_only=False)
+    return array
+
+
+def only(values: pa.Array, here: Array, lengths: Array) -> tuple[pa.Array, Array]:
+    """Some of the values, and how many of them each group has."""
+    if here.all():
+        return values, lengths
+    group = np.repeat(np.arange(len(lengths)), lengths)
+    return values.filter(pa.array(here)), np.bincount(group[here], minlength=len(lengths))
+
+
+def reduced(pick: Any, values: Array, lengths: Array, into: Array) -> Array:
+    """One value of each group, by a NumPy function of two; `into` has what a group without values gets."""
+    some = lengths > 0
+    into[some] = pick.reduceat(values, (np.cumsum(lengths) - lengths)[some])
+    return into
+
+
+def merged(
+    merge: Callable[[Sequence[Array], Array, Sequence[Array]], None],
+    columns: Sequence[Array],
+    lengths: Array,
+    into: Sequence[Array],
+) -> Sequence[Array]:
+    """One partial of each group: again and again, every second one of a group is merged into the one before it.
+
+    Each round merges half of what is left of groups of several, so that all rounds together merge no more partials than there are.
+    `into` has what a group without partials gets.
+    """
+    starts = np.cumsum(lengths) - lengths
+    columns = [np.array(column) for column in columns]
+    left = np.arange(len(columns[0]))
+    rank = left - np.repeat(starts, lengths)
+    while (several := (rank > 0) | np.append(rank[1:] > 0, False)).any():
+        left, rank = left[several], rank[several]
+        odd = rank & 1 == 1
+        at, before = left[odd], left[:-1][odd[1:]]
+        merge(columns, before, [column[at] for column in columns])
+        left, rank = left[~odd], rank[~odd] >> 1
+    some = lengths > 0
+    for target, column in zip(into, columns, strict=True):
+        target[some] = column[starts[some]]
+    return into

@@ -1,0 +1,401 @@
+"""Partials: what is kept of the rows of one key in one pane, as columns aligned to key numbers, and how two merge.
+
+A partial is lifted by Spark SQL from rows that are in the JVM, one expression a column, where `{x}` is the input and `{t}` the
+event time in microseconds; and over Arrow from rows that are in a slot task (`lift_rows`), with the same outcome. Merging works in
+place on whole arrays; `at` selects the rows (each at most once) that `values` belong to. Each column has a value that changes
+nothing when merged (`identity`), so that keys without rows need no mask; where the lift gives null, it stands for that. Merging is
+associative and commutative, for sketches within their error. An object in a column belongs to several partials at once: merging
+makes a new one and leaves it as it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from decimal import Context
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.aggregates.groups import merged, only, reduced, valid
+from anabranch.errors import StepError
+from anabranch.types import Array, column_type, dtype_of, struct_fields, to_array
+
+At: TypeAlias = slice | Array
+
+_EXACT = Context(prec=100)
+_INT64 = np.iinfo(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class PartialColumn:
+    """One column of a partial: its Spark type, and the value that changes nothing."""
+
+    type: str
+    identity: object
+    dtype: np.dtype[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", dtype_of(self.type))
+
+    def empty(self, size: int) -> Array:
+        return np.full(size, self.identity, dtype=self.dtype)
+
+    def from_arrow(self, values: pa.Array | pa.ChunkedArray) -> Array:
+        """The values as they are merged, from a lift or from state."""
+        return to_array(values, self.dtype, self.identity)
+
+    def to_arrow(self, values: Array) -> pa.Array:
+        """The values as state keeps them."""
+        return pa.array(values.tolist(), type=column_type(self.type)) if values.dtype.kind == "O" else pa.array(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Partial(ABC):
+    """One mergeable thing about the values of an input column."""
+
+    type: str
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """What else tells it from others of its class and type."""
+        return {each.name: getattr(self, each.name) for each in fields(self)[1:]}
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[PartialColumn, ...]: ...
+
+    @property
+    @abstractmethod
+    def lift(self) -> tuple[str, ...]:
+        """Spark SQL aggregate expressions, one a column unless `arrive` makes more columns of fewer."""
+
+    def arrive(self, lifted: Sequence[pa.ChunkedArray]) -> Sequence[Array]:
+        """The columns, from what the lift gives."""
+        return [column.from_arrow(values) for column, values in zip(self.columns, lifted, strict=True)]
+
+    def empty(self, size: int) -> list[Array]:
+        """The columns of groups without rows."""
+        return [column.empty(size) for column in self.columns]
+
+    @abstractmethod
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:
+        """The columns of each row alone, from its input and its event time in microseconds; identities where the input is null."""
+
+    def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
+        """The columns of each group of rows; rows lie group by group, so many in each."""
+        return merged(self.merge, self.of_rows(values, t), lengths, self.empty(len(lengths)))
+
+    @abstractmethod
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None: ...
+
+
+class Grouped(Partial, ABC):
+    """A partial that is made of a group of rows at once, with less work than partials of single rows take to merge."""
+
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:
+        return self.of_groups(values, t, np.ones(len(values), dtype=np.int64))
+
+    @abstractmethod
+    def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]: ...
+
+
+class _Picked(Partial, ABC):
+    """A partial in one column, of which a function of two values merges two."""
+
+    @property
+    @abstractmethod
+    def pick(self) -> Any:
+        """The function, as NumPy applies it to arrays."""
+
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:  # noqa: ARG002
+        return [self.columns[0].from_arrow(values)]
+
+    def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
+        return [reduced(self.pick, self.of_rows(values, t)[0], lengths, self.empty(len(lengths))[0])]
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        if isinstance(at, slice) and isinstance(self.pick, np.ufunc):
+            held = into[0][at]
+            self.pick(held, values[0], out=held)
+        else:
+            into[0][at] = self.pick(into[0][at], values[0])
+
+
+class Count(_Picked):
+    """How many values there are."""
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (PartialColumn("bigint", 0),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return ("count({x})",)
+
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:  # noqa: ARG002
+        return [valid(values).astype(np.int64)]
+
+    @property
+    def pick(self) -> Any:
+        return np.add
+
+
+class Total(_Picked):
+    """The sum of the values, in the given type: bigint (overflow is an error), double or decimal."""
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (PartialColumn(self.type, None if dtype_of(self.type).kind == "O" else 0),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return ("sum(cast({x} as double))" if self.type == "double" else "sum({x})",)
+
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:  # noqa: ARG002
+        added = self.columns[0].from_arrow(values)
+        return [added + 0.0 if added.dtype.kind == "f" else added]  # the sum of -0.0 alone is 0.0
+
+    def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
+        [added], empty = self.of_rows(values, t), self.empty(len(lengths))
+        if added.dtype.kind == "i" and _reach(added) * int(lengths.max(initial=0)) > _INT64.max:
+            return merged(self.merge, [added], lengths, empty)
+        with np.errstate(invalid="ignore", over="ignore"):
+            return [reduced(self.pick, added, lengths, empty[0])]
+
+    @property
+    def pick(self) -> Any:
+        return _add_objects if dtype_of(self.type).kind == "O" else np.add
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        (target,), (added,) = into, values
+        if target.dtype.kind != "i":
+            with np.errstate(invalid="ignore", over="ignore"):
+                target[at] = self.pick(target[at], added)
+            return
+        before = target[at]
+        after = before + added
+        if _reach(before) + _reach(added) > _INT64.max and (((before ^ after) & (added ^ after)) < 0).any():
+            raise StepError("a sum of whole numbers exceeds bigint; sum a decimal or a double instead")
+        target[at] = after
+
+
+class Least(_Picked):
+    """The smallest value; NaN is above all numbers, as in Spark."""
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (PartialColumn(self.type, {"i": _INT64.max, "f": np.nan, "O": None}[dtype_of(self.type).kind]),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return ("min({x})",)
+
+    @property
+    def pick(self) -> Any:
+        return {"i": np.minimum, "f": np.fmin, "O": _least_objects}[dtype_of(self.type).kind]
+
+
+class Greatest(_Picked):
+    """The largest value; NaN is above all numbers, as in Spark."""
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (PartialColumn(self.type, {"i": _INT64.min, "f": -np.inf, "O": None}[dtype_of(self.type).kind]),)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return ("max({x})",)
+
+    @property
+    def pick(self) -> Any:
+        return {"i": np.maximum, "f": np.maximum, "O": _greatest_objects}[dtype_of(self.type).kind]
+
+
+class FirstTime(Least):
+    """The first event time, in microseconds."""
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return ("min({t})",)
+
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:  # noqa: ARG002
+        return [t]
+
+
+class LastTime(Greatest):
+    """The last event time, in microseconds."""
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        return ("max({t})",)
+
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:  # noqa: ARG002
+        return [t]
+
+
+class Moments(Partial):
+    """Count, mean and sum of squared distances from the mean (Chan, Golub, LeVeque 1983)."""
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (PartialColumn("bigint", 0), PartialColumn("double", 0.0), PartialColumn("double", 0.0))
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        x = "cast({x} as double)"
+        return "count({x})", f"avg({x})", f"var_pop({x}) * count({{x}})"
+
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:  # noqa: ARG002
+        mean = self.columns[1].from_arrow(values)
+        return [valid(values).astype(np.int64), mean, np.where(np.isfinite(mean), 0.0, np.nan)]
+
+    def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
+        here, n = only(values, valid(values), lengths)
+        x, (_, mean, squares) = self.columns[1].from_arrow(here), self.empty(len(lengths))
+        # From a value of the group on, not from 0: then equal values have no distance from their mean.
+        mean[n > 0] = x[(np.cumsum(n) - n)[n > 0]]
+        with np.errstate(invalid="ignore", over="ignore"):
+            mean += reduced(np.add, x - np.repeat(mean, n), n, np.zeros(len(n))) / np.maximum(n, 1)
+            squares = reduced(np.add, (x - np.repeat(mean, n)) ** 2, n, squares)
+        return [np.array(n), mean, squares] if np.isfinite(squares).all() else super().of_groups(values, t, lengths)
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        n, mean, m2 = (column[at] for column in into)
+        n_new, mean_new, m2_new = values
+        total = n + n_new
+        with np.errstate(invalid="ignore", over="ignore"):
+            share = n_new / np.maximum(total, 1)
+            distance = mean_new - mean
+            # A side without values has mean 0 that means nothing: take the other side's as it is.
+            both = np.where(n == 0, mean_new, np.where(n_new == 0, mean, mean + distance * share))
+            squares = m2 + m2_new + np.where((n == 0) | (n_new == 0), 0.0, distance * distance * n * share)
+        into[0][at], into[1][at], into[2][at] = total, both, squares
+
+
+class _AtExtreme(Partial, ABC):
+    """The value at the first or last event time; ties go to the smaller (first) or larger (last) value."""
+
+    @property
+    @abstractmethod
+    def latest(self) -> bool: ...
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        never = _INT64.min if self.latest else _INT64.max
+        nothing = {"i": 0, "f": 0.0, "O": None}[dtype_of(self.type).kind]
+        return PartialColumn("bigint", never), PartialColumn(self.type, nothing)
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        struct = f"{'max' if self.latest else 'min'}(if({{x}} is null, null, named_struct('t', {{t}}, 'v', {{x}})))"
+        return f"{struct}.t", f"{struct}.v"
+
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:
+        time, value = self.columns
+        return [np.where(valid(values), t, time.empty(1)), value.from_arrow(values)]
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        time, value = (column[at] for column in into)
+        time_new, value_new = values
+        earlier, same = (time_new > time, time_new == time) if self.latest else (time_new < time, time_new == time)
+        tie = _below(value, value_new) if self.latest else _below(value_new, value)
+        take = earlier | (same & tie)
+        into[0][at] = np.where(take, time_new, time)
+        into[1][at] = np.where(take, value_new, value)
+
+
+class Earliest(_AtExtreme):
+    """The value at the first event time."""
+
+    @property
+    def latest(self) -> bool:
+        return False
+
+
+class Latest(_AtExtreme):
+    """The value at the last event time."""
+
+    @property
+    def latest(self) -> bool:
+        return True
+
+
+class _AtBest(Partial, ABC):
+    """Of pairs (value, order), the one with the largest or smallest order; ties go to the larger or smaller value."""
+
+    @property
+    @abstractmethod
+    def most(self) -> bool: ...
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        value, order = struct_fields(self.type).values()  # type: ignore[union-attr]  # a struct of two
+        nothing = {"i": 0, "f": 0.0, "O": None}
+        return (
+            PartialColumn("bigint", 0),
+            PartialColumn(order, nothing[dtype_of(order).kind]),
+            PartialColumn(value, nothing[dtype_of(value).kind]),
+        )
+
+    @property
+    def lift(self) -> tuple[str, ...]:
+        pair = "if({x}.a0 is null or {x}.a1 is null, null, named_struct('o', {x}.a1, 'v', {x}.a0))"
+        best = f"{'max' if self.most else 'min'}({pair})"
+        return f"count({pair})", f"{best}.o", f"{best}.v"
+
+    def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:  # noqa: ARG002
+        value, order = values.flatten()
+        both = valid(value) & valid(order)
+        found = zip(self.columns[1:], (order, value), strict=True)
+        return [both.astype(np.int64), *(np.where(both, column.from_arrow(each), column.empty(1)) for column, each in found)]
+
+    def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
+        n, order, value = (column[at] for column in into)
+        n_new, order_new, value_new = values
+        old, new = ((order, value), (order_new, value_new)) if self.most else ((order_new, value_new), (order, value))
+        better = _below(old[0], new[0]) | (~_below(new[0], old[0]) & _below(old[1], new[1]))
+        take = (n_new > 0) & ((n == 0) | better)
+        into[0][at] = n + n_new
+        into[1][at] = np.where(take, order_new, order)
+        into[2][at] = np.where(take, value_new, value)
+
+
+class AtLeast(_AtBest):
+    """The value at the smallest order."""
+
+    @property
+    def most(self) -> bool:
+        return False
+
+
+class AtGreatest(_AtBest):
+    """The value at the largest order."""
+
+    @property
+    def most(self) -> bool:
+        return True
+
+
+def _reach(values: Array) -> int:
+    """How far from 0 whole numbers lie at most."""
+    return max(int(values.max(initial=0)), -int(values.min(initial=0)))
+
+
+def _below(left: Array, right: Array) -> Array:
+    if left.dtype.kind == "O":
+        return np.array([b is not None and (a is None or a < b) for a, b in zip(left, right, strict=True)], dtype=bool)
+    below: Array = left < right
+    return below | (np.isnan(right) & ~np.isnan(left)) if left.dtype.kind == "f" else below
+
+
+def objectwise(choose: Callable[[Any, Any], Any]) -> Any:
+    """A function of two objects as a function of arrays, in which None stands for no value."""
+    return np.frompyfunc(lambda a, b: b if a is None else a if b is None else choose(a, b), 2, 1)
+
+
+_add_objects = objectwise(_EXACT.add)
+_least_objects = objectwise(min)
+_greatest_objects = objectwise(max)

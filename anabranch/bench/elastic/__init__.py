@@ -1,0 +1,1 @@
+"""`anabranch bench elastic` and `rebalance`: changing load and changing slots."""

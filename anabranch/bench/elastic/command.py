@@ -1,0 +1,363 @@
+"""`anabranch bench elastic`: a stream whose load changes, with slots that stay and with slots that adapt, on real Spark.
+
+A small machine has no cores to add. So the operator waits (a service that answers after a while), and Spark has more task slots than
+cores: a slot more is a place more to wait in. Rows are due by a clock; latency is from then to the commit of their step.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any, TextIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import typer
+from pyspark.sql import SparkSession
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+import anabranch as ab
+from anabranch.bench.elastic.latencies import Latencies, Step, latencies
+from anabranch.bench.report import VERIFIED, told
+from anabranch.bench.side import clocked, emptied
+from anabranch.elastic.settings import POLICIES
+from anabranch.errors import TopologyError, unknown
+from anabranch.lab.steps import Foretold, foretold, median_error
+from anabranch.spark.session import local_session
+from anabranch.spark.workload import workload
+from anabranch.state.checkpoint.history import read_history
+from anabranch.state.store.host import default_root
+from anabranch.testing.compare import differences
+from anabranch.testing.reference.database import connect
+from anabranch.workloads import Workload, constant, erratic, progressive, sine, zipf
+
+SMALL, LARGE, DEFAULT = "static-small", "static-large", "default"
+PROFILES = ("progressive", "erratic", "omega", "sine")
+_WARM_S = 12
+_DELAY = "1 second"
+_WINDOW_US = 5_000_000
+_WITHIN = 0.25
+_SETTINGS = {
+    "spark.sql.streaming.numRecentProgressUpdates": "100000",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.driver.memory": "2g",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElasticOptions:
+    """What `anabranch bench elastic` can be told."""
+
+    profiles: str = "progressive,erratic,omega"
+    policies: str = f"{SMALL},{LARGE},{DEFAULT}"
+    seconds: int = 90
+    low: float = 60.0
+    high: float = 480.0
+    cost_ms: float = 2.5
+    keys: int = 1000
+    skew: float = 0.5
+    omega: float = 4.0
+    latency_s: float = 2.0
+    small: int = 1
+    large: int = 8
+    seed: int = 1
+    verify: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "low", "high", "cost_ms", "keys", "latency_s", "small", "large"):
+            if getattr(self, name) <= 0:
+                raise TopologyError(f"--{name.replace('_', '-')} {getattr(self, name)} must be above 0")
+        if self.small > self.large or self.low > self.high:
+            raise TopologyError(
+                f"--small {self.small} and --low {self.low:g} must not be above --large {self.large}, --high {self.high:g}"
+            )
+        for given, valid, option in (
+            (self.profile_names, PROFILES, "--profiles"),
+            (self.policy_names, (SMALL, LARGE, DEFAULT, *POLICIES), "--policies"),
+        ):
+            for name in given or [""]:
+                if name not in valid:
+                    raise TopologyError(unknown(option, name, valid))
+
+    @property
+    def profile_names(self) -> list[str]:
+        return [each.strip() for each in self.profiles.split(",") if each.strip()]
+
+    @property
+    def policy_names(self) -> list[str]:
+        return [each.strip() for each in self.policies.split(",") if each.strip()]
+
+    def load(self, profile: str, seconds: int | None = None) -> Workload:
+        """The rows of a profile."""
+        lasting, over = f"{seconds or self.seconds} seconds", f"{self.seconds} seconds"
+        middle = (self.low + self.high) / 2
+        rate = {
+            "progressive": progressive(self.low, self.high, over),
+            "erratic": erratic(self.low, self.high, over),
+            "omega": constant(middle),
+            "sine": sine(middle, (self.high - self.low) / 2, f"{max(1, self.seconds // 2)} seconds"),
+        }[profile]
+        keys = zipf(self.keys, self.skew, omega=self.omega if profile == "omega" else 0.0)
+        return Workload(rate=rate, keys=keys, lasting=lasting, seed=self.seed)
+
+    def how(self, policy: str) -> tuple[int, ab.Elastic | None]:
+        """The slots that a run begins with, and how it adapts."""
+        if policy in {SMALL, LARGE}:
+            return (self.small if policy == SMALL else self.large), None
+        name = "auto" if policy == DEFAULT else policy
+        target = f"{round(self.latency_s * 1000)} milliseconds"
+        return self.small, ab.Elastic(latency=target, max_slots=self.large, policy=name)
+
+
+class Waits:
+    """Counts rows, and waits for each as for a service that answers after a while."""
+
+    state_types = ("bigint",)
+    identities = (0,)
+    result_type = "bigint"
+
+    def __init__(self, cost_s: float) -> None:
+        self.cost_s = cost_s
+
+    def lift(self, group: np.ndarray, size: int, values: np.ndarray) -> list[np.ndarray]:
+        time.sleep(self.cost_s * len(values))
+        return [np.bincount(group, minlength=size)]
+
+    def merge(self, into: Sequence[np.ndarray], at: Any, arrays: Sequence[np.ndarray]) -> None:
+        into[0][at] += arrays[0]
+
+    def finish(self, count: np.ndarray) -> np.ndarray:
+        return count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One run of one policy over one profile."""
+
+    figures: Latencies
+    events: tuple[str, ...]
+    files: tuple[Path, ...]
+    foretold: dict[str, Any]
+
+
+def foretold_figures(steps: Sequence[Foretold]) -> dict[str, Any]:
+    """What the step model of the lab expected steps to take, each from those before it, and what they took."""
+    if not steps:
+        return {"steps_foretold": 0}
+    within = sum(each.error <= _WITHIN for each in steps) / len(steps)
+    return {
+        "steps_foretold": len(steps),
+        "step_s": round(median(each.took_s for each in steps), 3),
+        "step_s_foretold": round(median(each.expected_s for each in steps), 3),
+        "foretold_error": round(median_error(steps), 3),
+        "foretold_within_25_percent": round(within, 3),
+    }
+
+
+def elastic(options: ElasticOptions, out: TextIO) -> dict[str, Any]:
+    """Runs the benchmark, with a line about each thing that it does on `out`; gives the figures as in `--json`."""
+    began = time.monotonic()
+    say = clocked(out)
+    work = Path(tempfile.mkdtemp(prefix="anabranch-bench-"))
+    state_root = default_root().parent / work.name
+    running = SparkSession.getActiveSession()
+    settings = {**_SETTINGS, "spark.sql.shuffle.partitions": "2"}
+    spark = local_session("anabranch bench", work / "spark", cores=options.large, options=settings)
+    try:
+        say(f"{options.large} task slots of Spark; warming up")
+        _run(spark, options, options.load("omega", min(_WARM_S, options.seconds)), SMALL, work / "warm", state_root)
+        cases = [_case(spark, options, profile, work, state_root, say) for profile in options.profile_names]
+    finally:
+        if running is None:
+            spark.stop()
+        for place in (work, state_root):
+            shutil.rmtree(place, ignore_errors=True)
+    return {"bench": "elastic", "cases": cases, "settings": _settings(options, time.monotonic() - began)}
+
+
+def _case(
+    spark: SparkSession, options: ElasticOptions, profile: str, work: Path, state_root: Path, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """All policies over one profile, one after another: each needs its own minutes."""
+    load = options.load(profile)
+    say(f"{profile}: {load}, {options.cost_ms:g} ms a row")
+    case: dict[str, Any] = {"case": profile, "policies": {}}
+    wrong: list[str] = []
+    compared = 0
+    for policy in options.policy_names:
+        result = _run(spark, options, load, policy, emptied(work / "run"), state_root)
+        case["policies"][policy] = result.figures.facts() | result.foretold | {"events": list(result.events)}
+        error = result.foretold.get("foretold_error")
+        known = "" if error is None else f"; step times foretold within {error:.0%} in the median"
+        say(f"{profile}, {policy}: {told_of(result.figures)}{known}")
+        if options.verify:
+            rows, found = verify(load, result.files)
+            compared += rows
+            wrong += [f"{policy}: {line}" for line in found]
+    if options.verify:
+        say(f"{profile}: {compared:,} result rows compared, {len(wrong) or 'no'} differences")
+        case |= {"verified": not wrong, "rows_compared": compared, "differences": wrong[:10]}
+    return case | against(case["policies"])
+
+
+def _run(spark: SparkSession, options: ElasticOptions, load: Workload, policy: str, place: Path, state_root: Path) -> Result:
+    slots, how = options.how(policy)
+    rows = workload(spark, load, speed=1.0, partitions=2)
+    app = ab.Topology("bench_elastic")
+    waits = ab.udaf(Waits(options.cost_ms / 1000))
+    counted = app.source(rows, event_time="at", delay=_DELAY).aggregate(
+        by=["key"], windows=ab.tumbling(timedelta(microseconds=_WINDOW_US)), n=waits("value"), name="results"
+    )
+    counted.to(ab.parquet(str(place / "results")))
+    run = app.start(
+        checkpoint=str(place / "checkpoint"),
+        slots=slots,
+        trigger={"availableNow": True},
+        state_root=str(state_root),
+        lift="lift first",
+        elastic=how,
+    )
+    run.wait()
+    began_s = json.loads(run.query.recentProgress[-1].sources[0].endOffset)["began_ms"] / 1000
+    steps = [
+        Step(rows=each.rows_in, ended_s=each.finished_at - began_s, slots=each.slots)
+        for each in run.progress
+        if each.batch_id is not None
+    ]
+    run.finish()
+    events = tuple(f"step {each.step}: {each.kind}: {each.text}" for each in run.events)
+    files = tuple(sorted((place / "results").rglob("*.parquet")))
+    seen = [each for each in read_history(str(place / "checkpoint")) if not each.closing]
+    figures = latencies(load, steps, options.latency_s)
+    return Result(figures=figures, events=events, files=files, foretold=foretold_figures(foretold(seen)))
+
+
+def verify(load: Workload, files: Sequence[Path]) -> tuple[int, list[str]]:
+    """Every result row against DuckDB's."""
+    tables = [pq.ParquetFile(file).read(columns=["key", "window", "n"]) for file in files]
+    with connect() as db:
+        db.register("rows", load.table())
+        db.register("results", pa.concat_tables(tables))
+        start = f"// {_WINDOW_US} * {_WINDOW_US} AS window_start"
+        expected = db.sql(f'SELECT key, epoch_us("at") {start}, count(*) AS n FROM rows GROUP BY ALL').to_arrow_table()
+        actual = db.sql('SELECT key, epoch_us("window"."start") AS window_start, n FROM results').to_arrow_table()
+    return expected.num_rows, differences(actual, expected, ["key", "window_start"])
+
+
+def against(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The default against slots that stay: rows late, and slot-seconds used."""
+    found: dict[str, Any] = {}
+    mine = policies.get(DEFAULT)
+    if mine is not None and SMALL in policies:
+        found["late_small_over_default"] = round(policies[SMALL]["rows_late"] / max(1, mine["rows_late"]), 2)
+    if mine is not None and LARGE in policies:
+        found["slot_seconds_of_large"] = round(mine["slot_seconds"] / policies[LARGE]["slot_seconds"], 3)
+    if mine is not None:
+        found["needless_reversals"] = mine["needless_reversals"]
+    return found
+
+
+def told_of(figures: Latencies) -> str:
+    """A run in one line."""
+    return (
+        f"{figures.rows_per_s:,.0f} rows/s, latency {figures.mean_s:.2f} s, 95th percentile {figures.p95_s:.2f} s, "
+        f"{figures.late:,} of {figures.rows:,} rows late, {figures.slot_seconds:,.0f} slot-seconds, {figures.resizes} resizes"
+    )
+
+
+def _settings(options: ElasticOptions, seconds: float) -> dict[str, Any]:
+    names = ("seconds", "low", "high", "cost_ms", "keys", "skew", "omega", "latency_s", "small", "large", "seed")
+    return {
+        **{name: getattr(options, name) for name in names},
+        "default": f"ab.Elastic(latency={options.latency_s:g} s, max_slots={options.large})",
+        "source": "a paced workload, rows due by the clock",
+        "operator": "waits for each row, keyed windows of 5 seconds",
+        "version": ab.__version__,
+        "took_s": round(seconds, 1),
+    }
+
+
+def show_elastic(figures: dict[str, Any], console: Console) -> None:
+    """Prints the table of all runs, and what the default policy did."""
+    table = Table(title="slots that stay, and slots that adapt", title_justify="left")
+    table.add_column("profile")
+    table.add_column("policy")
+    for heading in ("rows/s", "mean s", "95 % s", "late", "slot-s", "resizes", "foretold", "verified"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    notes = []
+    for case in figures["cases"]:
+        for policy, each in case["policies"].items():
+            seconds = f"{each['latency_mean_s']:.2f}", f"{each['latency_p95_s']:.2f}"
+            used = f"{each['rows_late']:,}", f"{each['slot_seconds']:,.0f}", str(each["resizes"])
+            error = f"{each['foretold_error']:.0%} off" if "foretold_error" in each else ""
+            verified = VERIFIED[case.get("verified")]
+            table.add_row(case["case"], policy, f"{each['rows_per_s']:,}", *seconds, *used, error, verified)
+        told_figures = ", ".join(f"{name.replace('_', ' ')} {case[name]}" for name in _AGAINST if name in case)
+        notes.append(Text(f"{case['case']}: {told_figures}"))
+    settings = figures["settings"]
+    notes.append(Text(", ".join(f"{name} {value}" for name, value in settings.items())))
+    console.print(Group(table, *notes))
+
+
+_AGAINST = ("late_small_over_default", "slot_seconds_of_large", "needless_reversals")
+
+
+def elastic_command(
+    *,
+    profiles: Annotated[str, typer.Option(metavar="NAME,...", help=f"Of: {', '.join(PROFILES)}.")] = ElasticOptions().profiles,
+    policies: Annotated[
+        str, typer.Option(metavar="NAME,...", help=f"Of: {SMALL}, {LARGE}, {DEFAULT}, {', '.join(POLICIES)}.")
+    ] = ElasticOptions().policies,
+    seconds: Annotated[int, typer.Option(metavar="N", help="How long a run is.")] = ElasticOptions().seconds,
+    low: Annotated[float, typer.Option(metavar="N", help="Rows a second at least.")] = ElasticOptions().low,
+    high: Annotated[float, typer.Option(metavar="N", help="Rows a second at most.")] = ElasticOptions().high,
+    cost_ms: Annotated[float, typer.Option(metavar="N", help="What a row takes of its slot.")] = ElasticOptions().cost_ms,
+    keys: Annotated[int, typer.Option(metavar="N", help="Distinct keys.")] = ElasticOptions().keys,
+    skew: Annotated[float, typer.Option(metavar="S", help="Zipf exponent of the keys.")] = ElasticOptions().skew,
+    omega: Annotated[
+        float, typer.Option(metavar="N", help="Exchanges of all keys a minute, in the profile omega.")
+    ] = ElasticOptions().omega,
+    latency: Annotated[float, typer.Option(metavar="SECONDS", help="The target.")] = ElasticOptions().latency_s,
+    small: Annotated[
+        int, typer.Option(metavar="N", help=f"Slots of {SMALL}, and at first of others.")
+    ] = ElasticOptions().small,
+    large: Annotated[int, typer.Option(metavar="N", help=f"Slots of {LARGE}, and of others at most.")] = ElasticOptions().large,
+    seed: Annotated[int, typer.Option(metavar="N", help="Rows are made from it.")] = ElasticOptions().seed,
+    verify_: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")] = True,
+    json_: Annotated[bool, typer.Option("--json", help="The last line of standard output is one JSON object.")] = False,
+) -> None:
+    """A load that changes: latency, late rows and slot-seconds with few slots, with many, and with slots that adapt.
+
+    Each policy runs over each profile in real time, so the defaults take a quarter of an hour. Progress goes to standard error.
+
+    Example: anabranch bench elastic --profiles erratic --policies static-small,default,incremental --seconds 60
+    """
+    with told(show_elastic, as_json=json_) as figures:
+        options = ElasticOptions(
+            profiles=profiles,
+            policies=policies,
+            seconds=seconds,
+            low=low,
+            high=high,
+            cost_ms=cost_ms,
+            keys=keys,
+            skew=skew,
+            omega=omega,
+            latency_s=latency,
+            small=small,
+            large=large,
+            seed=seed,
+            verify=verify_,
+        )
+        figures.update(elastic(options, sys.stderr))

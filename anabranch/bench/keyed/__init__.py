@@ -1,0 +1,1 @@
+"""`anabranch bench keyed`: state per key in Python."""

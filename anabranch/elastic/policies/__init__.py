@@ -1,0 +1,1 @@
+"""Scaling policies, each beside its paper."""

@@ -1,0 +1,1 @@
+"""CBP's experiments."""

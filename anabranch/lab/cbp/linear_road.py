@@ -1,0 +1,181 @@
+"""CBP 6.3, Table 1: end-to-end latency of the extended Linear Road of 180 operators on 30 machines, by component plan.
+
+A row's latency is that of the longest way through the operators of its road: for each component on it the queue of a machine, a
+network hop where the next operator is in another component, and what is left of a pause. While a component is adapted, all its rows
+are buffered upstream and replayed afterwards (6.3): a machine that is busy for a share u of the time has caught up with a pause of p
+seconds after p / (1 - u). Slots and shards are chosen every 1/f minutes by the functions of a live run (`balance`, `spread`) from the
+minutes before. What the paper leaves open: machines of one core are equally loaded; to send a row costs as much as to process it,
+so much that the baseline's machines are busy for three quarters of the time; a hop takes 30 ms on average (1 ms within a machine); a
+move agrees in a second and then carries 100,000 rows of 20 bytes a second: by that the baseline's longest latency is Table 1's 2.1 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch.elastic.balance import THETA, balance, moved, spread
+from anabranch.plan.planners.cbp import plan_greedily
+from anabranch.plan.planners.cola import place_slots
+from anabranch.plan.planners.cost import Adaptation, Costs
+from anabranch.plan.planners.problem import Operator, Space, Streams
+from anabranch.plan.planners.set_cover import pool, refined_partition
+from anabranch.plan.planners.solution import component_plan
+from anabranch.plan.route import Route, even_route
+
+Array = NDArray[np.float64]
+
+WAYS = ("greedy", "mwsc", "baseline")
+_INNER = ((1, 2, 4), (1, 3, 4), (1, 5, 4), (1, 6))  # ways of a row through the operators of its road
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Road:
+    """What rows meet on their way, in seconds and rows."""
+
+    capacity: float = 5000  # rows that a slot is planned for, a minute
+    busy: float = 0.75  # share of the time that the baseline's machines work
+    hop_s: float = 0.03
+    local_s: float = 0.001
+    agree_s: float = 1.0
+    rows_per_s: float = 100_000  # of state
+    hosts: int = 30
+    rows: int = 20_000  # that are followed
+    theta: float = THETA
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """Of all rows that were followed, in ms."""
+
+    mean: float
+    median: float
+    p95: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployed:
+    """Components, each a set of operators, how often a hop between two of them leaves its machine, and rows that do."""
+
+    components: Sequence[frozenset[str]]
+    remote: float
+    sent: float
+
+
+def deployments(streams: Streams, rules: Adaptation, road: Road, most: int) -> dict[str, Deployed]:
+    """The plans of both planners, and operators by themselves on machines chosen by communication."""
+    costs = Costs(Space(streams, ordered=False), rules)
+    greedy = plan_greedily(streams, rules, ordered=False)
+    mwsc = component_plan(costs, refined_partition(costs, pool(costs, most)), "mwsc")
+    placed = place_slots(streams, rules, road.hosts)
+    away = 1 - 1 / road.hosts
+    return {
+        "greedy": Deployed(components=sorted(greedy.partition, key=min), remote=away, sent=greedy.communication),
+        "mwsc": Deployed(components=sorted(mwsc.partition, key=min), remote=away, sent=mwsc.communication),
+        "baseline": Deployed(
+            components=[frozenset([operator.name]) for operator in streams.operators],
+            remote=placed.communication / streams.rate,
+            sent=placed.communication,
+        ),
+    }
+
+
+def _pauses(loads: Array, states: Array, every: int, road: Road) -> Array:
+    """Adapts a component every so many minutes: how long all of it stands still at the start of each minute, in seconds."""
+    minutes, shards = loads.shape
+    pauses = np.zeros(minutes)
+    route = even_route(shards, max(1, ceil(loads[0].sum() / road.capacity)))
+    for minute in range(every, minutes, every):
+        recent = loads[minute - every : minute].mean(axis=0)
+        after = _route(recent, route, max(1, ceil(recent.sum() / road.capacity - 1e-9)), road.theta)
+        away = np.flatnonzero(np.array(after.slot_of) != np.array(route.slot_of))
+        if len(away):
+            pauses[minute] = road.agree_s + states[minute, away].sum() / road.rows_per_s
+        route = after
+    return pauses
+
+
+def _route(loads: Array, route: Route, slots: int, theta: float) -> Route:
+    if slots != route.slots:
+        return spread(loads, route, slots)
+    return Route(moved(route.slot_of, balance(loads, route.slot_of, slots, theta)), slots, route.version + 1)
+
+
+def row_cost_s(streams: Streams, sent: float, road: Road) -> float:
+    """What it costs to process or to send a row, so that machines that send so much are as busy as they are to be."""
+    loads = [o.loads for o in streams.operators if o.loads is not None]
+    return road.busy * road.hosts * 60 * len(loads[0]) / (sum(float(each.sum()) for each in loads) + sent)
+
+
+def latency(streams: Streams, deployed: Deployed, every: int, road: Road, cost_s: float) -> Latency:
+    """Follows rows of all roads and minutes through a deployment."""
+    by_name = {operator.name: operator for operator in streams.operators}
+    sums = [_sums([by_name[name] for name in sorted(names)]) for names in deployed.components]
+    loads = [load for load, _ in sums]
+    pauses = [_pauses(load, states, every, road) for load, states in sums]
+    used = _used(loads, deployed.sent, road, cost_s)
+    chance = np.random.default_rng([road.seed, every, 41])
+    component_of = {name: i for i, names in enumerate(deployed.components) for name in names}
+    roads = sorted({name.split(".")[0] for name in by_name})
+    took = []
+    for name in roads:
+        parts = {o: component_of[f"{name}.o{o}"] for o in range(1, 7)}
+        took.append(
+            _follow(by_name[f"{name}.o1"].loads, parts, (pauses, used, cost_s), deployed.remote, (road, len(roads)), chance)
+        )
+    ms = 1000 * np.concatenate(took)
+    return Latency(mean=float(ms.mean()), median=float(np.median(ms)), p95=float(np.quantile(ms, 0.95)), most=float(ms.max()))
+
+
+def _sums(operators: Sequence[Operator]) -> tuple[Array, Array]:
+    """Loads and states of a component, by minute and shard."""
+    known = [(each.state, each.loads) for each in operators if each.loads is not None]
+    states = [state * own / np.maximum(1, own.sum(axis=1, keepdims=True)) for state, own in known]
+    return np.sum([own for _, own in known], axis=0), np.sum(states, axis=0)
+
+
+def _used(loads: Sequence[Array], sent: float, road: Road, cost_s: float) -> Array:
+    """By minute: the share of the time that a machine works."""
+    rows = np.sum([load.sum(axis=1) for load in loads], axis=0) + sent / len(loads[0])
+    found: Array = np.minimum(rows * cost_s / 60 / road.hosts, 0.98)
+    return found
+
+
+def _follow(
+    loads: Array | None,
+    parts: Mapping[int, int],
+    met: tuple[Sequence[Array], Array, float],
+    remote: float,
+    road: tuple[Road, int],
+    chance: np.random.Generator,
+) -> Array:
+    """Rows of one road: when the last of their ways is done."""
+    assert loads is not None
+    times, count = road[0], road[0].rows // road[1]
+    minutes, shards = loads.shape
+    cell = chance.choice(minutes * shards, count, p=(loads / loads.sum()).ravel())
+    minute = cell // shards
+    second = 60 * chance.random(count)
+    pauses, used, cost_s = met
+    idle = 1 - used[minute]
+    ends = []
+    for way in _INNER:
+        passed = np.zeros(count)
+        before = None
+        for component in (parts[o] for o in way):
+            if component == before:
+                continue
+            if before is not None:
+                passed += chance.exponential(np.where(chance.random(count) < remote, times.hop_s, times.local_s))
+            passed += np.maximum(0.0, pauses[component][minute] - idle * (second + passed))
+            passed += chance.exponential(cost_s / idle)
+            before = component
+        ends.append(passed)
+    found: Array = np.max(ends, axis=0)
+    return found

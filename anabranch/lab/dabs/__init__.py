@@ -1,0 +1,1 @@
+"""DABS-Storm's experiments."""

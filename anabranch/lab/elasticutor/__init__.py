@@ -1,0 +1,1 @@
+"""Elasticutor's experiments."""

@@ -1,0 +1,1 @@
+"""Enorm's experiments."""

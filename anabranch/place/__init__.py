@@ -1,0 +1,1 @@
+"""Placement: which host gets which work. Pure functions of values."""

@@ -1,0 +1,223 @@
+"""Joins: which columns two streams are joined by, what a slot task keeps of their rows, and which columns come out.
+
+Rows wait in panes, those of both sides in the same ones. A window joins the rows of its panes when it closes. Keys are equal as in
+Spark's own join: null equals nothing, NaN equals NaN and -0.0 equals 0.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, get_args
+
+import pyarrow as pa
+
+from anabranch.aggregates.partials import Count
+from anabranch.errors import TopologyError, unknown
+from anabranch.plan.operators.base import Kept, Slotted
+from anabranch.plan.operators.sessions import NO_WINDOWS
+from anabranch.plan.panes import Panes, panes_of
+from anabranch.topology.graph import RESULT_COLUMNS, Clock, Field, check_windows, key_fields
+from anabranch.topology.windows import Window
+from anabranch.types import column_type
+
+Side: TypeAlias = Literal["left", "right"]
+How: TypeAlias = Literal["inner", "left", "right", "full"]
+
+SIDES: tuple[Side, Side] = ("left", "right")
+HOWS: tuple[How, ...] = get_args(How)
+LATE_COLUMNS = ("side", "reason")
+_RENAME = "rename in a map, such as .map(lambda df: df.withColumnRenamed(old, new))"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinInput:
+    """One of the two streams: its name, its columns behind the maps, and how its rows tell their event time."""
+
+    stream: str
+    fields: tuple[Field, ...]
+    clock: Clock
+
+
+def join_input(stream: str, fields: Sequence[Field], clock: Clock) -> JoinInput:
+    """A stream as a side of a join. The windows of results say when these happened; what is joined has windows of its own."""
+    kept = tuple(each for each in fields if clock.column != "window" or each.name not in RESULT_COLUMNS)
+    return JoinInput(stream=stream, fields=kept, clock=clock)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinPlan:
+    """What a slot task needs to know of a join. Plain values, safe to ship."""
+
+    operator: str
+    keys: tuple[Field, ...]
+    panes: Panes
+    left: tuple[Field, ...]  # columns that are no keys
+    right: tuple[Field, ...]
+    how: How
+    time_type: str
+    complete_from: Mapping[int, int] = field(default_factory=dict)  # windows that came later: what starts before is incomplete
+    forgotten_us: int | None = None  # panes before were forgotten when windows were added, even where the log still has rows
+
+    def payload(self, side: Side) -> tuple[Field, ...]:
+        """The columns of a side that are no keys."""
+        return self.left if side == "left" else self.right
+
+    def outer(self, side: Side) -> bool:
+        """Whether rows of a side come out even where the other one has no row for them."""
+        return self.how in {side, "full"}
+
+    @property
+    def result_fields(self) -> tuple[Field, ...]:
+        """The columns of results."""
+        window = Field("window", f"struct<start:{self.time_type},end:{self.time_type}>")
+        return (*self.keys, window, Field("window_name", "string"), *self.left, *self.right)
+
+    @property
+    def late_fields(self) -> tuple[Field, ...]:
+        """The columns of rows that no window takes: those of both streams, of which one has nothing, and why."""
+        return (*self.keys, *self.left, *self.right, *(Field(name, "string") for name in LATE_COLUMNS))
+
+    def key_schema(self) -> pa.Schema:
+        """The keys as Arrow has them, by their place."""
+        return pa.schema([(f"k{i}", column_type(each.type)) for i, each in enumerate(self.keys)])
+
+    def payload_schema(self, side: Side) -> pa.Schema:
+        """The other columns of a side as Arrow has them, by their place."""
+        return pa.schema([(f"p{i}", column_type(each.type, maps=True)) for i, each in enumerate(self.payload(side))])
+
+    def result_schema(self) -> pa.Schema:
+        """The columns of results as Arrow has them."""
+        return pa.schema([(each.name, column_type(each.type, maps=True)) for each in self.result_fields])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinSide(Slotted):
+    """One side of a join as a node: its rows wait in the state of the left one."""
+
+    join: JoinPlan
+    side: Side
+
+    @property
+    def payload(self) -> tuple[Field, ...]:
+        return self.join.payload(self.side)
+
+
+def join_side(plan: JoinPlan, side: Side, operator: str) -> JoinSide:
+    """What a slot task needs to know of one side."""
+    count = Count("bigint")
+    return JoinSide(
+        operator=operator,
+        keys=plan.keys,
+        panes=plan.panes,
+        consolidation=NO_WINDOWS,
+        kept=(Kept(partial=count, input=0, columns=slice(0, 1)),),
+        results=(),
+        columns=count.columns,
+        time_type=plan.time_type,
+        complete_from=plan.complete_from,
+        forgotten_us=plan.forgotten_us,
+        join=plan,
+        side=side,
+    )
+
+
+def join_plan(operator: str, left: JoinInput, right: JoinInput, by: object, windows: Sequence[object], how: object) -> JoinPlan:
+    """The plan of a join of two streams; what cannot be joined is refused by name."""
+    chosen = _windows(windows)
+    kind = next((each for each in HOWS if each == how), None)
+    if kind is None:
+        raise TopologyError(unknown("how", how, HOWS))
+    keys = _keys(by, left, right)
+    names = {each.name for each in keys}
+    payloads = [tuple(each for each in side.fields if each.name not in names) for side in (left, right)]
+    _check_names(keys, payloads, (left, right))
+    for side, payload in zip((left, right), payloads, strict=True):
+        for each in payload:
+            _check_type(each, side)
+    if left.clock.moment != right.clock.moment:
+        raise TopologyError(
+            f"event time is a {left.clock.moment} in {left.stream!r} and a {right.clock.moment} in {right.stream!r}; "
+            "a join needs the same on both sides"
+        )
+    return JoinPlan(
+        operator=operator,
+        keys=keys,
+        panes=panes_of(chosen),
+        left=payloads[0],
+        right=payloads[1],
+        how=kind,
+        time_type=left.clock.moment,
+    )
+
+
+def _windows(given: Sequence[object]) -> list[Window]:
+    """The windows of a join: at least one, each with a length, no name twice."""
+    flat = [each for one in given for each in (one if isinstance(one, tuple | list) else (one,))]
+    if not flat:
+        raise TopologyError('join() needs at least one window, such as window=ab.tumbling("5 minutes")')
+    if strange := [each for each in flat if not isinstance(each, Window)]:
+        raise TopologyError(
+            f"{strange[0]!r} is no window for a join; write ab.tumbling, ab.sliding, ab.hopping or ab.cumulative"
+        )
+    check_windows(flat)
+    return [each for each in flat if isinstance(each, Window)]
+
+
+def _keys(by: object, left: JoinInput, right: JoinInput) -> tuple[Field, ...]:
+    """The columns that both sides are joined by: on both, of the same type."""
+    found = []
+    names = [*by] if isinstance(by, Iterable) and not isinstance(by, str) else by
+    for side in (left, right):
+        try:
+            found.append(key_fields(names, side.fields))
+            for each in found[-1]:
+                column_type(each.type)
+        except TopologyError as error:
+            raise TopologyError(f"join with stream {side.stream!r}: {error}") from None
+    if not found[0]:
+        raise TopologyError('join() needs at least one key column, such as by=["k"]')
+    for mine, other in zip(*found, strict=True):
+        if mine.type != other.type:
+            raise TopologyError(
+                f"key column {mine.name!r} is {mine.type} in {left.stream!r} and {other.type} in {right.stream!r}; "
+                "cast one of them in a map"
+            )
+    return found[0]
+
+
+def _check_names(keys: Sequence[Field], payloads: Sequence[Sequence[Field]], inputs: tuple[JoinInput, JoinInput]) -> None:
+    """Refuses columns that would have the same name in the results; capitals make no difference in Spark."""
+    taken = {name: name for name in RESULT_COLUMNS}
+    for each in keys:
+        if each.name.lower() in taken:
+            raise TopologyError(f"key column {each.name!r} has the name of a column of every result; {_RENAME}")
+    taken |= {each.name.lower(): each.name for each in keys}
+    for side, payload in zip(inputs, payloads, strict=True):
+        if wrong := [each.name for each in payload if each.name.lower() in taken]:
+            raise TopologyError(
+                f"join with stream {side.stream!r}: {_listed(wrong)} would be in the results twice, which have "
+                f"{_listed(taken.values())} already; {_RENAME}"
+            )
+    theirs = {each.name.lower() for each in payloads[1]}
+    if both := [each.name for each in payloads[0] if each.name.lower() in theirs]:
+        clocks = [name for name in both if name.lower() in {side.clock.column.lower() for side in inputs}]
+        told = f". Event times are columns like others; maps keep them, so rename {_listed(clocks)} before app.source()"
+        raise TopologyError(
+            f"{inputs[0].stream!r} and {inputs[1].stream!r} both have {_listed(both)}; {_RENAME}{told if clocks else ''}"
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def _check_type(column: Field, side: JoinInput) -> None:
+    """Refuses a column that cannot wait in state."""
+    try:
+        column_type(column.type, maps=True)
+    except TopologyError:
+        raise TopologyError(
+            f"join with stream {side.stream!r}: column {column.name!r} has type {column.type}, which cannot be kept; "
+            "drop or cast it in a map"
+        ) from None

@@ -1,0 +1,1 @@
+"""Planners: which operators share a component."""

@@ -1,0 +1,52 @@
+"""What a run has measured of its operators, as planners and `explain` go by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from anabranch.plan.planners.problem import Operator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorMeasures:
+    """One operator: the rows that it takes in a step, by shard and statistics window; its state, and its keys in one of them."""
+
+    rate: float
+    loads: Sequence[Sequence[int]] = ()
+    by: tuple[str, ...] = ()  # the attributes that its shards were by
+    state: float = 0.0
+    keys: float | None = None
+
+    @property
+    def loaded_shards(self) -> int | None:
+        """How many shards have had rows; None where none is known to have."""
+        return int((np.asarray(self.loads).sum(axis=0) > 0).sum()) or None if len(self.loads) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measures:
+    """What is known of a topology: into how many shards its keys are cut, and what each operator was like."""
+
+    shards: int
+    operators: Mapping[str, OperatorMeasures] = field(default_factory=dict)
+
+    def rates(self) -> dict[str, float]:
+        """The rows that each operator takes in a step."""
+        return {name: each.rate for name, each in self.operators.items()}
+
+    def of(self, operators: Sequence[Operator]) -> tuple[Operator, ...]:
+        """Operators with the histograms of their loads, over the statistics windows that all of them have."""
+        known = [each for operator in operators if (each := self.operators.get(operator.name)) is not None and each.loads]
+        windows = min((len(each.loads) for each in known), default=0)
+
+        def filled(operator: Operator) -> Operator:
+            each = self.operators.get(operator.name)
+            if each is None or not each.loads:
+                return operator
+            loads = np.asarray(each.loads[-windows:], dtype=np.float64)
+            return Operator(name=operator.name, attributes=operator.attributes, state=each.state, loads=loads)
+
+        return tuple(map(filled, operators))

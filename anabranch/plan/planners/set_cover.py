@@ -1,0 +1,218 @@
+"""Component plans as a choice among all feasible components (CBP 5.2, Algorithm 2): exactly, and greedily.
+
+Exactly: each operator is in exactly one chosen component, so that the cost of a plan is the rate of all streams + the sum of
+(psi - phi) over its components: an integer program that HiGHS solves. The paper's weight psi + l - phi counts l once for each
+component and thereby favours plans of few components: it is kept for the greedy cover, which needs weights above zero.
+Plans that must run level by level have the level of each unit as a variable of the program as well.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch.errors import AnabranchError, TopologyError
+from anabranch.plan.planners.cbp import NO_HINTS, depth_first, improved
+from anabranch.plan.planners.cost import Adaptation, Costs
+from anabranch.plan.planners.problem import Hints, Space, Streams, bits
+from anabranch.plan.planners.solution import ComponentPlan, component_plan
+
+if TYPE_CHECKING:
+    from scipy.optimize import LinearConstraint
+    from scipy.sparse import csr_array
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Components to choose from; complete: all that there are."""
+
+    components: tuple[int, ...]
+    complete: bool
+
+
+def feasible_components(costs: Costs, most: int, largest: int | None = None) -> Candidates:
+    """Up to `most` feasible components of up to `largest` units, small ones first.
+
+    A set grows by neighbours. Subsets of a component are compatible but need be neither connected nor within the bound, so sets
+    above the bound grow as well; and a set is reached by way of its connected subsets, of which there is always one.
+    """
+    space = costs.space
+    layer = [1 << i for i in range(len(space.units))]
+    found = list(layer)
+    tried = len(layer)
+    size = 1
+    while layer and size != largest:
+        grown: dict[int, None] = {}
+        for units in layer:
+            for i in bits(space.neighbours(units) & ~units):
+                bigger = units | 1 << i
+                if bigger not in grown and space.attributes(bigger) and not space.are_apart(bigger):
+                    grown[bigger] = None
+                    if tried + len(grown) > most:
+                        return Candidates(tuple(found), complete=False)
+        tried += len(grown)
+        found += [c for c in grown if costs.is_within_bound(c) and (not space.ordered or space.is_convex(c))]
+        layer = list(grown)
+        size += 1
+    return Candidates(tuple(found), complete=not layer)
+
+
+def grown_components(costs: Costs) -> list[int]:
+    """Larger candidates where not all can be listed: from each unit on and for each of its attributes, neighbours by rate.
+
+    On the way a set is taken when it is half as large again as the last one, and the largest: with all of them the integer program
+    took ten times as long on graphs of 100 operators, and its plans saved no more than a hundredth more.
+    """
+    space = costs.space
+    found: dict[int, None] = {}
+    for first in range(len(space.units)):
+        own = space.attributes(1 << first)
+        for attribute in bits(own) if own > 0 else range(len(space.attribute_names)):
+            taken = 1
+            component, weight, inside = 1 << first, costs.weight(1 << first), space.inside(1 << first)
+            rates = dict(space.rates[first])
+            while rates:
+                best = max(rates, key=lambda i: (rates[i], -i))
+                del rates[best]
+                grown = component | 1 << best
+                if not (space.attributes(1 << best) >> attribute & 1 and costs.is_feasible(grown)):
+                    continue
+                joined = inside + space.between(best, component)
+                if costs.adaptation(grown) - joined >= weight:
+                    continue
+                component, weight, inside = grown, costs.adaptation(grown) - joined, joined
+                for i, rate in space.rates[best].items():
+                    if not component >> i & 1:
+                        rates[i] = rates.get(i, 0.0) + rate
+                if 2 * component.bit_count() >= 3 * taken and (not space.ordered or space.is_convex(component)):
+                    taken = component.bit_count()
+                    found[component] = None
+            if component & (component - 1) and (not space.ordered or space.is_convex(component)):
+                found[component] = None
+    return list(found)
+
+
+def plan_exactly(
+    streams: Streams, adaptation: Adaptation, hints: Hints = NO_HINTS, *, ordered: bool = True, most: int = 1 << 62
+) -> ComponentPlan:
+    """The cheapest plan of all. The number of components may grow exponentially with the operators: see chooser.py."""
+    costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
+    candidates = feasible_components(costs, most)
+    if not candidates.complete:
+        raise TopologyError(
+            f"the exact plan of {len(streams.operators)} operators would have more than {most:,} sets to look at; valid: "
+            '"auto", which is exact as long as that is affordable, or "greedy"'
+        )
+    return component_plan(costs, cheapest_partition(costs, candidates.components), "exact")
+
+
+def plan_cover(
+    streams: Streams, adaptation: Adaptation, hints: Hints = NO_HINTS, *, ordered: bool = True, most: int = 20_000
+) -> ComponentPlan:
+    """The greedy set cover over as many of the feasible components as are listed."""
+    costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
+    return component_plan(costs, greedy_cover(costs, pool(costs, most)), "greedy set cover")
+
+
+def pool(costs: Costs, most: int) -> list[int]:
+    """All feasible components; or small ones and grown ones, and those of the plan by moves, where all are too many."""
+    candidates = feasible_components(costs, most)
+    if candidates.complete:
+        return list(candidates.components)
+    by_moves = improved(costs, depth_first(costs))
+    return list(dict.fromkeys([*candidates.components, *grown_components(costs), *by_moves]))
+
+
+def cheapest_partition(costs: Costs, candidates: Sequence[int]) -> list[int]:
+    """The cheapest partition into candidates, by an integer program: each unit is in one chosen component."""
+    from scipy.optimize import Bounds, LinearConstraint, milp  # it takes a third of the time that importing Anabranch takes
+    from scipy.sparse import csr_array, hstack
+
+    space = costs.space
+    weights = np.array([costs.weight(c) for c in candidates])
+    scale = max(float(np.abs(weights).max()), 1e-300)
+    count = len(space.units) if space.ordered else 0  # a level for each unit
+    members = _matrix([1 << i for i in range(len(space.units))], candidates)
+    constraints = [LinearConstraint(hstack([members, csr_array((len(space.units), count))]), 1, 1)]
+    if space.ordered:
+        constraints += _levels(space, candidates)
+    answer = milp(
+        np.concatenate([weights / scale, np.zeros(count)]),
+        integrality=np.concatenate([np.ones(len(candidates)), np.zeros(count)]),
+        bounds=Bounds(0, np.concatenate([np.ones(len(candidates)), np.full(count, max(count - 1, 0))])),
+        constraints=constraints,
+        options={"mip_rel_gap": 0.0},
+    )
+    if answer.x is None:
+        raise AnabranchError(f"the integer program of {len(candidates)} components was not solved: {answer.message}")
+    return sorted(c for c, x in zip(candidates, answer.x, strict=False) if x > 0.5)
+
+
+def _levels(space: Space, candidates: Sequence[int]) -> list[LinearConstraint]:
+    """Both ends of a stream are at one level where they share a component, otherwise the target's level is above the source's.
+
+    Components are connected, so all of a component is at one level, and no two can wait for each other.
+    """
+    from scipy.optimize import LinearConstraint
+    from scipy.sparse import csr_array, hstack
+
+    ends = [(i, j) for i in range(len(space.units)) for j in bits(space.out[i])]
+    if not ends:
+        return []
+    count = len(space.units)
+    shared = _matrix([1 << i | 1 << j for i, j in ends], candidates)
+    places = [[e for e, _ in enumerate(ends) for _ in range(2)], [i for end in ends for i in end]]
+    rises = csr_array(([-1.0, 1.0] * len(ends), places), shape=(len(ends), count))
+    return [
+        LinearConstraint(hstack([shared, rises]), 1, np.inf),
+        LinearConstraint(hstack([count * shared, rises]), -np.inf, count),
+    ]
+
+
+def _matrix(sets: Sequence[int], candidates: Sequence[int]) -> csr_array:
+    """Which of the candidates (columns) hold each of the sets (rows)."""
+    from scipy.sparse import csr_array
+
+    found = [(row, column) for row, units in enumerate(sets) for column, c in enumerate(candidates) if c & units == units]
+    rows, columns = zip(*found, strict=True) if found else ((), ())
+    return csr_array((np.ones(len(found)), (rows, columns)), shape=(len(sets), len(candidates)))
+
+
+def refined_partition(costs: Costs, candidates: Sequence[int], rounds: int = 3) -> list[int]:
+    """Where not all components are listed: the cheapest partition, then again with components that differ from it by one unit."""
+    space = costs.space
+    known = dict.fromkeys(candidates)
+    plan = cheapest_partition(costs, candidates)
+    for _ in range(rounds):
+        nearby = [c ^ 1 << i for c in plan for i in bits(c | space.neighbours(c))]
+        nearby += [a | b for a in plan for b in plan if a < b and space.neighbours(a) & b]
+        more = [c for c in dict.fromkeys(nearby) if c and c not in known and costs.is_feasible(c)]
+        known |= dict.fromkeys(c for c in more if not space.ordered or space.is_convex(c))
+        before, plan = plan, cheapest_partition(costs, list(known))
+        if plan == before:
+            break
+    return plan
+
+
+def greedy_cover(costs: Costs, candidates: Sequence[int]) -> list[int]:
+    """Always the component with the least weight for each operator that is not covered yet; it leaves out those that are."""
+    space = costs.space
+    rate = space.streams.rate
+    heap = [((costs.weight(c) + rate) / c.bit_count(), n, c, c) for n, c in enumerate(candidates)]
+    heapq.heapify(heap)
+    plan: list[int] = []
+    left = space.every
+    while left:
+        price, n, whole, units = heapq.heappop(heap)
+        new = units & left
+        if new != units and new:
+            price *= units.bit_count() / new.bit_count()
+            heapq.heappush(heap, (price, n, whole, new))
+        elif new and costs.is_feasible(new) and space.is_ordered([*plan, new, *(1 << i for i in bits(left & ~new))]):
+            plan.append(new)
+            left &= ~new
+    return sorted(plan)

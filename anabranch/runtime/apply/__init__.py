@@ -1,0 +1,1 @@
+"""Users' functions without state: rows in, rows out."""

@@ -1,0 +1,188 @@
+"""Calls of a user's function over Arrow rows: in the form that it wants, timed by value, with the row named that fails.
+
+A function of batches is called again with halves of a batch in which it failed, until the rows are found that it fails on: it is
+stateless, and how rows are cut into batches means nothing to it. Rows whose value comes often get batches of their own, so that
+their time is known.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.errors import ApplyError
+from anabranch.topology.apply import PANDAS, ROWS, Work
+from anabranch.types import Array
+
+_ALONE = 32  # rows of one value in a batch from which on they are called by themselves
+_SHOWN = 400  # letters of a row, or of an error, in a message
+
+
+@dataclass(slots=True)
+class Called:
+    """What came of some rows: results, failed rows with their errors, and the value and the time of each row."""
+
+    results: list[pa.Table] = field(default_factory=list)
+    failed: list[int] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    seconds: Array = field(default_factory=lambda: np.empty(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The function of an operator, ready to be called with rows of `given`; it makes rows of `made`."""
+
+    operator: str
+    work: Work
+    given: pa.Schema
+    made: pa.Schema
+
+    def __call__(self, rows: pa.Table, values: Array | None) -> Called:
+        """Calls the function with some rows; with their values, the time of a row is told by value as well as can be."""
+        called = Called(seconds=np.zeros(len(rows)))
+        if self.work.fn is None:
+            called.results.append(rows)
+        elif self.work.form == ROWS:
+            self._by_row(rows, called)
+        else:
+            for batch in _batches(len(rows), values, self.work.batch_rows):
+                begin = time.perf_counter()
+                self._by_batch(rows, batch, called)
+                called.seconds[batch] = (time.perf_counter() - begin) / len(batch)
+        return called
+
+    def _by_row(self, rows: pa.Table, called: Called) -> None:
+        fn, made = self.work.fn, []
+        assert fn is not None
+        origin: list[int] = []
+        for i, row in enumerate(rows.to_pylist()):
+            begin = time.perf_counter()
+            try:
+                found = _listed(fn(row))
+            except Exception as error:  # noqa: BLE001 - the user's function may raise anything
+                self._failed(rows, i, f"{type(error).__name__}: {error}", called)
+                continue
+            finally:
+                called.seconds[i] = time.perf_counter() - begin
+            for each in found:
+                self._check_row(each)
+            made += found
+            origin += [i] * len(found)
+        self._convert(rows, made, origin, called)
+
+    def _convert(self, rows: pa.Table, made: list[Any], origin: list[int], called: Called) -> None:
+        """Rows of Python values as a table; one that does not fit its declared type has failed."""
+        try:
+            called.results.append(pa.Table.from_pylist(made, schema=self.made))
+            return
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            pass
+        fits = []
+        wrong: dict[int, str] = {}
+        for row, i in zip(made, origin, strict=True):
+            if (misfit := self._misfit(row)) is not None:
+                wrong.setdefault(i, misfit)
+        for i, misfit in wrong.items():
+            self._failed(rows, i, misfit, called)
+        fits = [row for row, i in zip(made, origin, strict=True) if i not in wrong]
+        called.results.append(pa.Table.from_pylist(fits, schema=self.made))
+
+    def _misfit(self, row: Mapping[str, Any]) -> str | None:
+        for each in self.made:
+            try:
+                pa.array([row[each.name]], each.type)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError):
+                return f"it returned {_short(repr(row[each.name]))} for column {each.name!r} of type {each.type}"
+        return None
+
+    def _check_row(self, row: object) -> None:
+        if not isinstance(row, Mapping):
+            raise self._wrong(f"returned {_short(repr(row))}; valid: a dict, a list of dicts, or None")
+        if set(row) != set(self.made.names):
+            raise self._wrong(f"returned columns ({', '.join(map(str, row))}); its schema has ({', '.join(self.made.names)})")
+
+    def _by_batch(self, rows: pa.Table, batch: Array, called: Called) -> None:
+        """The results of some rows; in halves where the function fails on them together."""
+        assert self.work.fn is not None
+        given = rows.take(pa.array(batch))
+        try:
+            called.results.append(self._made_of(self.work.fn, given))
+        except ApplyError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the user's function may raise anything
+            if len(batch) == 1:
+                self._failed(rows, int(batch[0]), f"{type(error).__name__}: {error}", called)
+                return
+            for half in np.array_split(batch, 2):
+                self._by_batch(rows, half, called)
+
+    def _made_of(self, fn: Callable[[Any], Any], given: pa.Table) -> pa.Table:
+        if self.work.form == PANDAS:
+            frame = fn(given.to_pandas())
+            columns = getattr(frame, "columns", None)
+            if columns is None or not hasattr(frame, "to_numpy"):
+                raise self._wrong(f"returned {type(frame).__name__}; valid: a pandas DataFrame")
+            self._check_columns([str(each) for each in columns])
+            return pa.Table.from_pandas(frame, schema=self.made, preserve_index=False)
+        made = fn(given.combine_chunks().to_batches()[0])
+        if isinstance(made, pa.RecordBatch):
+            made = pa.Table.from_batches([made])
+        if not isinstance(made, pa.Table):
+            raise self._wrong(f"returned {type(made).__name__}; valid: a pyarrow RecordBatch or Table")
+        self._check_columns(made.column_names)
+        return made.select(self.made.names).cast(self.made)
+
+    def _check_columns(self, names: Sequence[str]) -> None:
+        if sorted(names) != sorted(self.made.names):
+            raise self._wrong(f"returned columns ({', '.join(names)}); its schema has ({', '.join(self.made.names)})")
+
+    def _failed(self, rows: pa.Table, i: int, cause: str, called: Called) -> None:
+        """A row that fails is a dead letter, or ends the step."""
+        if not self.work.dead_letters:
+            row = _short(repr(rows.slice(i, 1).to_pylist()[0]))
+            raise ApplyError(f"apply {self.operator!r} failed on row {row}: {_short(cause)}")
+        called.failed.append(i)
+        called.errors.append(cause)
+
+    def _wrong(self, what: str) -> ApplyError:
+        return ApplyError(f"apply {self.operator!r} {what}")
+
+
+def _listed(made: object) -> list[Any]:
+    """What a function made of a row: nothing, one row, or several."""
+    if made is None:
+        return []
+    return list(made) if isinstance(made, list | tuple | Iterator) else [made]
+
+
+def _batches(rows: int, values: Array | None, most: int) -> Iterator[Array]:
+    """The rows of each call, by number: those of a value that comes often by themselves, where values are given."""
+    if values is None:
+        order, ends = np.arange(rows), np.array([rows])
+    else:
+        order = np.argsort(values, kind="stable")
+        changes = np.flatnonzero(np.diff(values[order])) + 1
+        ends = np.append(changes, rows)
+    rest: list[Array] = []
+    begin = 0
+    for end in ends.tolist():
+        group = order[begin:end]
+        begin = end
+        if values is not None and len(group) < min(_ALONE, most):
+            rest.append(group)
+            continue
+        yield from (group[at : at + most] for at in range(0, len(group), most))
+    if rest:
+        others = np.sort(np.concatenate(rest))
+        yield from (others[at : at + most] for at in range(0, len(others), most))
+
+
+def _short(text: str) -> str:
+    """One line, not too long: messages of tasks are read from the text of Spark's."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."

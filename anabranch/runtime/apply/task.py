@@ -1,0 +1,252 @@
+"""The two tasks of a stage of applies: one gives rows to slots, where they are; the other calls the functions, in the slots.
+
+What a slot has done comes back to the driver by an accumulator, under the job, the operator and the slot: a task that Spark runs
+again takes the place of the one before it, so that nothing counts twice. The rows themselves go on to whatever comes next.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from pyspark import Accumulator, AccumulatorParam, TaskContext
+
+from anabranch.elastic.grouping.osg import assigned, costs_of, executed
+from anabranch.elastic.grouping.sketches import Osg, Sketches
+from anabranch.elastic.grouping.steps import Grouping, TaskSeen, partition_scheduler, pays_not
+from anabranch.faults import Faults
+from anabranch.runtime.apply.calls import Calls
+from anabranch.runtime.operator import Emitted
+from anabranch.runtime.reports import Written
+from anabranch.runtime.results import write_table
+from anabranch.runtime.slot import room, spread
+from anabranch.runtime.worker import received
+from anabranch.state.checkpoint.files import Files
+from anabranch.topology.apply import ERROR_COLUMN, HASH, OSG
+from anabranch.types import Array
+
+VALUE, SLOT, ORDER = "v", "slot", "h"
+_TAKEN = 10_000  # rows that are looked at together
+_MEASURED = 1_000  # of these, rows whose time is measured by value: measuring must not cost what cheap functions cost
+_WATCHED = 100  # the same where it is known that grouping by cost does not pay
+
+Told: TypeAlias = dict[tuple[int, int, int], "ApplyReport"]  # by job, number of the apply, slot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyReport:
+    """One slot of an apply in one step."""
+
+    seen: TaskSeen
+    rows_out: int
+    failed: int
+    results: Written | None
+    letters: Written | None  # the rows that failed
+    started: float
+    ended: float
+
+
+class Telling(AccumulatorParam[Told]):
+    """Reports by job, operator and slot: the last one counts."""
+
+    def zero(self, value: Told) -> Told:  # noqa: ARG002 - Spark's interface
+        return {}
+
+    def addInPlace(self, value1: Told, value2: Told) -> Told:  # noqa: N802 - Spark's interface
+        value1.update(value2)
+        return value1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleTask:
+    """Gives each row for an apply its slot: a scheduler for each of them on each partition. Other rows stay about where they are."""
+
+    groupings: Mapping[int, tuple[Grouping, Osg]]  # by the number of the apply
+    slots: int
+    names: tuple[str, ...]  # of the columns that go on
+    unordered: bool  # rows come in an order that might be another one if they came again
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        partition = context.partitionId()
+        schedulers = {number: partition_scheduler(each, partition) for number, (each, _) in self.groupings.items()}
+        coming = received(batches)
+        for batch in _in_order(coming) if self.unordered else coming:
+            if not batch.num_rows:
+                continue
+            to, values = _numbers(batch, "to"), _numbers(batch, VALUE)
+            slots = np.full(len(to), partition % self.slots, dtype=np.int32)
+            for number, (grouping, settings) in self.groupings.items():
+                mine = np.flatnonzero(to == number)
+                if grouping.way == HASH:
+                    slots[mine] = values[mine] % self.slots
+                elif len(mine):
+                    schedulers[number], given = assigned(schedulers[number], values[mine], settings)
+                    slots[mine] = given.slots
+            yield batch.select([*self.names, VALUE]).append_column(SLOT, pa.array(slots))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyWork:
+    """One apply in a stage: its function, where its columns are, and where what it makes goes on to."""
+
+    number: int
+    calls: Calls
+    places: Mapping[str, str]
+    emits: tuple[Emitted, ...]
+    written: bool  # some sink wants the results
+    letters: bool  # some sink wants the rows that failed
+    grouping: Grouping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyTask:
+    """The function of the tasks of one stage of a step: it calls the functions of its applies, and lets other rows pass."""
+
+    works: tuple[ApplyWork, ...]
+    checkpoint: Files
+    step: int
+    epoch: int
+    job: int
+    schema: pa.Schema  # of the rows that go on
+    told: Accumulator[Told]
+    faults: Faults = field(default_factory=Faults)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        slot = context.partitionId()
+        token = f"{self.epoch}.{self.job}.{context.attemptNumber()}.{uuid.uuid4().hex[:8]}"
+        self.faults.at("apply.begin", self.step, slot)
+        slots = {work.number: _Slot(self, work, slot, token) for work in self.works}
+        for batch in received(batches):
+            to = _numbers(batch, "to")
+            for number in np.unique(to).tolist():
+                rows = batch if (to == number).all() else batch.filter(pa.array(to == number))
+                table = pa.Table.from_batches([rows])
+                if number in slots:
+                    for at in range(0, len(table), _TAKEN):
+                        yield from slots[number].take(table.slice(at, _TAKEN))
+                else:
+                    yield spread(table, self.schema)
+        self.told.add({(self.job, number, slot): each.report() for number, each in slots.items()})
+        self.faults.at("apply.written", self.step, slot)
+
+
+class _Slot:
+    """One apply in one slot of a step."""
+
+    def __init__(self, task: ApplyTask, work: ApplyWork, slot: int, token: str) -> None:
+        self.task, self.work, self.slot, self.token = task, work, slot, token
+        self.started = time.time()
+        self.machine = work.grouping.tasks[slot]
+        self.sent: Sketches | None = None
+        self.rows = self.rows_out = 0
+        self.seconds = self.estimated_s = 0.0
+        self.results: list[pa.Table] = []
+        self.letters: list[pa.Table] = []
+        self.failed = 0
+
+    def take(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Calls the function with some rows; gives what it made of them to those who read it."""
+        work, schema = self.work, self.work.calls.given
+        given = rows.select([work.places[name] for name in schema.names]).rename_columns(schema.names).cast(schema)
+        values = _numbers(rows, VALUE) if work.calls.work.measured else None
+        sample = len(rows) if values is None else min(len(rows), _WATCHED if pays_not(work.grouping) else _MEASURED)
+        yield from self._call(given.slice(0, sample), values)
+        yield from self._call(given.slice(sample), None)
+        self.rows += len(rows)
+        if values is not None and work.grouping.way == OSG:
+            sketches = work.grouping.scheduler.sketches
+            self.estimated_s += float(costs_of(sketches, values, work.calls.work.osg)[self.slot].sum())
+
+    def _call(self, given: pa.Table, values: Array | None) -> Iterator[pa.RecordBatch]:
+        """Calls the function; the time of rows whose values are given is measured."""
+        if not len(given):
+            return
+        work, known = self.work, None if values is None else values[: len(given)]
+        called = work.calls(given, known)
+        self.seconds += float(called.seconds.sum())
+        if known is not None:
+            self.machine, sent = executed(self.machine, known, called.seconds, work.calls.work.osg)
+            self.sent = self.sent if sent is None else sent
+        self.failed += len(called.failed)
+        if called.failed and work.letters:
+            errors = pa.array(called.errors, pa.string())
+            self.letters.append(given.take(pa.array(called.failed)).append_column(ERROR_COLUMN, errors))
+        for made in called.results:
+            self.rows_out += len(made)
+            if work.written:
+                self.results.append(made)
+            for each in work.emits if len(made) else ():
+                columns = {place: made.column(name) for name, place in each.columns.items()}
+                to = pa.array(np.full(len(made), each.number, dtype=np.int32))
+                yield spread(pa.table({"to": to, **columns}), self.task.schema)
+
+    def report(self) -> ApplyReport:
+        """What the slot has done, once its files are written."""
+        results = self._write("applied", self.results)
+        letters = self._write("failed", self.letters)
+        return ApplyReport(
+            seen=TaskSeen(
+                task=self.machine,
+                sent=self.sent,
+                rows=self.rows,
+                seconds=self.seconds,
+                estimated_s=self.estimated_s if self.work.grouping.way == OSG else None,
+            ),
+            rows_out=self.rows_out,
+            failed=self.failed,
+            results=results,
+            letters=letters,
+            started=self.started,
+            ended=time.time(),
+        )
+
+    def _write(self, kind: str, tables: list[pa.Table]) -> Written | None:
+        if not sum(map(len, tables)):
+            return None
+        task, table = self.task, pa.concat_tables(tables)
+        name = f"results/{task.step:08d}/{kind}-{self.work.number}-{self.slot}-{self.token}.parquet"
+        with room(task.checkpoint.location):
+            write_table(table, task.checkpoint, name)
+        return Written(path=name, rows=len(table))
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsTask:
+    """The function of an apply over results of windows, on their way to a sink."""
+
+    calls: Calls
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = self.calls.given
+        for batch in batches:
+            rows = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
+            for at in range(0, len(rows), _TAKEN):
+                for made in self.calls(rows.slice(at, _TAKEN), None).results:
+                    yield from made.to_batches()
+
+
+def _in_order(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """All rows in an order that depends on nothing but them."""
+    found = [batch for batch in batches if batch.num_rows]
+    if found:
+        yield from pa.Table.from_batches(found).sort_by([("to", "ascending"), (ORDER, "ascending")]).to_batches()
+
+
+def _numbers(rows: pa.RecordBatch | pa.Table, name: str) -> Array:
+    column: Any = rows.column(rows.schema.get_field_index(name))
+    found: Array = column.fill_null(0).to_numpy() if isinstance(column, pa.ChunkedArray) else _numpy(column)
+    return found
+
+
+def _numpy(column: pa.Array) -> Array:
+    found: Array = column.fill_null(0).to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,105 @@
+"""A join in a slot task: rows of both sides wait in one state, and a window joins them when it closes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.plan.exchange import LATE_ROW, is_key
+from anabranch.plan.operators.joins import JoinSide, Side
+from anabranch.runtime.lateness import all_taken, reasons
+from anabranch.runtime.operator import Arriving, Fused, Moment, NodeTask, Outcome, StateWork, Upstream
+from anabranch.runtime.results import late_table
+from anabranch.runtime.windows import arrived_rows, by_shard, keys_of, rows_of_results
+from anabranch.state.codec.joins import SideRows
+from anabranch.state.memory.joins import JoinState
+from anabranch.types import Array, column_type, to_array
+
+
+class JoinWork(StateWork):
+    """One attempt at a join of a slot; `task` is that of its left side."""
+
+    def __init__(self, left: NodeTask, right: NodeTask, *where: Any) -> None:
+        super().__init__(left, *where)
+        self._tasks = (left, right)
+
+    @property
+    def rows(self) -> JoinState:
+        assert isinstance(self.state, JoinState)
+        return self.state
+
+    def merge(self, rows: Mapping[int, pa.Table], upstream: Upstream, moment: Moment) -> Outcome:
+        outcome = Outcome()
+        late: list[pa.Table] = []
+        arrived: dict[Side, SideRows] = {}
+        for task in self._tasks:
+            plan = task.plan
+            assert isinstance(plan, JoinSide)
+            found = self._arrived(task, plan, rows.get(task.number), upstream)
+            if found is None:
+                continue
+            table, shards, pane, times = found
+            for shard, count in by_shard(shards, times).items():
+                outcome.rows_in[shard] = outcome.rows_in.get(shard, 0) + count
+            if not all_taken(pane, plan.panes, moment.after_us):
+                why = reasons(pane, plan.panes, moment.after_us)
+                on_time = why == None  # noqa: E711 - element by element
+                for each in set(why[~on_time]):
+                    outcome.left_out[str(each)] = outcome.left_out.get(str(each), 0) + int(times[why == each].sum())
+                if LATE_ROW in table.column_names:
+                    left_out = late_table(table.column(LATE_ROW).filter(pa.array(~on_time)), times[~on_time], why[~on_time])
+                    late.append(_of_side(left_out, plan))
+                table, shards, pane, times = table.filter(pa.array(on_time)), shards[on_time], pane[on_time], times[on_time]
+            keys = [table.column(f"k{i}") for i in range(len(plan.keys))]
+            numbers = self.rows.number(keys_of(keys, plan), shards)
+            payload = table.select([f"r{i}" for i in range(len(plan.payload))])
+            arrived[plan.side] = SideRows(numbers, pane, times, payload)
+            self.rows.add(plan.side, arrived[plan.side])
+            outcome.arrived += len(numbers)
+        outcome.distinct = outcome.arrived
+        self._deltas = self.rows.entries(arrived)
+        outcome.late = pa.concat_tables(late) if late else None
+        return outcome
+
+    def _arrived(
+        self, task: NodeTask, plan: JoinSide, incoming: pa.Table | None, upstream: Upstream
+    ) -> tuple[pa.Table, Array, Array, Array] | None:
+        """The rows of a side as a table of keys and payload, with their shards, panes, and how often each came."""
+        given = task.rows
+        if isinstance(given, Arriving) and given.combined:
+            if incoming is None:
+                return None
+            incoming, shards = self._mine(incoming)
+            names = [name for name in given.columns if is_key(name) or name == LATE_ROW]
+            table = pa.table({name: incoming.column(given.columns[name]) for name in names})
+            pane, times = (to_array(incoming.column(name), np.dtype(np.int64), 0) for name in ("pane", given.columns["c0"]))
+            return table, shards, pane, times
+        if isinstance(given, Fused):
+            rows = rows_of_results(upstream(given.operator), given)
+        else:
+            rows = None if incoming is None else arrived_rows(*self._mine(incoming), plan, given)
+        if rows is None:
+            return None
+        named = {f"k{i}": each for i, each in enumerate(rows.keys)} | {f"r{i}": each for i, each in enumerate(rows.payload)}
+        return pa.table(named), rows.shards, rows.panes(plan.panes), np.ones(len(rows.t), dtype=np.int64)
+
+    def close(self, outcome: Outcome, moment: Moment) -> None:
+        outcome.until_us = self._until(moment)
+        table, outcome.shards = self.rows.close(moment.after_us, outcome.until_us)
+        outcome.rows_out = by_shard(outcome.shards, np.ones(len(outcome.shards)))
+        outcome.results = table if len(table) else None
+
+
+def _of_side(left_out: pa.Table, plan: JoinSide) -> pa.Table:
+    """Late rows of one side in the columns that both have."""
+    rows = left_out.append_column("side", pa.array([plan.side] * len(left_out), pa.string()))
+    columns = {
+        each.name: rows.column(each.name)
+        if each.name in rows.column_names
+        else pa.nulls(len(rows), column_type(each.type, maps=True))
+        for each in plan.join.late_fields
+    }
+    return pa.table(columns)

@@ -1,0 +1,47 @@
+"""Rows of a `process` that reads aggregates: one a key and step, combined of the rows that came, in the JVM or here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.aggregates.lift_rows import lift_rows
+from anabranch.plan.operators.base import EVERYTHING
+from anabranch.plan.operators.process import ProcessPlan
+from anabranch.runtime.process.ordered import NO_TIME_US, Incoming, key_codes
+from anabranch.state.memory.keyed import merged_parts
+from anabranch.types import Array
+
+
+def merged_rows(plan: ProcessPlan, keys: pa.Table, shards: Array, columns: Sequence[Array], part: Array) -> Incoming:
+    """One row a key, of the partials that each source partition has of it."""
+    code = key_codes(keys)
+    first = _first(code)
+    return _seen(plan, keys, shards, first, merged_parts(plan, code, len(first), part, columns))
+
+
+def lifted_rows(plan: ProcessPlan, keys: pa.Table, shards: Array, inputs: Sequence[pa.Array | None], t: Array) -> Incoming:
+    """One row a key, of rows that are here already; an input that is None is a constant."""
+    code = key_codes(keys)
+    first = _first(code)
+    constant = pa.array(np.ones(len(code), dtype=np.int32))
+    given = [constant if each is None else each for each in inputs]
+    return _seen(plan, keys, shards, first, lift_rows(plan.kept, given, t, code, len(first)))
+
+
+def _first(code: Array) -> Array:
+    """Where one row of each key is."""
+    found = np.empty(int(code.max(initial=-1)) + 1, dtype=np.int64)
+    found[code] = np.arange(len(code))
+    return found
+
+
+def _seen(plan: ProcessPlan, keys: pa.Table, shards: Array, first: Array, columns: Sequence[Array]) -> Incoming:
+    """Rows with the columns that the user's class sees; their time is that of the newest row."""
+    mine = keys.take(pa.array(first))
+    named = [(each.name, mine.column(i)) for i, each in enumerate(plan.keys) if each != EVERYTHING]
+    named += [(each.named.name, made) for each, made in zip(plan.results, plan.finished(columns), strict=True)]
+    seen = pa.table([column for _, column in named], names=[name for name, _ in named])
+    return Incoming(mine, seen, np.maximum(columns[-1], NO_TIME_US), shards[first], None, columns[0])

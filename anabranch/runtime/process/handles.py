@@ -1,0 +1,256 @@
+"""What a user's class is given: rows, a context with timers, and in the vectorised form arrays of rows and columns of state."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.errors import StepError
+from anabranch.runtime.process.ordered import NO_TIME_US, python_values
+from anabranch.state.codec.cells import to_micros, to_time
+from anabranch.topology.process import StateColumn
+from anabranch.types import Array
+
+make_row: Any = collections.namedtuple  # noqa: PYI024 - the names of columns are known at run time only
+GONE: Any = object()  # in the place of a state: the key is forgotten
+
+
+class Columns:
+    """The rows of a slot as Python values; a column is converted when it is asked for, and once."""
+
+    __slots__ = ("_lists", "_rows", "rows_of", "table")
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        # A property is found twice as fast as what __getattr__ gives, and a key may have one row only.
+        shown = {name: property(_taker(name)) for name in table.column_names if name.isidentifier() and name not in vars(Rows)}
+        self.rows_of: type[Rows] = type("Rows", (Rows,), {"__slots__": (), **shown})
+        self._lists: dict[str, list[Any]] = {}
+        self._rows: list[Any] | None = None
+
+    def column(self, name: str) -> list[Any]:
+        if name not in self._lists:
+            if name not in self.table.column_names:
+                raise AttributeError(f"rows have no column {name!r}; they have {', '.join(self.table.column_names)}")
+            self._lists[name] = python_values(self.table.column(name))
+        return self._lists[name]
+
+    def rows(self) -> list[Any]:
+        """All rows, as tuples with names."""
+        if self._rows is None:
+            names = self.table.column_names
+            kind: Any = make_row("Row", names, rename=True)
+            self._rows = list(map(kind._make, zip(*map(self.column, names), strict=True)))
+        return self._rows
+
+
+def _taker(name: str) -> Callable[[Rows], list[Any]]:
+    """A function that gives one column of some rows."""
+    return lambda rows: rows._of.column(name)[rows._start : rows._end]  # noqa: SLF001
+
+
+class Rows:
+    """The rows of one key, in order: iterate over them, or take a column of all of them, `rows.price` or `rows["price"]`."""
+
+    __slots__ = ("_end", "_of", "_start")
+
+    def __init__(self, of: Columns, start: int, end: int) -> None:
+        self._of, self._start, self._end = of, start, end
+
+    def __len__(self) -> int:
+        return self._end - self._start
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._of.rows()[self._start : self._end])
+
+    def __getitem__(self, which: str | int | slice) -> Any:
+        if isinstance(which, str):
+            return self._of.column(which)[self._start : self._end]
+        return self._of.rows()[self._start : self._end][which]
+
+    def __getattr__(self, name: str) -> list[Any]:
+        return self._of.column(name)[self._start : self._end]
+
+    def __repr__(self) -> str:
+        return f"Rows({list(self)!r})"
+
+
+class Call:
+    """What a call of the user's class is about, and what it has done to its key; the user sees it through a `Context`."""
+
+    __slots__ = ("_array", "_times", "after_us", "at_us", "end", "name", "start", "state", "timers")
+
+    def __init__(self, times: Array) -> None:
+        self._array = times
+        self._times: list[int] | None = None
+        self.start = self.end = 0
+        self.at_us: int | None = None  # of the timer that the call is of
+        self.name = ""
+        self.after_us: int | None = None
+        self.timers: dict[str, int] | None = None
+        self.state: Any = GONE
+
+    @property
+    def times(self) -> Sequence[int]:
+        """Of all rows, as Python has them; those of the call are from `start` up to `end`. Many classes never ask."""
+        if self._times is None:
+            self._times = self._array.tolist()
+        return self._times or []
+
+
+class Context:
+    """What a call of the user's class may know and do besides its state: the time, the watermark, timers."""
+
+    __slots__ = ("_call", "_has_timers", "_zone")
+
+    def __init__(self, call: Call, *, zone: bool, has_timers: bool) -> None:
+        self._call, self._zone, self._has_timers = call, zone, has_timers
+
+    @property
+    def watermark_us(self) -> int | None:
+        """The watermark in microseconds since 1970; None where nothing is known yet."""
+        return self._call.after_us
+
+    @property
+    def watermark(self) -> datetime | None:
+        """Event time before which this key sees no rows any more; None where nothing is known yet."""
+        return self._time(self._call.after_us)
+
+    @property
+    def time_us(self) -> int | None:
+        """The event time of the newest row of this call, or of the timer, in microseconds since 1970."""
+        call = self._call
+        newest = max(call.times[call.start : call.end]) if call.at_us is None else call.at_us
+        return None if newest == NO_TIME_US else newest
+
+    @property
+    def time(self) -> datetime | None:
+        """The event time of the newest row of this call, or of the timer."""
+        return self._time(self.time_us)
+
+    @property
+    def name(self) -> str:
+        """The name of the timer that this call is of."""
+        return self._call.name if self._call.at_us is not None else ""
+
+    @property
+    def timers(self) -> dict[str, datetime]:
+        """The timers of the key by name."""
+        return {name: to_time(at, zone=self._zone) for name, at in (self._call.timers or {}).items()}
+
+    def timer(self, at: datetime | int, name: str = "") -> None:
+        """Calls `on_timer` when the watermark reaches a time. A key has one timer of a name: the last one that was set."""
+        us, call = to_micros(at), self._call
+        if not self._has_timers:
+            raise TypeError("the class has no method on_timer(self, key, state, ctx)")
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a timer is a text, not {name!r}")
+        if call.after_us is not None and us <= call.after_us:
+            raise ValueError(
+                f"a timer in the past: {self._time(us)}, and the watermark is {self._time(call.after_us)}; compare with "
+                "ctx.watermark first"
+            )
+        if call.timers is None:
+            call.timers = {}
+        call.timers[name] = us
+
+    def cancel(self, name: str = "") -> None:
+        """Removes a timer; nothing happens where there is none of that name."""
+        if self._call.timers:
+            self._call.timers.pop(name, None)
+
+    def replace(self, state: Any) -> None:
+        """Puts another state in the place of the key's; what is changed in place needs no such call."""
+        self._call.state = state
+
+    def forget(self) -> None:
+        """Removes the state of the key and its timers; with its next row it is a new key."""
+        self._call.state, self._call.timers = GONE, None
+
+    def _time(self, us: int | None) -> datetime | None:
+        return None if us is None else to_time(us, zone=self._zone)
+
+
+class SlotRows:
+    """All rows of a slot, by key and then in order: `rows["v"]` is an array, `rows.key` the number of each row's key."""
+
+    __slots__ = ("_arrays", "key", "keys", "starts", "t", "table")
+
+    def __init__(self, keys: pa.Table, starts: Array, table: pa.Table, t: Array) -> None:
+        self.keys = keys  # by number, with the names of the key columns
+        self.starts = starts[:-1]  # where the rows of each key begin: np.add.reduceat(rows["v"], rows.starts)
+        self.table = table  # the columns as Arrow has them
+        self.t = t  # event times, microseconds since 1970
+        self.key = np.repeat(np.arange(len(keys)), np.diff(starts))
+        self._arrays: dict[str, Array] = {}
+
+    def __len__(self) -> int:
+        return len(self.t)
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._arrays:
+            if name not in self.table.column_names:
+                raise KeyError(f"rows have no column {name!r}; they have {', '.join(self.table.column_names)}")
+            self._arrays[name] = self.table.column(name).combine_chunks().to_numpy(zero_copy_only=False)
+        return self._arrays[name]
+
+
+class SlotState:
+    """The state of the keys that have rows: an array for each declared column, one value a key; change them, or put others there."""
+
+    def __init__(self, columns: Sequence[StateColumn], record: Array, new: Array) -> None:
+        self.new = new  # which keys are new
+        self._columns = tuple(columns)
+        for each in columns:
+            setattr(self, each.name, np.ascontiguousarray(record[each.name]))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Array:
+        raise AttributeError(f"state has no column {name!r}; it has {', '.join(vars(self))}")
+
+    def __len__(self) -> int:
+        return len(self.new)
+
+    def into(self, record: Array, who: str) -> None:
+        """Writes the columns back; what does not fit is an error that says so."""
+        for each in self._columns:
+            try:
+                values = np.asarray(getattr(self, each.name))
+                if values.shape != (len(self),):
+                    raise ValueError(f"its shape is {values.shape}; valid: ({len(self)},), a value for each key")
+                record[each.name] = values.astype(each.dtype, casting="same_kind")
+            except (TypeError, ValueError) as error:
+                raise StepError(f"{who}: state column {each.name!r} does not fit its type {each.type}: {error}") from None
+
+
+class SlotContext:
+    """What a call of a vectorised class may know and do besides its state."""
+
+    __slots__ = ("_gone", "watermark_us")
+
+    def __init__(self, watermark_us: int | None) -> None:
+        self.watermark_us = watermark_us
+        self._gone: list[Array] = []
+
+    @property
+    def watermark(self) -> datetime | None:
+        return None if self.watermark_us is None else to_time(self.watermark_us, zone=True)
+
+    def forget(self, keys: Array) -> None:
+        """Removes the state of some keys, by their numbers or by an array that is true for them."""
+        found = np.asarray(keys)
+        self._gone.append(np.flatnonzero(found) if found.dtype == bool else found)
+
+    def gone(self) -> Array:
+        """The numbers of all keys that were forgotten."""
+        return np.unique(np.concatenate(self._gone)) if self._gone else np.empty(0, dtype=np.int64)
+
+
+Made = Mapping[str, Any] | tuple[Any, Mapping[str, Any]] | None  # what a vectorised class returns

@@ -1,0 +1,220 @@
+"""A step of `process` in a slot: rows and due timers in, results and changed cells out; where the cells lie is told by a port.
+
+The slot task runs it over shards in LMDB, the tester over a dict: what a user tests is what runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.errors import StepError
+from anabranch.plan.operators.base import EVERYTHING, key_schema
+from anabranch.plan.operators.process import ProcessPlan
+from anabranch.runtime.process.handles import Columns, SlotRows
+from anabranch.runtime.process.ordered import NO_TIME_US, Incoming, Ordered, ordered, python_keys
+from anabranch.runtime.process.per_key import Calls, PerKey
+from anabranch.runtime.process.vectorised import arrow_columns, expired, run_columns
+from anabranch.state.codec.cells import Span, decoded_keys, encoded_keys
+from anabranch.types import Array, column_type
+
+NO_TIME, LATE = "no event time", "late"
+
+
+class Cells(Protocol):
+    """Where the cells of a slot are."""
+
+    def get(self, shard: int, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """The cells of some keys of a shard, None where there is none."""
+
+    def due(self, until_us: int | None) -> Sequence[tuple[int, bytes]]:
+        """Shard and key of the cells with alarms up to a time, or with any."""
+
+
+@dataclass(slots=True)
+class Processed:
+    """What a step made: results and their shards, cells before and after by shard and key, and rows that were left out."""
+
+    results: pa.Table | None = None
+    shards: Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    before: dict[int, dict[bytes, bytes | None]] = field(default_factory=dict)
+    after: dict[int, dict[bytes, bytes | None]] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+    late: pa.Table | None = None
+    until_us: int | None = None
+    rows_in: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Keys:
+    """The keys of a step: those with rows first, then those with due alarms only."""
+
+    table: pa.Table
+    encoded: list[bytes]
+    shards: Array
+    cells: list[bytes | None]
+
+
+def process_step(plan: ProcessPlan, rows: Incoming | None, cells: Cells, span: Span) -> Processed:
+    """Gives the rows of a step and the timers that are due to the user's class."""
+    made = Processed(until_us=span.until_us)
+    if rows is not None:
+        made.rows_in = rows.by_shard()
+        rows = _on_time(plan, rows, span, made)
+    given = None if rows is None or not len(rows) else ordered(rows, by_time=plan.logic.order == "event_time")
+    keys = _keys(plan, given, cells, span)
+    if not keys.encoded:
+        return made
+    after = _columns(plan, given, keys, span, made) if plan.logic.vectorised else _per_key(plan, given, keys, span, made)
+    for shard, at in _runs(keys.shards):
+        keys_here, before, now = keys.encoded[at], keys.cells[at], after[at]
+        changed = list(map(operator.is_not, before, now))
+        if not all(changed):
+            keys_here = list(itertools.compress(keys_here, changed))
+            before, now = list(itertools.compress(before, changed)), list(itertools.compress(now, changed))
+        if keys_here:
+            made.before.setdefault(shard, {}).update(zip(keys_here, before, strict=True))
+            made.after.setdefault(shard, {}).update(zip(keys_here, now, strict=True))
+    return made
+
+
+def _runs(shards: Array) -> list[tuple[int, slice]]:
+    """The shards of some keys that lie side by side, and where those of each are."""
+    edges = [0, *(np.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist(), len(shards)]
+    return [(int(shards[start]), slice(start, end)) for start, end in itertools.pairwise(edges) if start < end]
+
+
+def _on_time(plan: ProcessPlan, rows: Incoming, span: Span, made: Processed) -> Incoming:
+    """In the order of event time, rows that have none, or are behind the watermark before, are left out."""
+    if plan.logic.order != "event_time":
+        return rows
+    nowhere = rows.t == NO_TIME_US
+    late = ~nowhere & (rows.t < span.after_us) if span.after_us is not None else np.zeros(len(rows), dtype=bool)
+    out = nowhere | late
+    if not out.any():
+        return rows
+    made.left_out = {why: int(count) for why, count in ((NO_TIME, nowhere.sum()), (LATE, late.sum())) if count}
+    table = rows.columns.filter(pa.array(out))
+    reasons = pa.array(np.where(nowhere[out], NO_TIME, LATE).tolist(), pa.string())
+    made.late = table.append_column("reason", reasons)
+    return rows.only(~out)
+
+
+def _keys(plan: ProcessPlan, given: Ordered | None, cells: Cells, span: Span) -> _Keys:
+    """The keys that have rows or due alarms, with their cells."""
+    schema = key_schema(plan)
+    table = schema.empty_table() if given is None else given.keys.cast(schema)
+    encoded = encoded_keys(table) if len(table) else []
+    shards = np.empty(0, dtype=np.int64) if given is None else given.shards
+    found: list[bytes | None] = [cell for shard, at in _runs(shards) for cell in cells.get(shard, encoded[at])]
+    due = cells.due(None if span.finish else span.until_us) if _looks(span) else []
+    if due:
+        known = set(zip(shards.tolist(), encoded, strict=True))
+        due = [each for each in due if each not in known]
+    by_shard: dict[int, list[bytes]] = {}
+    for shard, key in sorted(due):
+        by_shard.setdefault(shard, []).append(key)
+    for shard, mine in by_shard.items():
+        table = pa.concat_tables([table, decoded_keys(mine, plan.keys).cast(schema)])
+        encoded += mine
+        shards = np.append(shards, np.full(len(mine), shard))
+        found += cells.get(shard, mine)
+    return _Keys(table, encoded, shards, found)
+
+
+def _looks(span: Span) -> bool:
+    """Whether any alarm can be due."""
+    return span.finish or span.until_us is not None
+
+
+def _per_key(plan: ProcessPlan, given: Ordered | None, keys: _Keys, span: Span, made: Processed) -> list[bytes | None]:
+    starts = [] if given is None else given.starts.tolist()
+    end = starts[-1] if starts else 0
+    starts += [end] * (len(keys.encoded) + 1 - len(starts))
+    columns = Columns(pa.table({}) if given is None else given.columns)
+    times = np.empty(0, dtype=np.int64) if given is None else given.t
+    seen = python_keys(keys.table) if plan.keys != (EVERYTHING,) else [None] * len(keys.encoded)
+    calls = PerKey(plan.operator, plan.logic, columns, times, zone=plan.time_type == "timestamp")
+    done = calls.run(seen, keys.cells, starts, span)
+    if span.finish:
+        made.until_us = max((us for us in (span.until_us, done.until_us) if us is not None), default=None)
+    numbers = np.repeat(np.arange(len(keys.encoded)), done.counts)
+    _results(plan, keys, numbers, _columns_of_rows(plan, done, seen), made)
+    return done.cells
+
+
+def _columns(plan: ProcessPlan, given: Ordered | None, keys: _Keys, span: Span, made: Processed) -> list[bytes | None]:
+    """All keys with rows in one call; of those without, whose alarms are due, the time to live may be over."""
+    count, after = 0, list[bytes | None]()
+    if given is not None:
+        count, names = len(given.keys), [each.name or "k0" for each in plan.keys]
+        rows = SlotRows(keys.table.slice(0, count).rename_columns(names), given.starts, given.columns, given.t)
+        after, numbers, columns = run_columns(plan.operator, plan.logic, rows, keys.cells[:count], span)
+        if len(numbers):
+            who = f"operator {plan.operator!r}, {plan.logic.name}"
+            _results(plan, keys, numbers, arrow_columns(columns, _declared(plan), len(numbers), who), made)
+    return after + [None if cell is None else expired(cell, plan.logic.ttl_us, span.until_us) for cell in keys.cells[count:]]
+
+
+def _declared(plan: ProcessPlan) -> pa.Schema:
+    return pa.schema([(each.name, column_type(each.type)) for each in plan.logic.output])
+
+
+def _results(plan: ProcessPlan, keys: _Keys, numbers: Array, columns: Sequence[pa.Array], made: Processed) -> None:
+    """The returned rows as a table, with the key columns before what the class declares."""
+    if not len(numbers):
+        return
+    table = keys.table.take(pa.array(numbers))
+    mine = [] if plan.keys == (EVERYTHING,) else table.columns
+    made.results = pa.Table.from_arrays([*mine, *columns], schema=plan.result_schema())
+    made.shards = keys.shards[numbers]
+
+
+def _columns_of_rows(plan: ProcessPlan, done: Calls, keys: Sequence[Any]) -> list[pa.Array]:
+    """Returned rows as columns of the declared types; the first that does not fit is named with its key."""
+    names, rows = [each.name for each in plan.logic.output], done.rows
+    if not rows:
+        return []
+    try:
+        if not set(map(type, rows)) <= {tuple, list}:
+            rows = [_from_mapping(row, names) if isinstance(row, Mapping) else row for row in rows]
+        if set(map(len, rows)) != {len(names)}:
+            raise ValueError("a row has another number of values")
+        columns = list(zip(*rows, strict=True))
+        return [pa.array(values, type=each.type) for values, each in zip(columns, _declared(plan), strict=True)]
+    except (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError):
+        _blame(plan, done, keys)
+        raise
+
+
+def _from_mapping(row: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
+    if set(row) != set(names):
+        raise ValueError(f"its columns are [{', '.join(map(str, row))}]")
+    return tuple(row[name] for name in names)
+
+
+def _blame(plan: ProcessPlan, done: Calls, keys: Sequence[Any]) -> None:
+    """Finds the first returned row that does not fit, and says which and why."""
+    declared = _declared(plan)
+    wanted = ", ".join(f"{each.name} {each.type}" for each in plan.logic.output)
+    number = np.repeat(np.arange(len(keys)), done.counts)
+    for row, i in zip(done.rows, number.tolist(), strict=True):
+        who = f"operator {plan.operator!r}, key {keys[i]!r}: it returned {row!r}"
+        try:
+            values = _from_mapping(row, declared.names) if isinstance(row, Mapping) else tuple(row)
+            if isinstance(row, str) or len(values) != len(declared):
+                raise ValueError(f"{len(values)} values")
+        except (TypeError, ValueError) as error:
+            raise StepError(f"{who}, which is no row of ({wanted}): {error}") from None
+        for value, each in zip(values, declared, strict=True):
+            try:
+                pa.array([value], type=each.type)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                text = " ".join(str(error).split())
+                raise StepError(f"{who}, and {each.name!r} is not of type {each.type} (declared: {wanted}): {text}") from None

@@ -1,0 +1,150 @@
+"""`process` in the vectorised form: the user's class is called once, with all rows of a slot and its state as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.errors import StepError
+from anabranch.runtime.process.handles import SlotContext, SlotRows, SlotState
+from anabranch.runtime.process.ordered import NO_TIME_US
+from anabranch.state.codec.cells import NO_HEAD, Head, Span, has_heads, head_of, renoted, sealed_cell
+from anabranch.topology.process import Logic, StateColumn, defaults_of, record_of
+from anabranch.topology.state_types import StateType
+from anabranch.types import Array
+
+
+def run_columns(
+    operator: str, logic: Logic, rows: SlotRows, cells: Sequence[bytes | None], span: Span
+) -> tuple[list[bytes | None], Array, Mapping[str, Any]]:
+    """The cells of all keys afterwards, the keys of the rows that were returned, by number, and their columns."""
+    assert not isinstance(logic.state, StateType), "the class works on columns"
+    columns, expiry = logic.state, None
+    if logic.ttl_us is not None or has_heads(cells):
+        expiry = Expiry(logic.ttl_us, span, cells)
+        cells = expiry.living(rows)
+    record, new = state_record(columns, cells)
+    before = record.copy()
+    state, ctx = SlotState(columns, record, new), SlotContext(span.after_us)
+    who = f"operator {operator!r}, {logic.name}"
+    try:
+        made = logic.given.process(rows, state, ctx)
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise StepError(f"{who}: process() raised {type(error).__name__}: {text}") from error
+    state.into(record, who)
+    kept: list[bytes | None] = record.view(f"V{record.dtype.itemsize}").tolist()
+    same = ~new & (record == before)
+    for i in np.flatnonzero(same).tolist():
+        kept[i] = cells[i]
+    for i in ctx.gone().tolist():
+        kept[i] = None
+    numbers, given = _returned(made, len(cells), who)
+    return (kept if expiry is None else expiry.sealed(kept, rows)), numbers, given
+
+
+class Expiry:
+    """The time to live of keys with rows: looked at once a step, before their rows and after them."""
+
+    def __init__(self, ttl_us: int | None, span: Span, cells: Sequence[bytes | None]) -> None:
+        self._ttl_us, self._span, self._cells = ttl_us, span, cells
+        self._heads = [None if cell is None else head_of(cell)[0] for cell in cells]
+
+    def living(self, rows: SlotRows) -> list[bytes | None]:
+        """The cells without their heads, None where a key had expired before its first row."""
+        first = np.minimum.reduceat(rows.t, rows.starts).tolist()
+        return [
+            None if cell is None or head is None or self._is_over(head, at) else b"\0" + head_of(cell)[1]
+            for cell, head, at in zip(self._cells, self._heads, first, strict=True)
+        ]
+
+    def _is_over(self, head: Head, first_us: int) -> bool:
+        until = self._span.until_us
+        return head.expires_us is not None and until is not None and head.expires_us <= min(until, first_us)
+
+    def sealed(self, kept: Sequence[bytes | None], rows: SlotRows) -> list[bytes | None]:
+        """The cells with the time at which each expires; None where that is over already."""
+        newest = np.maximum.reduceat(rows.t, rows.starts).tolist()
+        made = (self._sealed(*each) for each in zip(self._cells, self._heads, kept, newest, strict=True))
+        return list(made)
+
+    def _sealed(self, cell: bytes | None, head: Head | None, now: bytes | None, newest_us: int) -> bytes | None:
+        if now is None or self._ttl_us is None:
+            return now
+        span, known = self._span, (newest_us, self._span.after_us)
+        expires = max((us + self._ttl_us for us in known if us is not None and us != NO_TIME_US), default=None)
+        if expires is not None and span.until_us is not None and expires <= span.until_us:
+            return None
+        made = sealed_cell(renoted(head, expires, span.until_us), now[1:])
+        return cell if made == cell else made
+
+
+def expired(cell: bytes, ttl_us: int | None, until_us: int | None) -> bytes | None:
+    """A cell of a key without rows whose alarm is due: gone, or to be looked at again later."""
+    head, state = head_of(cell)
+    if ttl_us is None:
+        return sealed_cell(NO_HEAD, state)
+    if until_us is None or head.expires_us is None or head.expires_us > until_us:
+        return sealed_cell(renoted(head, head.expires_us, until_us), state)
+    return None
+
+
+def state_record(columns: Sequence[StateColumn], cells: Sequence[bytes | None]) -> tuple[Array, Array]:
+    """The state of some keys as one array of records, and which of them are new."""
+    dtype = record_of(columns)
+    found = list(filter(None, cells))
+    new = np.array([cell is None for cell in cells], dtype=bool)
+    record = defaults_of(columns, len(cells))
+    joined = b"".join(found)
+    if not set(map(len, found)) <= {dtype.itemsize}:
+        fresh = defaults_of(columns, 1).tobytes()  # columns that came later have their defaults
+        joined = b"".join(cell + fresh[len(cell) :] for cell in found)
+    record[~new] = np.frombuffer(joined, dtype=dtype)
+    return record, new
+
+
+def _returned(made: Any, keys: int, who: str) -> tuple[Array, Mapping[str, Any]]:
+    """What the class returned: columns with a value for each key, or the numbers of keys and columns beside them."""
+    if made is None:
+        return np.empty(0, dtype=np.int64), {}
+    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Mapping):
+        numbers, columns = np.asarray(made[0]), made[1]
+    elif isinstance(made, Mapping):
+        numbers, columns = np.arange(keys), made
+    else:
+        raise StepError(
+            f"{who}: process() returned {type(made).__name__}; valid: a dict of columns with a value for each key, or a pair of "
+            "the keys' numbers and such a dict, or None"
+        )
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or (len(numbers) and not 0 <= numbers.min() <= numbers.max() < keys):
+        raise StepError(f"{who}: process() returned numbers of keys that are not from 0 to {keys - 1}")
+    return numbers, columns
+
+
+def arrow_columns(columns: Mapping[str, Any], schema: pa.Schema, count: int, who: str) -> list[pa.Array]:
+    """Returned columns as declared; what does not fit is an error that says so."""
+    if set(columns) != set(schema.names):
+        raise StepError(f"{who}: process() returned columns [{', '.join(columns)}]; declared: [{', '.join(schema.names)}]")
+    found = []
+    for each in schema:
+        values = columns[each.name]
+        try:
+            array = values.cast(each.type) if isinstance(values, pa.Array | pa.ChunkedArray) else _array(values, each.type)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise StepError(
+                f"{who}: column {each.name!r} that process() returned is not of type {each.type}: {error}"
+            ) from None
+        if len(array) != count:
+            raise StepError(f"{who}: column {each.name!r} that process() returned has {len(array)} values; valid: {count}")
+        found.append(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array)
+    return found
+
+
+def _array(values: Any, kind: pa.DataType) -> pa.Array:
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiubM":
+        made = pa.array(np.ascontiguousarray(values))
+        return made.cast(pa.timestamp("us")).cast(kind) if values.dtype.kind == "M" else made.cast(kind)
+    return pa.array(values, type=kind)

@@ -1,0 +1,336 @@
+"""The slot task: runs the operators of a component one after another on the rows of a step, writes results and state, and reports.
+
+It runs in a Python worker next to the state. Everything that it needs is in its arguments: the step, the route, the expected version
+of each shard. A shard that one of its operators misses is left alone by all of them.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from anabranch.errors import StateFullError
+from anabranch.faults import Faults
+from anabranch.plan.operators.joins import JoinSide
+from anabranch.plan.operators.process import ProcessPlan
+from anabranch.runtime.joins import JoinWork
+from anabranch.runtime.lateness import FARTHEST_US
+from anabranch.runtime.operator import Moment, NodeTask, Outcome, ShardWork, StateSettings
+from anabranch.runtime.passing import REPORT, unwrapped, wrapped
+from anabranch.runtime.process.task import ProcessWork
+from anabranch.runtime.reports import NodeReport, Report, ShardReport, Written
+from anabranch.runtime.results import write_table
+from anabranch.runtime.windows import NodeWork, undictionaried
+from anabranch.runtime.worker import received
+from anabranch.state.checkpoint.commits import Stored
+from anabranch.state.checkpoint.files import Files
+from anabranch.state.store.host import Host, open_host
+from anabranch.state.store.version import Fence, Version
+from anabranch.types import to_array
+
+REPORT_SCHEMA = StructType([StructField("report", BinaryType())])  # spelled as text, Spark would read it anew in every step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentTask:
+    """A component in a step: which slot each shard has, and its operators, each after those that feed it."""
+
+    name: str
+    route: tuple[int, ...]
+    slots: int
+    nodes: tuple[NodeTask, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotTask:
+    """The function of the tasks of one level of a step, with all that they need to know."""
+
+    components: tuple[ComponentTask, ...]
+    checkpoint: Files
+    checkpoint_id: str
+    state: StateSettings
+    step: int
+    epoch: int
+    job: int
+    moment: Moment
+    onward: Mapping[str, pa.DataType] | None = None  # columns of rows for later levels; None where there is none
+    distrust: bool = False  # node-local state crashed its readers: do not even open it
+    faults: Faults = field(default_factory=Faults)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        slot = context.partitionId()
+        for component in self.components:
+            if slot < component.slots:
+                break
+            slot -= component.slots
+        rows, passing = _sorted_out(received(batches), {node.number for node in component.nodes})
+        attempt = _Attempt(self, component, slot, context.attemptNumber())
+        report = attempt.run({number: unwrapped(each) for number, each in rows.items()})
+        encoded = pa.array([msgspec.json.encode(report)], pa.binary())
+        if self.onward is None:
+            yield from (batch.select(["report"]) for batch in passing)
+            yield pa.RecordBatch.from_pydict({"report": encoded})
+            return
+        schema = pa.schema([("to", pa.int32()), ("report", pa.binary()), *self.onward.items()])
+        for table in wrapped(passing):
+            yield spread(table, schema)
+        yield spread(pa.table({"to": pa.array([REPORT], pa.int32()), "report": encoded}), schema)
+        for table in attempt.onward:
+            yield spread(table, schema)
+
+
+def _sorted_out(batches: Iterable[pa.RecordBatch], numbers: set[int]) -> tuple[dict[int, pa.Table], list[pa.RecordBatch]]:
+    """The rows for each of some operators, and those that only pass: reports, and rows for later levels."""
+    mine: dict[int, list[pa.RecordBatch]] = {}
+    passing: list[pa.RecordBatch] = []
+    for batch in batches:
+        if not batch.num_rows or "shard" not in batch.schema.names:
+            continue
+        if "to" not in batch.schema.names:
+            mine.setdefault(min(numbers), []).append(batch)
+            continue
+        to = batch.column(batch.schema.get_field_index("to")).to_numpy(zero_copy_only=False)
+        for number in np.unique(to).tolist():
+            rows = batch if (to == number).all() else batch.filter(pa.array(to == number))
+            mine.setdefault(number, []).append(rows) if number in numbers else passing.append(rows)
+    return {number: pa.Table.from_batches(parts) for number, parts in mine.items()}, passing
+
+
+def spread(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows in the columns of a schema, null where they have none of that name."""
+    arrays = [
+        table.column(each.name).combine_chunks().cast(each.type)
+        if each.name in table.column_names
+        else pa.nulls(len(table), each.type)
+        for each in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class _Attempt:
+    """One attempt at one slot of a component in a step."""
+
+    def __init__(self, task: SlotTask, component: ComponentTask, slot: int, number: int) -> None:
+        self.task, self.component, self.slot = task, component, slot
+        self.fence = Fence(task.epoch, task.job, number)
+        self.token = f"{task.epoch}.{task.job}.{number}.{uuid.uuid4().hex[:8]}"
+        self.version = Version(task.step, self.token)
+        self.host: Host = open_host(task.state.root)
+        where = (task.checkpoint_id, task.epoch)
+        self.nodes: dict[str, ShardWork[Any, Any]] = {}
+        for each in component.nodes:
+            if isinstance(each.plan, ProcessPlan):
+                self.nodes[each.plan.operator] = ProcessWork(each, where, task.checkpoint, self.host, task.state)
+            elif not isinstance(each.plan, JoinSide):
+                self.nodes[each.plan.operator] = NodeWork(each, where, task.checkpoint, self.host, task.state)
+            elif each.plan.side == "left":
+                right = next(n for n in component.nodes if n.operator == each.operator and n is not each)
+                self.nodes[each.plan.operator] = JoinWork(each, right, where, task.checkpoint, self.host, task.state)
+        self.shards: list[int] = []
+        self.onward: list[pa.Table] = []
+        self.phases: dict[str, float] = {}
+        self._mark = time.perf_counter()
+
+    def run(self, rows: Mapping[int, pa.Table]) -> Report:
+        task, nodes = self.task, self.nodes
+        started, cpu = time.time(), time.process_time()
+        self.shards = self._needed(rows)
+        self._phase("read")
+        self._fault("slot.begin")
+        outcomes: dict[str, Outcome] = {}
+        files: dict[str, tuple[Written | None, Written | None]] = {}
+        with ExitStack() as stack:
+            for node in nodes.values():
+                node.open(self.shards, stack, self.fence, task.step, distrust=task.distrust)
+            self._fault("slot.held")
+            self._phase("open")
+            self._load()
+            self._phase("load")
+            for name, node in nodes.items():
+                outcomes[name] = node.merge(rows, functools.partial(self._given, outcomes), task.moment)
+                self._phase("merge")
+                node.close(outcomes[name], task.moment)
+                self._phase("close")
+                node.make_rows(outcomes[name])
+                files[name] = self._results(node, outcomes[name])
+                self._phase("results")
+                node.written(outcomes[name], self.version)
+                self._phase("encode")
+            self._fault("slot.merged")
+            stored = self._log(outcomes)
+            self._fault("slot.logged")
+            self._store(outcomes)
+            self._fault("slot.stored")
+            self._phase("store")
+            sizes = {name: {s: node.opened[s].size_bytes() for s in node.versions} for name, node in nodes.items()}
+        cpu_s = time.process_time() - cpu
+        total = max(sum(count for outcome in outcomes.values() for count in outcome.rows_in.values()), 1)
+        return Report(
+            component=self.component.name,
+            slot=self.slot,
+            host=self.host.id,
+            pid=os.getpid(),
+            started=started,
+            ended=time.time(),
+            cpu_s=cpu_s,
+            nodes={
+                name: self._report(node, outcomes[name], files[name], stored[name], sizes[name], cpu_s / total)
+                for name, node in nodes.items()
+            },
+            phases=self.phases,
+            seen_us=self._seen(rows),
+        )
+
+    def _report(
+        self,
+        node: ShardWork[Any, Any],
+        outcome: Outcome,
+        files: tuple[Written | None, Written | None],
+        stored: Mapping[int, Stored],
+        sizes: Mapping[int, int],
+        cpu_a_row_s: float,
+    ) -> NodeReport:
+        return NodeReport(
+            shards={
+                shard: ShardReport(
+                    rows_in=outcome.rows_in.get(shard, 0),
+                    rows_out=outcome.rows_out.get(shard, 0),
+                    cpu_s=cpu_a_row_s * outcome.rows_in.get(shard, 0),
+                    state_bytes=size,
+                    stored=stored.get(shard),
+                )
+                for shard, size in sizes.items()
+            },
+            missing=tuple(shard for shard in self.shards if shard not in node.metas),
+            results=files[0],
+            late=files[1],
+            left_out=outcome.left_out,
+            until_us=outcome.until_us,
+            next_end_us=node.next_end(outcome.until_us),
+            keys_in=outcome.keys_in,
+            key_numbers=node.keys_held,
+            arrived=outcome.arrived,
+            distinct=outcome.distinct,
+        )
+
+    def _seen(self, rows: Mapping[int, pa.Table]) -> dict[int, int]:
+        """The latest event time among the rows of each operator that tells it, those of missing shards too."""
+        wanted = {node.number: node.seen for node in self.component.nodes if node.seen is not None}
+        latest = {number: pc.max(rows[number].column(name)).as_py() for number, name in wanted.items() if number in rows}
+        return {number: us for number, us in latest.items() if us is not None and us >= -FARTHEST_US}
+
+    def _needed(self, rows: Mapping[int, pa.Table]) -> list[int]:
+        """The shards of this slot that have state or get rows: the others, often most of them where keys are few, stay closed."""
+        needed: set[int] = set()
+        for node in self.component.nodes:
+            needed.update(node.committed, node.restore)
+        for table in rows.values():
+            needed.update(np.unique(to_array(table.column("shard"), np.dtype(np.int64), 0)).tolist())
+        return [shard for shard, slot in enumerate(self.component.route) if slot == self.slot and shard in needed]
+
+    def _load(self) -> None:
+        """Loads the shards that all operators have; one that turns out to be damaged is left alone by all of them."""
+        while True:
+            there = set(self.shards).intersection(*(node.metas for node in self.nodes.values()))
+            for node in self.nodes.values():
+                node.load(there, self.task.moment.after_us)
+            if all(there == {*node.versions} for node in self.nodes.values()):
+                return
+
+    def _given(self, outcomes: Mapping[str, Outcome], operator: str) -> list[Outcome]:
+        """What an operator of this slot has given: of all its parts."""
+        return [outcomes[name] for name, each in self.nodes.items() if each.task.operator == operator]
+
+    def _results(self, node: ShardWork[Any, Any], outcome: Outcome) -> tuple[Written | None, Written | None]:
+        """Writes what sinks want, and keeps what later levels need."""
+        late = None if outcome.late is None else self._write(f"late-{node.task.number}", outcome.late)
+        if outcome.results is None:
+            return None, late
+        results = self._write(f"results-{node.task.number}", outcome.results) if node.task.written else None
+        if node.task.emits and outcome.shards is not None and len(outcome.shards):
+            complete = undictionaried(outcome.results.slice(0, len(outcome.shards)))
+            for each in node.task.emits:
+                columns = {place: complete.column(name) for name, place in each.columns.items()}
+                to = pa.array(np.full(len(complete), each.number, dtype=np.int32))
+                self.onward.append(pa.table({"to": to, **columns}))
+        return results, late
+
+    def _log(self, outcomes: Mapping[str, Outcome]) -> dict[str, dict[int, Stored]]:
+        """Writes the deltas and snapshots of all shards into one file of the durable log."""
+        name = f"state/{self.task.step:08d}/{self.component.nodes[0].number}-{self.slot}-{self.token}.bin"
+        parts: list[bytes] = []
+        stored: dict[str, dict[int, Stored]] = {}
+        at = 0
+        for operator, outcome in outcomes.items():
+            stored[operator] = {}
+            for shard, write in outcome.writes.items():
+                places = []
+                for blob in (write.delta, write.snapshot):
+                    places.append(None if blob is None else (at, len(blob)))
+                    if blob is not None:
+                        parts.append(blob)
+                        at += len(blob)
+                assert places[0] is not None
+                stored[operator][shard] = Stored(
+                    version=self.version, file=name, delta=places[0], snapshot=places[1], since=write.since
+                )
+        if parts:
+            with room(self.task.checkpoint.location):
+                self.task.checkpoint.write(name, parts)
+        self._phase("log")
+        return stored
+
+    def _store(self, outcomes: Mapping[str, Outcome]) -> None:
+        """Writes the shards that changed, and keeps the decoded state for the next step."""
+        writes = [(self.nodes[name], *each) for name, outcome in outcomes.items() for each in outcome.writes.items()]
+        self.host.need(sum(len(write.delta) + len(write.snapshot or b"") for _, _, write in writes))
+        for i, (node, shard, write) in enumerate(writes):
+            if i == len(writes) // 2:
+                self._fault("slot.half")
+            node.store(shard, write, self.fence)
+        for node in self.nodes.values():
+            node.keep()
+
+    def _write(self, kind: str, table: pa.Table) -> Written:
+        name = f"results/{self.task.step:08d}/{kind}-{self.slot}-{self.token}.parquet"
+        with room(self.task.checkpoint.location):
+            write_table(table, self.task.checkpoint, name)
+        return Written(path=name, rows=table.num_rows)
+
+    def _fault(self, point: str) -> None:
+        self.task.faults.at(point, self.task.step, self.slot)
+
+    def _phase(self, name: str) -> None:
+        now = time.perf_counter()
+        self.phases[name] = self.phases.get(name, 0.0) + now - self._mark
+        self._mark = now
+
+
+@contextmanager
+def room(location: str) -> Iterator[None]:
+    """A full disk under the checkpoint is an error that says so."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise StateFullError(
+                f"checkpoint {location} has no space left; the step was not committed and nothing is lost: free space "
+                "and start again"
+            ) from error
+        raise

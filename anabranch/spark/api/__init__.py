@@ -1,0 +1,1 @@
+"""What users call: topologies, streams, runs."""

@@ -1,0 +1,380 @@
+"""What the user calls: a thin fluent face that turns DataFrames and functions into the immutable graph, and starts it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import DataType, StructField, StructType
+
+from anabranch.elastic.settings import Elastic
+from anabranch.errors import TopologyError, unknown
+from anabranch.plan import explain, make_plan
+from anabranch.plan.lifting import AUTO
+from anabranch.plan.make import Plan, plan_again
+from anabranch.plan.operators.joins import LATE_COLUMNS, join_input, join_plan
+from anabranch.plan.planners.cost import Adaptation
+from anabranch.plan.planners.measured import Measures
+from anabranch.plan.planners.registry import AUTO as PLAN_AUTO
+from anabranch.runtime.operator import StateSettings
+from anabranch.spark.api.run import Run, as_trigger
+from anabranch.spark.api.streams import Joined, Stream
+from anabranch.spark.compile.applies import applied_to_results
+from anabranch.spark.compile.levels import Levels
+from anabranch.spark.compile.schemas import fields_of
+from anabranch.spark.driver.observe import Place
+from anabranch.spark.driver.opening import SHARDS, checked_elastic, located, open_run, settings_of, spark_location
+from anabranch.spark.driver.steering import Steering
+from anabranch.spark.driver.step import Stepper
+from anabranch.spark.jvm import check_session, warm_up
+from anabranch.spark.outlets import Outlet, late_nodes
+from anabranch.spark.sinks import Behind, FileTarget, MemoryTarget, Target, behind
+from anabranch.spark.tuning import lent, tune
+from anabranch.state.checkpoint.commits import open_checkpoint
+from anabranch.state.checkpoint.events import EventLog
+from anabranch.state.checkpoint.files import Files
+from anabranch.state.checkpoint.header import components_of, over_checkpoint, sharing_of
+from anabranch.state.checkpoint.history import HistoryLog
+from anabranch.state.checkpoint.statistics import Statistics, read_statistics
+from anabranch.state.store.host import claim, open_host
+from anabranch.topology import graph as g
+from anabranch.topology.durations import Duration, duration_us, unit_us
+from anabranch.types import FLOATING, WHOLE, decimal_of
+
+
+class Topology:
+    """A graph of named operators over streams. Build it, look at it with `explain()`, run it with `start()`."""
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name.strip():
+            raise TopologyError(f"topology name {name!r} is not a text")
+        self.graph = g.Graph(name=name)
+        self._frames: dict[str, DataFrame] = {}
+
+    @property
+    def name(self) -> str:
+        return self.graph.name
+
+    def source(
+        self,
+        rows: DataFrame,
+        *,
+        event_time: str,
+        delay: Duration = "0 seconds",
+        unit: str | None = None,
+        idle_after: Duration | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Any DataFrame, streaming or (for `run_batch`) static. `delay` is how much later than others a row may come.
+
+        Of several sources the slowest decides how far the watermark is; one that is silent for `idle_after` is not waited for.
+        `unit` says what a numeric event time counts: "seconds", "milliseconds", "microseconds" or "nanoseconds" since 1970.
+        """
+        if not isinstance(rows, DataFrame):
+            raise TopologyError(f"source {rows!r} is not a DataFrame")
+        check_session(rows.sparkSession)
+        fields = fields_of(rows.schema)
+        node = g.Source(
+            name=self.name_for(name, "source"),
+            fields=fields,
+            event_time=event_time,
+            unit_us=_unit(event_time, unit, fields),
+            delay_us=duration_us(delay, "delay", zero=True),
+            idle_us=None if idle_after is None else duration_us(idle_after, "idle_after"),
+        )
+        self.add(node)
+        self._frames[node.name] = rows
+        return Stream(self, node.name, rows)
+
+    def fuse(self, *operators: Stream) -> None:
+        """Wishes that these operators share a component: they must have keys in common, and streams that connect them."""
+        self.graph = self.graph.hinted([each.name for each in operators], fuse=True)
+
+    def keep_apart(self, *operators: Stream) -> None:
+        """Wishes that no two of these operators share a component."""
+        self.graph = self.graph.hinted([each.name for each in operators], fuse=False)
+
+    def explain(
+        self,
+        format: str = "text",
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        planner: str = PLAN_AUTO,
+        adaptation: Adaptation = Adaptation(),  # noqa: B008, it is frozen
+    ) -> str:
+        """The component plan with its reasons, as "text", "json" or "mermaid"; going by what a checkpoint has measured, if given.
+
+        adaptation: what it costs to move state between slots (nothing, where all are on one host).
+        """
+        found = None if checkpoint is None else open_checkpoint(Files(located(checkpoint)))
+        measures, groupings = Measures(shards=SHARDS), Statistics().groupings
+        if found is not None:
+            keys_in, measured = found.last.keys_in if found.last else {}, read_statistics(found.files)
+            measures, groupings = measured.measures(found.header.shards, keys_in), measured.groupings
+        plan = make_plan(self.graph, planner, measures=measures, adaptation=adaptation, shared=sharing_of(found))
+        if found is not None:
+            plan = over_checkpoint(plan, found)
+        return explain(self.graph, plan, format, measures, groupings)
+
+    def start(  # noqa: PLR0913 - every argument has a default that works
+        self,
+        *,
+        checkpoint: str | os.PathLike[str],
+        slots: int | None = None,
+        shards: int | None = None,
+        trigger: object = None,
+        idle: Duration | None = "1 second",
+        retries: int = 3,
+        state_root: str | os.PathLike[str] | None = None,
+        state_limit: int | None = None,
+        shard_wait: Duration = "60 seconds",
+        lift: str = AUTO,
+        planner: str | None = None,
+        elastic: Elastic | None = None,
+    ) -> Run:
+        """Starts the topology; it goes on where the checkpoint ended.
+
+        slots: parallel tasks (default: as before, at first as many as cores). shards: pieces of the key space, fixed for a
+        checkpoint (default 64). trigger: as in Spark. idle: close windows when no batch comes for this long, None never.
+        retries: attempts at a failed job before the run ends. state_root: where node-local state lives (default: shared
+        memory). state_limit: most bytes of state a shard may have. shard_wait: how long to wait for a shard that another
+        process holds. lift: "lift first" combines rows before they are sent to their slots, "route first" after; "auto" goes by
+        what is measured. planner: what cuts the topology into components ("auto", "unfused" or another one; default: as the
+        checkpoint has it, at first "auto"); where another plan needs other shards, the state is written anew. elastic: how slots,
+        their shards and components adapt while it runs, `ab.Elastic(latency="2 seconds")`; default: they do not.
+        """
+        elastic = checked_elastic(elastic)
+        before = open_checkpoint(Files(located(checkpoint)))
+        shared = sharing_of(before)
+        graph = self.graph
+
+        def planned(by: str, rates: Mapping[str, float] | None) -> Plan:
+            return make_plan(graph, by, rates=rates, shared=shared)
+
+        if planner is None and before is not None and before.last is not None:
+            plan = plan_again(graph, components_of(before), shared=shared)
+        else:
+            plan = planned(planner or PLAN_AUTO, read_statistics(before.files).rates() if before else None)
+        for source in plan.sources:
+            if not self._frames[source.name].isStreaming:
+                raise TopologyError(f"source {source.name!r} is not a streaming DataFrame; run_batch() takes static ones")
+        frame = self._frames[plan.sources[0].name]
+        chosen = as_trigger(trigger)
+        idle_s = None if idle is None else duration_us(idle, "idle", zero=True) / 1e6
+        session = frame.sparkSession.newSession()
+        state = StateSettings(
+            root=None if state_root is None else os.fspath(state_root),
+            wait_s=duration_us(shard_wait, "shard_wait") / 1e6,
+            limit_bytes=state_limit,
+        )
+        outlets = self._outlets()
+        for outlet in outlets:
+            outlet.target.check(before.last.step + 1 if before and before.last else 1)
+        settings = settings_of(retries, state, lift)
+        trial = Levels(plan, 1, late_nodes(plan, outlets))  # what cannot be compiled is refused before the checkpoint changes
+        trial.lift.prepare(self._frames)
+        trial.check(session)
+        warm_up(session)
+        opened = open_run(Files(located(checkpoint)), plan, slots, shards, session, elastic.most_slots)
+        found = opened.checkpoint
+        claim(
+            open_host(state.root),
+            found.header.id,
+            found.files.location if not found.files.local else found.files.path(""),
+            found.header.operators,
+        )
+        stepper = Stepper(session, opened.plan, found, outlets, settings, opened.routes)
+        stepper.first_step = opened.first_step
+        place = Place(cores=session.sparkContext.defaultParallelism, interval_s=chosen.interval_s)
+        stepper.steering = Steering(elastic, place, planned, HistoryLog(found.files))
+        stepper.log = EventLog(found.files)
+        if opened.changed is not None:
+            stepper.event("changed", f"the topology has changed since the checkpoint was made: {opened.changed}")
+        tune(session)
+        run = Run(stepper, idle_s, chosen, planned)
+        metrics = {source.name: f"anabranch-{uuid.uuid4().hex}" for source in plan.sources}
+        with lent(frame.sparkSession, local_query=found.files.local):
+            run.begin(stepper.levels.lift.prepare(self._frames, metrics), metrics, spark_location(found))
+        return run
+
+    def run_batch(
+        self,
+        inputs: Mapping[Stream | str, DataFrame] | DataFrame | None = None,
+        *,
+        slots: int | None = None,
+        shards: int = 8,
+        planner: str = PLAN_AUTO,
+    ) -> dict[str, DataFrame]:
+        """Runs the same topology over static rows, closes every window, and gives results and late rows as DataFrames.
+
+        The names of the result are the operators' names, those of maps behind them, "<name>.late" for late rows, "<name>.failed" for
+        rows that failed.
+        """
+        plan = make_plan(self.graph, planner)
+        frames = self._static(plan, inputs)
+        user = frames[plan.sources[0].name].sparkSession
+        session = user.newSession()
+        place = tempfile.mkdtemp(prefix="anabranch-batch-")
+        taken = {(node.operator, late): MemoryTarget() for node in plan.nodes for late in (False, True)}
+        outlets = [
+            Outlet(name=f"{name}{'.late' if late else ''}", operator=name, late=late, target=target)
+            for (name, late), target in taken.items()
+            if not late or plan.late_nodes(name)
+        ]
+        for each in plan.applies:
+            for failed in (False, True) if each.work.dead_letters else (False,):
+                target = taken[each.name, failed] = MemoryTarget()
+                name = f"{each.name}.failed" if failed else each.name
+                outlets.append(Outlet(name=name, operator=each.name, late=failed, target=target))
+        try:
+            opened = open_run(Files(f"{place}/checkpoint"), plan, slots, shards, session)
+            state = StateSettings(root=f"{place}/state", wait_s=60.0, limit_bytes=None)
+            tune(session)
+            stepper = Stepper(session, opened.plan, opened.checkpoint, outlets, settings_of(3, state), opened.routes)
+            stepper.levels.check(session)
+            with lent(user):
+                stepper.batch(stepper.levels.lift.prepare(frames), 0, dict)
+            stepper.close(finish=True)
+            found = {
+                outlet.name: user.createDataFrame(
+                    taken[outlet.operator, outlet.late].table(),
+                    schema=stepper.results(outlet.operator, 0, (), late=outlet.late).schema,
+                )
+                for outlet in outlets
+            }
+            for node in self.graph.operators:
+                stream, maps = self.graph.stream_of(node.name) if isinstance(node, g.Map) else (None, ())
+                if stream is not None and stream.name in found:
+                    found[node.name] = behind(found[stream.name], [one.fn for one in maps])
+            return found
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def joined(self, left: Stream, right: Stream, by: object, windows: list[Any], how: str, name: str | None) -> Joined:
+        """Adds a join of two streams of this topology."""
+        if right.app is not self:
+            raise TopologyError(f"stream {right.name!r} is of another topology than {left.name!r}")
+        inputs = [join_input(s.name, self.graph.fields_of(s.name), self.graph.clock_of(s.name)) for s in (left, right)]
+        keys = [by] if isinstance(by, str) else by
+        chosen = self.name_for(name, f"{left.name}_{right.name}")
+        plan = join_plan(chosen, inputs[0], inputs[1], keys, windows, how)
+        for each in (*plan.left, *plan.right):
+            if "map<" in each.type:
+                raise TopologyError(f"a join cannot carry column {each.name!r} of type {each.type}; drop it in a map()")
+        self.add(
+            g.Join(
+                name=chosen,
+                input=left.name,
+                right=right.name,
+                by=plan.keys,
+                windows=plan.panes.windows,
+                how=plan.how,
+                fields=plan.result_fields,
+            )
+        )
+        return Joined(self, chosen, self.empty(chosen))
+
+    def add(self, node: g.Operator) -> None:
+        self.graph = self.graph.add(node)
+
+    def empty(self, operator: str) -> DataFrame:
+        """No rows, with the columns of an operator's results: what follows is checked against it."""
+        fields = self.graph.fields_of(operator)
+        schema = StructType([StructField(each.name, DataType.fromDDL(each.type)) for each in fields])
+        session = next(iter(self._frames.values())).sparkSession
+        return session.createDataFrame(session.sparkContext.emptyRDD(), schema)
+
+    def check_late(self, operator: str) -> None:
+        """Refuses a late stream of rows that Spark cannot combine: duplicates are counted on the way."""
+        node = self.graph.operator(operator)
+        if isinstance(node, g.Process):
+            return
+        inputs = g.inputs_of(node if isinstance(node, g.Join) else self.graph.compute_of(operator))
+        if not any(isinstance(self.graph.stream_of(each)[0], g.Source | g.Apply) for each in inputs):
+            raise TopologyError(f"operator {operator!r} reads windowed results, of which none is late; it has no late rows")
+        for field in (field for each in inputs for field in self.graph.fields_of(each)):
+            if "map<" in field.type or "variant" in field.type:
+                raise TopologyError(f"late rows cannot carry column {field.name!r} of type {field.type}; drop it in a map()")
+            if isinstance(node, g.Join) and field.name.lower() in LATE_COLUMNS:
+                raise TopologyError(f"late rows of a join have columns side and reason; rename {field.name!r} in a map()")
+
+    def check_results(self, stream: str, target: Target) -> None:
+        """Refuses files that cannot hold the results."""
+        if isinstance(target, FileTarget) and target.format == "csv":
+            for field in self.graph.fields_of(stream):
+                if field.type.startswith(("array<", "struct<", "map<")) and field.name != "window":
+                    valid = "valid: ab.parquet, ab.json, ab.memory"
+                    raise TopologyError(f"csv cannot hold {field.name!r} of type {field.type}; {valid}")
+
+    def add_sink(self, operator: str, target: Any, *, late: bool, name: str | None) -> None:
+        for other in self.graph.sinks:
+            if isinstance(target, FileTarget) and isinstance(other.target, FileTarget) and target.place == other.target.place:
+                raise TopologyError(
+                    f"sink {other.name!r} writes to {target.path} already; each sink needs a directory of its own"
+                )
+        wish = f"sink_{len(self.graph.sinks) + 1}" if name is None else name
+        self.graph = self.graph.add_sink(g.Sink(name=wish, input=operator, late=late, target=target))
+
+    def name_for(self, name: str | None, wish: str) -> str:
+        return self.graph.free_name(wish) if name is None else name
+
+    def _outlets(self) -> list[Outlet]:
+        found = []
+        for sink in self.graph.sinks:
+            stream, behind = self._behind(sink.input)
+            target = Behind(sink.target, behind) if behind else sink.target
+            found.append(Outlet(name=sink.name, operator=stream, late=sink.late, target=target))
+        return found
+
+    def _behind(self, name: str) -> tuple[str, tuple[Callable[[DataFrame], DataFrame], ...]]:
+        """The operator whose results a stream has, and what they pass on the way to a sink: maps, and applies on windows."""
+        stream, maps = self.graph.stream_of(name)
+        passed = tuple(each.fn for each in maps)
+        if not isinstance(stream, g.Apply) or isinstance(self.graph.root_of(stream.input), g.Source):
+            return stream.name, passed
+        before, behind = self._behind(stream.input)
+        return before, (*behind, applied_to_results(stream, self.graph.fields_of(stream.input)), *passed)
+
+    def _static(self, plan: Plan, inputs: Mapping[Stream | str, DataFrame] | DataFrame | None) -> dict[str, DataFrame]:
+        names = [source.name for source in plan.sources]
+        if isinstance(inputs, DataFrame):
+            if len(names) > 1:
+                raise TopologyError(f"run_batch() needs a DataFrame for each source: {', '.join(names)}")
+            inputs = {names[0]: inputs}
+        given = {each.name if isinstance(each, Stream) else each: rows for each, rows in (inputs or {}).items()}
+        for each in given:
+            if each not in names:
+                raise TopologyError(unknown("source", each, names))
+        frames = {name: given.get(name, self._frames[name]) for name in names}
+        for source in plan.sources:
+            frame = frames[source.name]
+            if frame.isStreaming:
+                raise TopologyError(f"run_batch() needs a static DataFrame for source {source.name!r}")
+            if fields_of(frame.schema) != source.fields:
+                want = ", ".join(f"{field.name}: {field.type}" for field in source.fields)
+                have = ", ".join(f"{field.name}: {field.type}" for field in fields_of(frame.schema))
+                raise TopologyError(f"source {source.name!r} has columns ({want}); the DataFrame given has ({have})")
+        return frames
+
+
+def _unit(event_time: object, unit: str | None, fields: tuple[g.Field, ...]) -> int | None:
+    """Microseconds of one unit of a numeric event time (0: nanoseconds); None for dates and timestamps."""
+    known = {field.name: field.type for field in fields}
+    if not isinstance(event_time, str) or event_time not in known:
+        raise TopologyError(unknown("event-time column", event_time, known))
+    kind = known[event_time]
+    if kind in WHOLE or kind in FLOATING or decimal_of(kind) is not None:
+        if unit is None:
+            raise TopologyError(f'event time {event_time!r} is a number ({kind}): say what it counts, such as unit="seconds"')
+        return 0 if unit.lower() in {"nanoseconds", "nanosecond", "ns"} else unit_us(unit, "unit")
+    if kind not in {"timestamp", "timestamp_ntz", "date"}:
+        valid = "timestamp, timestamp_ntz, date, or a number with unit="
+        raise TopologyError(f"event time {event_time!r} has type {kind}; valid: {valid}")
+    if unit is not None:
+        raise TopologyError(f"event time {event_time!r} has type {kind}: unit={unit!r} is for numbers only")
+    return None

@@ -1,0 +1,193 @@
+"""The stages of applies in the job of a step, between the sources and the first level: slots, one exchange, the functions, the maps.
+
+Rows of all operators pass through all stages; each is tagged with what it is for, and only those for an apply of the stage enter its
+function. What it makes is tagged for those who read it and passes their maps in the JVM. After the last stage rows are as sources
+alone would have given them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DataType, StructField, StructType
+
+from anabranch.elastic.grouping.steps import Grouping
+from anabranch.plan.exchange import raw
+from anabranch.plan.make import Plan
+from anabranch.plan.operators.applies import Applied, stages_of
+from anabranch.runtime.apply.calls import Calls
+from anabranch.runtime.apply.task import ORDER, SLOT, VALUE, ApplyTask, ApplyWork, ResultsTask, ScheduleTask
+from anabranch.runtime.operator import Emitted
+from anabranch.spark.compile.lift import Lift, Reader, mapped
+from anabranch.spark.compile.rowwise import RowWise, Taken, chosen, chosen_sql
+from anabranch.spark.jvm import jcolumns
+from anabranch.spark.outlets import Wanted
+from anabranch.topology.apply import HASH, OSG
+from anabranch.topology.graph import Apply, Field
+
+_ROW_NUMBER = "(monotonically_increasing_id() & 8589934591L)"  # in its partition
+
+
+def struct_of(fields: Sequence[Field]) -> StructType:
+    """Columns as Spark's schema."""
+    return StructType([StructField(each.name, DataType.fromDDL(each.type)) for each in fields])
+
+
+def arrow_of(fields: Sequence[Field]) -> pa.Schema:
+    """Columns as Arrow's schema."""
+    return to_arrow_schema(struct_of(fields), timezone="UTC")
+
+
+def applied_to_results(apply: Apply, given: Sequence[Field]) -> Callable[[DataFrame], DataFrame]:
+    """An apply on results that go to a sink: a function of a DataFrame, in the job that writes the sink."""
+    task = ResultsTask(Calls(apply.name, apply.work, arrow_of(given), arrow_of(apply.fields)))
+    schema = struct_of(apply.fields)
+    return lambda rows: rows.mapInArrow(task, schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """The applies of one stage, those who read what they make, and what each makes of it."""
+
+    applies: tuple[Applied, ...]
+    readers: tuple[tuple[Applied, Reader], ...]
+    alone: bool  # every row that comes is for its only apply, in the order of its source
+
+
+class ApplyStages:
+    """Compiles the stages of applies of each step of a plan."""
+
+    def __init__(self, plan: Plan, lift: Lift) -> None:
+        self._plan, self._lift = plan, lift
+        self.stages = [
+            Stage(
+                applies=applies,
+                readers=tuple((a, reader) for a in applies for reader in lift.readers.get(a.name, ())),
+                alone=i == 0 and len(applies) == 1 and sum(len(lift.readers.get(s.name, ())) for s in plan.sources) == 1,
+            )
+            for i, applies in enumerate(stages_of(plan.applies))
+        ]
+        self._columns = (Field("to", "int"), Field("t", "bigint"), *lift.packed.columns)
+        self._names = tuple(each.name for each in self._columns)
+        self._ddl = ", ".join(f"{each.name} {each.type}" for each in self._columns)
+        self._cached: dict[object, Any] = {}
+        self._calls: dict[str, Calls] = {}
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of rows between stages."""
+        schema: pa.Schema = self._once("schema", lambda: arrow_of(self._columns))
+        return schema
+
+    def work(self, applied: Applied, grouping: Grouping, wanted: Wanted) -> ApplyWork:
+        """What a task needs to know of an apply."""
+        if applied.name not in self._calls:
+            given, made = arrow_of(applied.feed.fields), arrow_of(applied.fields)
+            self._calls[applied.name] = Calls(applied.name, applied.work, given, made)
+        places = self._lift.packed.places
+        names = [each.name for each in applied.fields]
+        return ApplyWork(
+            number=self._lift.number[applied.name],
+            calls=self._calls[applied.name],
+            places=dict(zip([f.name for f in applied.feed.fields], places[applied.name].values(), strict=True)),
+            emits=tuple(
+                Emitted(number=reader.number, columns=dict(zip(names, places[raw(reader.name)].values(), strict=True)))
+                for reader in self._lift.readers.get(applied.name, ())
+            ),
+            written=wanted.results,
+            letters=wanted.late,
+            grouping=grouping,
+        )
+
+    def __call__(self, rows: DataFrame, tasks: Sequence[ApplyTask], groupings: Mapping[str, Grouping], slots: int) -> DataFrame:
+        """The rows behind all applies, as the first level takes them."""
+        for i, (stage, task) in enumerate(zip(self.stages, tasks, strict=True)):
+            sent = self._given_slots(rows, stage, groupings, slots, first=i == 0).repartitionById(slots, SLOT)
+            rows = sent.mapInArrow(task, self._ddl)
+            if stage.readers:
+                rows = self._read(rows, i, stage)
+        return rows
+
+    def _given_slots(
+        self, rows: DataFrame, stage: Stage, groupings: Mapping[str, Grouping], slots: int, *, first: bool
+    ) -> DataFrame:
+        """Rows with the hash of the value that decides their cost, and their slot: in the JVM where it can tell."""
+        number = self._lift.number
+        value = chosen_sql("to", {number[a.name]: self._value_sql(a) for a in stage.applies})
+        way = groupings[stage.applies[0].name].way
+        if stage.alone and way != OSG:
+            slot = f"pmod({VALUE}, {slots}L)" if way == HASH else f"pmod({_ROW_NUMBER} + spark_partition_id(), {slots}L)"
+            valued = rows.selectExpr(*self._names, f"{value} as {VALUE}")
+            return valued.selectExpr("*", f"cast({slot} as int) as {SLOT}")
+        order = [] if first else [f"xxhash64({', '.join(self._hashed())}) as {ORDER}"]
+        valued = rows.selectExpr(*self._names, f"{value} as {VALUE}", *order)
+        task = ScheduleTask(
+            groupings={number[a.name]: (groupings[a.name], a.work.osg) for a in stage.applies},
+            slots=slots,
+            names=self._names,
+            unordered=not first,
+        )
+        return valued.mapInArrow(task, f"{self._ddl}, {VALUE} bigint, {SLOT} int")
+
+    def _value_sql(self, applied: Applied) -> str:
+        fields = [each.name for each in applied.feed.fields]
+        places = list(self._lift.packed.places[applied.name].values())
+        columns = [places[fields.index(name)] for name in applied.work.cost_by]
+        return f"xxhash64({', '.join(columns)})" if columns else "0L"
+
+    def _hashed(self) -> list[str]:
+        return [each.name for each in self._columns if "map<" not in each.type and "variant" not in each.type]
+
+    def _read(self, rows: DataFrame, number: int, stage: Stage) -> DataFrame:
+        """What the applies of a stage made, behind the maps of those who read it; other rows as they are."""
+
+        def made() -> tuple[RowWise, dict[int, Taken], Column | None, Any]:
+            rowwise = RowWise(rows.sparkSession, struct_of(self._columns))
+            taken = {r.number: rowwise.take(self._behind(applied, r), r.what) for applied, r in stage.readers}
+            return (rowwise, taken, *self._made_ready(rows, taken, stage))
+
+        rowwise, taken, stays, columns = self._once(("read", number), made)
+        bound = rowwise.stepped(rowwise.bind(rows), taken, "to")
+        if stays is not None:
+            bound = bound.filter(stays)
+        return DataFrame(bound._jdf.select(columns), rows.sparkSession)
+
+    def _made_ready(self, rows: DataFrame, taken: Mapping[int, Taken], stage: Stage) -> tuple[Column | None, Any]:
+        stays = {number: each.stays for number, each in taken.items() if each.stays is not None}
+        filled: dict[str, dict[int, Column]] = {name: {} for name in self._names if name != "to"}
+        for _, reader in stage.readers:
+            for name, place in reader.places.items():
+                filled[place][reader.number] = taken[reader.number].columns[name]
+        columns = [
+            chosen("to", by_number, F.col(place)).alias(place) if by_number else F.col(place)
+            for place, by_number in filled.items()
+        ]
+        return (chosen("to", stays, F.lit(True)) if stays else None), jcolumns(rows, [F.col("to"), *columns])
+
+    def _behind(self, applied: Applied, reader: Reader) -> Callable[[DataFrame], DataFrame]:
+        places = self._lift.packed.places[raw(reader.name)].values()
+        names = [each.name for each in applied.fields]
+
+        def ready(rows: DataFrame) -> DataFrame:
+            made = rows.select(*(F.col(place).alias(name) for name, place in zip(names, places, strict=True)))
+            return reader.ready(mapped(made, reader.maps))
+
+        return ready
+
+    def check(self, session: SparkSession) -> None:
+        """Refuses, before anything runs, maps behind applies that cannot be done row by row."""
+        for stage in self.stages:
+            rowwise = RowWise(session, struct_of(self._columns))
+            for applied, reader in stage.readers:
+                rowwise.take(self._behind(applied, reader), reader.what)
+
+    def _once(self, key: object, make: Callable[[], Any]) -> Any:
+        if key not in self._cached:
+            self._cached[key] = make()
+        return self._cached[key]

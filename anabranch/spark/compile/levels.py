@@ -1,0 +1,226 @@
+"""The job of a step: a chain of levels with one exchange before each, so that every task runs once.
+
+Level 1 takes the combined rows of the sources. Results that an operator of a later level needs leave their slot task as rows, pass
+the maps of that operator in the JVM and go through the exchange to its slot. Rows of a source for a later level pass the levels
+before it, combined as they are. Reports travel along to the end of the chain.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from anabranch.plan.exchange import Packed, later_rows, raw
+from anabranch.plan.make import EVERYTHING, Component, Node, Plan, plain_column
+from anabranch.plan.operators.joins import JoinSide
+from anabranch.plan.operators.process import ProcessPlan
+from anabranch.plan.route import Route
+from anabranch.runtime.operator import Arriving, Emitted, Fused
+from anabranch.runtime.passing import REPORT
+from anabranch.runtime.slot import REPORT_SCHEMA, SlotTask
+from anabranch.spark.compile.applies import ApplyStages
+from anabranch.spark.compile.lift import Lift, mapped, needs, partition_sql, shard_sql
+from anabranch.spark.compile.rowwise import RowWise, Taken, chosen, chosen_sql
+from anabranch.spark.compile.template import Template
+from anabranch.spark.jvm import jcolumns
+from anabranch.types import column_type
+
+
+@dataclass(frozen=True, slots=True)
+class Inflow:
+    """How the rows of a node come to its slot tasks, and where its results go on to."""
+
+    rows: Fused | Arriving
+    emits: tuple[Emitted, ...]
+
+
+class Levels:
+    """Compiles the job of each step of a plan."""
+
+    def __init__(self, plan: Plan, shards: int, late: frozenset[str], before: Lift | None = None) -> None:
+        self.plan, self._shards = plan, shards
+        self.lift = Lift(plan, shards, late)
+        if before is not None:  # the query that runs gives rows as that one prepared them
+            self.lift.go_on_with(before)
+        self.stages = ApplyStages(plan, self.lift)
+        self._number = {node.name: i for i, node in enumerate(plan.nodes)}
+        self._packed: Packed = later_rows(plan)
+        self._rowwise: dict[int, RowWise] = {}  # one for each level: rows cannot be bound twice to the same
+        self._taken: dict[str, Taken] = {}
+        self._cached: dict[object, Any] = {}
+        self._template: tuple[object, Template | None] = (
+            None,
+            None,
+        )  # which query was made last, and it as a template if it can be
+
+    @property
+    def onward(self) -> dict[str, pa.DataType]:
+        """The columns of rows between levels; the shard is that of rows which only pass."""
+        return {"shard": pa.int32()} | {each.name: column_type(each.type) for each in self._packed.columns}
+
+    @property
+    def _between(self) -> str:
+        return ", ".join(each for each in ("to int, report binary, shard int", self._packed.types()) if each)
+
+    def inflow(self, node: Node) -> Inflow:
+        """How the rows of a node come, and where its results go on to."""
+        plan = self.plan
+        users = [each for each in plan.nodes if each.feed.stream == node.operator and not plan.is_fused(each)]
+        users = [] if node.side == "right" else users  # the results of a join are given by its left side
+        emits = tuple(Emitted(number=self._number[u.name], columns=self._packed.places[raw(u.name)]) for u in users)
+        rows: Fused | Arriving
+        if plan.is_fused(node):
+            rows = Fused(
+                operator=node.feed.stream,
+                keys=tuple(each.name for each in node.slotted.keys if each != EVERYTHING),
+                inputs=tuple(_columns_of(each.expression, node) for each in node.inputs),
+                payload=tuple(each.name for each in node.slotted.payload)
+                if isinstance(node.slotted, JoinSide | ProcessPlan)
+                else (),
+                time=node.feed.clock.column,
+            )
+        elif node in self.lift.nodes:
+            rows = Arriving(columns=self.lift.arrives(node), combined=True)
+        else:
+            rows = Arriving(columns=self._packed.places[node.name], combined=False)
+        return Inflow(rows, emits)
+
+    def job(
+        self,
+        session: SparkSession,
+        rows: DataFrame | None,
+        tasks: Sequence[SlotTask],
+        routes: Mapping[str, Route],
+        watermark_us: int | None,
+        way: str,
+    ) -> DataFrame:
+        """The reports of a step, computed level by level; without rows, a closing step."""
+        if not self.plan.components:  # applies only, which report in their own way
+            return session.range(0) if rows is None else rows
+
+        def made() -> DataFrame:
+            slots = sum(routes[each.name].slots for each in self.plan.at(1))
+            frame = session.range(0, slots, 1, slots) if rows is None else self.lift(rows, watermark_us, routes, way)
+            for level, task in enumerate(tasks, 1):
+                if level > 1:
+                    frame = self._exchanged(frame, self.plan.at(level), routes)
+                frame = frame.mapInArrow(task, self._gives(task, tasks))
+            return frame
+
+        if rows is None or self.plan.applies or not self.lift.lasts:
+            return made()
+        query = (way, *((name, each.slots, each.slot_of) for name, each in routes.items()))
+        known, template = self._template
+        found = None
+        if known == query and template is not None:
+            found = template.over(rows, [(task, self._gives(task, tasks)) for task in tasks])
+        frame = made() if found is None else found
+        if known != query:
+            self._template = query, Template.of(frame, rows)
+        return frame
+
+    def _gives(self, task: SlotTask, tasks: Sequence[SlotTask]) -> StructType:
+        """The schema of what the tasks of a level give: reports at last, before that rows for later levels too."""
+        return REPORT_SCHEMA if task is tasks[-1] else self._between_schema
+
+    @functools.cached_property
+    def _between_schema(self) -> StructType:
+        schema = StructType.fromDDL(self._between)
+        assert isinstance(schema, StructType)
+        return schema
+
+    def _exchanged(self, frame: DataFrame, components: Sequence[Component], routes: Mapping[str, Route]) -> DataFrame:
+        """Rows for the operators of a level made ready and sent to their slots; other rows pass."""
+        rowwise = self._bound(frame.sparkSession, components[0].level)
+        nodes = [
+            (c, node) for c in components for node in c.nodes if not self.plan.is_fused(node) and node not in self.lift.nodes
+        ]
+        taken = {self._number[node.name]: self._take(rowwise, component, node) for component, node in nodes}
+        stays, columns = self._once(("columns", components[0].level), lambda: self._made_ready(frame, taken, nodes))
+        rows = rowwise.stepped(rowwise.bind(frame), taken, "to")
+        if stays is not None:
+            rows = rows.filter(stays)
+        ready = DataFrame(rows._jdf.select(columns), rows.sparkSession)
+        slots = sum(routes[each.name].slots for each in components)
+        numbers = {node.name: self._number[node.name] for c in components for node in c.nodes if not self.plan.is_fused(node)}
+        slot = chosen_sql("to", {**partition_sql(components, routes, numbers), -2: "null"})
+        # Reports go to a fixed place: what a task that runs again reports must meet what it reported before.
+        spread = ", ".join(["shard", *(each.name for each in self._packed.columns)])
+        passing = f"if(to = {REPORT}, 0, pmod(hash({spread}), {slots}))"
+        text = f"coalesce({slot}, {passing})"
+        return ready.repartitionById(slots, self._once(text, lambda: F.expr(text)))
+
+    def _made_ready(
+        self, frame: DataFrame, taken: Mapping[int, Taken], nodes: Sequence[tuple[Component, Node]]
+    ) -> tuple[Column | None, Any]:
+        """Which rows stay, and the columns that they have behind the maps of their node; the same in every step."""
+        stays = {number: each.stays for number, each in taken.items() if each.stays is not None}
+        filled: dict[str, dict[int, Column]] = {each.name: {} for each in self._packed.columns}
+        for _, node in nodes:
+            number = self._number[node.name]
+            for name, place in self._packed.places[node.name].items():
+                filled[place][number] = taken[number].columns[name]
+        columns = [
+            chosen("to", by_number, F.col(place)).alias(place) if by_number else F.col(place)
+            for place, by_number in filled.items()
+        ]
+        shards = {number: each.columns["shard"] for number, each in taken.items()}
+        shard = (chosen("to", shards, F.col("shard")) if shards else F.col("shard")).alias("shard")
+        every = [F.col("to"), F.col("report"), shard, *columns]
+        return (chosen("to", stays, F.lit(True)) if stays else None), jcolumns(frame, every)
+
+    def _once(self, key: object, make: Callable[[], Any]) -> Any:
+        """Columns in the JVM, made once: a level took some 600 calls into it in every step."""
+        if key not in self._cached:
+            self._cached[key] = make()
+        return self._cached[key]
+
+    def check(self, session: SparkSession) -> None:
+        """Refuses, before anything runs, maps on results that cannot be done row by row."""
+        self.stages.check(session)
+        for component in self.plan.components:
+            for node in component.nodes:
+                if component.level > 1 and not self.plan.is_fused(node) and node not in self.lift.nodes:
+                    self._take(self._bound(session, component.level), component, node)
+
+    def _bound(self, session: SparkSession, level: int) -> RowWise:
+        if level not in self._rowwise:
+            self._rowwise[level] = RowWise(session, self._between_schema)
+        return self._rowwise[level]
+
+    def _take(self, rowwise: RowWise, component: Component, node: Node) -> Taken:
+        """What a node needs of the results that feed it, as expressions; made once."""
+        if node.name not in self._taken:
+            places = self._packed.places[raw(node.name)]
+            keys = {f"k{i}": f"k{i}" for i in range(len(node.slotted.keys))}
+            shard = shard_sql(component, node, keys, self._shards)
+
+            def ready(rows: DataFrame) -> DataFrame:
+                results = rows.select(*(F.col(place).alias(name) for name, place in places.items()))
+                return needs(mapped(results, node.feed.maps), node).selectExpr("*", f"{shard} as shard")
+
+            what = f"operator {node.name!r} behind {', '.join(each.name for each in node.feed.maps) or node.feed.stream}"
+            self._taken[node.name] = rowwise.take(ready, what)
+        return self._taken[node.name]
+
+
+def _columns_of(expression: object, node: Node) -> str | tuple[str, ...] | None:
+    """The columns of the results that an input is."""
+    if expression is None:
+        return None
+    if isinstance(expression, tuple):
+        return tuple(_plain(each, node) for each in expression)
+    return _plain(expression, node)
+
+
+def _plain(expression: object, node: Node) -> str:
+    name = plain_column(expression, node.feed.fields)
+    assert name is not None, "only operators that read columns as they are run fused"
+    return name

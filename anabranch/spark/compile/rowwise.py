@@ -1,0 +1,215 @@
+"""Maps as expressions: what Spark SQL does row by row can be done for some rows and not for others, in one pass.
+
+Several operators may want different maps of one stream, and a DataFrame that is read twice is computed twice: its source is read
+again, and tasks that change state would run again. So the maps are taken apart into a condition and columns, and a row is given those
+of the operator that it is for. Where a map multiplies rows (`explode` and its kin), rows of its operator are multiplied, and all
+others stay what they are.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from anabranch.errors import TopologyError
+from anabranch.spark.jvm import each_of
+
+_BY_ROW = {"Project", "Filter", "Generate"}
+_INLINE = "spark.sql.optimizer.collapseProjectAlwaysInline"
+_NOW = ("current_timestamp(", "now(", "current_date(", "localtimestamp(", "current_time(")
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a map makes of a row: what it becomes step by step, one row or several, then whether these stay, and their columns."""
+
+    stays: Column | None  # None: all do
+    columns: Mapping[str, Column]
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A step of a map: which rows stay, columns more, or each row once for each element of an array."""
+
+    stays: Column | None = None
+    columns: tuple[tuple[Column, Any], ...] = ()  # with the numbers that later steps know them by
+    elements: Column | None = None
+    kind: str = "Explode"
+    ids: tuple[Any, ...] = ()  # of what an element consists of
+
+    def parts(self, rows: DataFrame, place: str) -> list[tuple[Column, Any]]:
+        """What an element consists of."""
+        if self.kind == "Explode" and len(self.ids) == 1:
+            return [(F.col(place), self.ids[0])]
+        if self.kind != "PosExplode":
+            names = rows.schema[place].dataType.fieldNames()  # type: ignore[attr-defined]
+            return [(F.col(place)[name], number) for name, number in zip(names, self.ids, strict=True)]
+        at, *others = self.ids
+        element = F.col(place)["it"]
+        values = [element] if len(others) == 1 else [element["key"], element["value"]]
+        return [(F.col(place)["at"], at), *zip(values, others, strict=True)]
+
+
+class RowWise:
+    """Takes maps over rows of one schema apart. Columns that it gives fit rows that are bound to it, and no others."""
+
+    def __init__(self, session: SparkSession, schema: StructType) -> None:
+        self._template = session.createDataFrame(session.sparkContext.emptyRDD(), schema)
+        output = each_of(self._template._jdf.queryExecution().analyzed().output())
+        self._output = [(each.name(), each.exprId()) for each in output]
+        jvm: Any = session._jvm
+        self._column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
+        self._expression = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression
+        self._alias = jvm.org.apache.spark.sql.catalyst.expressions.Alias
+        self._nil = getattr(getattr(jvm.scala.collection.immutable, "Nil$"), "MODULE$")
+        self._none = getattr(getattr(jvm.scala, "None$"), "MODULE$")
+
+    def take(self, fn: Callable[[DataFrame], DataFrame], what: str) -> Taken:
+        """The condition and the columns of a function of a DataFrame; refuses what is not done row by row."""
+        mapped = fn(self._template)
+        execution = mapped._jdf.queryExecution()
+        text = execution.analyzed().toString()
+        if any(each in text for each in _NOW):
+            raise TopologyError(
+                f"{what}: the current time can only be taken in maps that all operators of a source have in common; "
+                "take it there, as a column"
+            )
+        with _always_inline(self._template.sparkSession):
+            operators = _chain(execution.optimizedPlan())
+        if operators[-1].nodeName() == "LocalRelation":  # a condition that no row meets
+            kinds = {field.name: field.dataType for field in mapped.schema.fields}
+            return Taken(F.lit(False), {name: F.lit(None).cast(kind) for name, kind in kinds.items()})
+        if not operators[-1].children().isEmpty():
+            raise TopologyError(
+                f"{what} is not done row by row (it has {operators[-1].nodeName()}), and other operators need the same rows: only "
+                "select, withColumn, filter, explode and the like can stand there"
+            )
+        top, columns, stays = 0, list(each_of(operators[0].output())), list[Any]()
+        if operators[0].nodeName() == "Project":
+            top, columns = 1, list(each_of(operators[0].projectList()))
+        while operators[top].nodeName() == "Filter":
+            stays.append(operators[top].condition())
+            top += 1
+        steps = [self._step(each, what) for each in reversed(operators[top:-1])]
+        return Taken(self._all(stays), {each.name(): self._as_column(each) for each in columns}, tuple(steps))
+
+    def _step(self, node: Any, what: str) -> Step:
+        """One operator below the last columns and conditions."""
+        if node.nodeName() == "Filter":
+            return Step(stays=self._as_column(node.condition()))
+        if node.nodeName() == "Project":
+            return Step(
+                columns=tuple(
+                    (self._as_column(each.child()), each.exprId())
+                    for each in each_of(node.projectList())
+                    if each.nodeName() == "Alias"
+                )
+            )
+        generator = node.generator()
+        name, outer = generator.nodeName(), bool(node.outer())
+        if name not in {"Explode", "PosExplode", "Inline"}:
+            raise TopologyError(
+                f"{what} has {name.lower()}, and other operators need the same rows: only explode, posexplode, inline and "
+                "their outer forms can stand there"
+            )
+        given = self._as_column(generator.child())
+        if "Map" in generator.child().dataType().getClass().getSimpleName():
+            given = F.map_entries(given)
+        ids = [each.exprId() for each in each_of(node.generatorOutput())]
+        elements = given
+        if name == "PosExplode":
+            elements = F.transform(given, lambda each, i: F.struct(i.alias("at"), each.alias("it")))
+        if outer:
+            elements = F.when(F.coalesce(F.size(elements) > 0, F.lit(False)), elements).otherwise(F.array(F.lit(None)))
+        return Step(elements=elements, kind=name, ids=tuple(ids))
+
+    def stepped(self, rows: DataFrame, taken: Mapping[int, Taken], to: str) -> DataFrame:
+        """Bound rows, those of each operator behind the steps of its maps, which may multiply them."""
+        for number, each in taken.items():
+            if not each.steps:
+                continue
+            mine = F.col(to) == number
+            for i, step in enumerate(each.steps):
+                place = f"__{number}_{i}"
+                if step.stays is not None:
+                    rows = rows.filter(~mine | step.stays)
+                if step.columns:
+                    named = [
+                        self._named(F.when(mine, column), f"{place}_{n}", at) for n, (column, at) in enumerate(step.columns)
+                    ]
+                    rows = rows.select("*", *named)
+                if step.elements is not None:
+                    others = F.array(F.lit(None))
+                    rows = rows.select("*", F.explode(F.when(mine, step.elements).otherwise(others)).alias(place))
+                    rows = rows.select(
+                        "*", *(self._named(part, f"{place}_{n}", at) for n, (part, at) in enumerate(step.parts(rows, place)))
+                    )
+        return rows
+
+    def _named(self, column: Column, name: str, number: Any) -> Column:
+        """A column that expressions know by a number that Spark gave it."""
+        return self._as_column(self._alias(self._expression(column._jc), name, number, self._nil, self._none, self._nil))
+
+    def _all(self, conditions: Sequence[Any]) -> Column | None:
+        columns = [self._as_column(each) for each in conditions]
+        return functools.reduce(lambda a, b: a & b, columns) if columns else None
+
+    def bind(self, rows: DataFrame) -> DataFrame:
+        """Rows of the schema, as those that the columns were taken from."""
+        names, output = rows.columns, rows._jdf.queryExecution().analyzed().output()
+        columns = [
+            self._as_column(self._alias(output.apply(names.index(name)), name, number, self._nil, self._none, self._nil))
+            for name, number in self._output
+        ]
+        return rows.select(*columns)
+
+    def _as_column(self, expression: Any) -> Column:
+        try:
+            return Column(self._column(expression))
+        except Py4JError as error:
+            raise TopologyError(f"this version of Spark cannot be given expressions: {str(error).splitlines()[0]}") from error
+
+
+def _chain(plan: Any) -> list[Any]:
+    """The operators of a query plan, from the last to the first, as long as each has one before it."""
+    found = [plan]
+    while found[-1].nodeName() in _BY_ROW:
+        found.append(found[-1].children().apply(0))
+    return found
+
+
+@contextmanager
+def _always_inline(session: SparkSession) -> Iterator[None]:
+    """Spark's optimiser leaves a projection of its own for what is dear and used twice; a map must become one projection."""
+    before = session.conf.get(_INLINE, None)
+    session.conf.set(_INLINE, "true")
+    try:
+        yield
+    finally:
+        session.conf.unset(_INLINE) if before is None else session.conf.set(_INLINE, before)
+
+
+def chosen(to: str, by_number: Mapping[int, Column], otherwise: Column | None = None) -> Column:
+    """The column of the node that a row is for; null, or another, where it is for none of these."""
+    numbers = list(by_number)
+    found = F.when(F.col(to) == numbers[0], by_number[numbers[0]])
+    for number in numbers[1:]:
+        found = found.when(F.col(to) == number, by_number[number])
+    return found if otherwise is None else found.otherwise(otherwise)
+
+
+def chosen_sql(to: str, by_number: Mapping[int, str]) -> str:
+    """The expression of the node that a row is for, as text; one text for all where they are the same."""
+    texts = set(by_number.values())
+    if len(texts) == 1:
+        return texts.pop()
+    return f"case {to} " + " ".join(f"when {number} then {text}" for number, text in by_number.items()) + " end"

@@ -1,0 +1,1 @@
+"""The step protocol: changes, tasks, job, restore, sinks, commit, observation."""

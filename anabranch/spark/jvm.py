@@ -1,0 +1,181 @@
+"""What Spark tells about sessions and query plans: is this usable, is this map deterministic, which columns does it need?"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.classic.column import _to_seq
+
+from anabranch.errors import AnabranchError, TopologyError
+from anabranch.topology.graph import Clock
+
+_warm: set[str] = set()
+
+
+def check_session(session: SparkSession) -> None:
+    """Refuses sessions on which steps cannot run exactly once."""
+    if not hasattr(session, "_jsparkSession"):
+        raise TopologyError("this is a Spark Connect session; Anabranch needs a classic one: SparkSession.builder.master(...)")
+    if str(session.conf.get("spark.speculation", "false")).lower() == "true":
+        raise TopologyError("spark.speculation is true: two attempts at a task would run side by side; valid: false")
+
+
+def check_map(fn: Callable[[DataFrame], DataFrame], frame: DataFrame, clock: Clock | None) -> DataFrame:
+    """What a map makes of a stream; refuses what is not deterministic, not stateless, or loses the event time."""
+    if not callable(fn):
+        raise TopologyError(f"map({fn!r}) is not a function of a DataFrame")
+    try:
+        mapped = fn(frame)
+    except AnabranchError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the user's function may raise anything
+        raise TopologyError(f"map failed on columns ({', '.join(frame.columns)}): {str(error).splitlines()[0]}") from None
+    if not isinstance(mapped, DataFrame):
+        raise TopologyError(f"map must return a DataFrame; it returned {type(mapped).__name__}")
+    analyzed = mapped._jdf.queryExecution().analyzed()
+    if not analyzed.deterministic():
+        raise TopologyError("map must be deterministic: rand, uuid, shuffle and the like would change a step that runs again")
+    stateful = [name for node in _nodes(analyzed) if (name := node.nodeName()) in _STATEFUL]
+    if frame.isStreaming and stateful:
+        raise TopologyError(f"map must be stateless; it has {', '.join(stateful)}. Aggregate with compute() instead")
+    kinds = {field.name: field.dataType.simpleString() for field in mapped.schema.fields}
+    if clock is not None and kinds.get(clock.column) != clock.type:
+        have = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
+        raise TopologyError(f"map must keep the event-time column {clock.column!r} of type {clock.type}; it has {have}")
+    return mapped
+
+
+_STATEFUL = {
+    "Aggregate",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "Join",
+    "Distinct",
+    "FlatMapGroupsWithState",
+    "Limit",
+    "GlobalLimit",
+    "Sort",
+    "Window",
+    "TransformWithState",
+}
+
+
+def needed_columns(frame: DataFrame, used: DataFrame) -> set[str]:
+    """The columns of a stream that a query over it reads, from Spark's optimised plan; all where that cannot be told."""
+    try:
+        plan = used._jdf.queryExecution().optimizedPlan()
+        leaves = [node for node in _nodes(plan) if node.children().isEmpty()]
+        if len(leaves) != 1:
+            return set(frame.columns)
+        ids = {each.exprId().id(): each.name() for each in each_of(leaves[0].output())}
+        read = {each.exprId().id() for node in _nodes(plan) for each in each_of(node.references().toSeq())}
+        return {name for number, name in ids.items() if number in read}
+    except Exception:  # noqa: BLE001 - Spark's internals may change; then nothing is pruned
+        return set(frame.columns)
+
+
+def keeps_all(frame: DataFrame, mapped: DataFrame, column: str) -> bool:
+    """Whether a query over a stream has its rows, one for one, and a column of it as it is; False where that cannot be told."""
+    if mapped is frame:
+        return True
+    try:
+        stream, plan = (each._jdf.queryExecution().analyzed() for each in (frame, mapped))
+        ids = [
+            plan_.output().apply(each.columns.index(column)).exprId().id() for plan_, each in ((stream, frame), (plan, mapped))
+        ]
+        while plan.nodeName() == "Project" and not plan.equals(stream):
+            plan = plan.child()
+        return ids[0] == ids[1] and bool(plan.equals(stream))
+    except (Py4JError, TypeError, ValueError):
+        return False
+
+
+def in_place(rows: DataFrame, column: str) -> DataFrame:
+    """The same rows, with Spark told that those with one value of a column lie in one partition: grouping by it needs no exchange.
+
+    It need not be so: rows are then combined as far as they lie together. Spark has no public way to ask for that. Where its
+    internals have changed the rows come back as they are; grouping them then costs an exchange and gives as much.
+    """
+    try:
+        scala = scala_of(rows.sparkSession._jvm)
+        execution, session = rows._jdf.queryExecution(), rows._jdf.sparkSession()
+        plan = execution.analyzed()
+        rdd, output = plan.rdd() if plan.nodeName() == "LogicalRDD" else execution.toRdd(), plan.output()
+        placed = scala.partitioning(scala.one(output.apply(rows.columns.index(column))), rdd.getNumPartitions())
+        none = scala.none
+        node = scala.node(output, rdd, placed, scala.nil, False, none, session, none, none, False)
+        return DataFrame(scala.datasets.ofRows(session, node), rows.sparkSession)
+    except (Py4JError, TypeError):
+        return rows
+
+
+def jseq(rows: DataFrame, expressions: Iterable[str]) -> Any:
+    """Spark SQL expressions as a sequence of columns in the JVM."""
+    context = rows.sparkSession.sparkContext
+    return _to_seq(context, expressions, lambda text: F.expr(str(text))._jc)
+
+
+def jcolumns(rows: DataFrame, columns: Iterable[Column]) -> Any:
+    """Columns as a sequence of columns in the JVM."""
+    return _to_seq(rows.sparkSession.sparkContext, [column._jc for column in columns])
+
+
+class Scala:
+    """Classes and objects of Spark that plans are made of; looking one up takes a call into the JVM for each part of its name."""
+
+    def __init__(self, jvm: Any) -> None:
+        sql = jvm.org.apache.spark.sql
+        self.partitioning = sql.catalyst.plans.physical.HashPartitioning
+        self.node = sql.execution.LogicalRDD
+        self.datasets = getattr(getattr(sql.classic, "Dataset$"), "MODULE$")
+        self.none = getattr(getattr(jvm.scala, "None$"), "MODULE$")
+        self.nil = getattr(getattr(jvm.scala.collection.immutable, "Nil$"), "MODULE$")
+        self.one = getattr(self.nil, "$colon$colon")  # a list of one element
+
+
+@functools.lru_cache(maxsize=1)
+def scala_of(jvm: Any) -> Scala:
+    """The classes of a JVM, looked up once."""
+    return Scala(jvm)
+
+
+def warm_up(session: SparkSession) -> None:
+    """Starts Python workers and lets them import what slot tasks need, before the first batch has to wait for it."""
+    context = session.sparkContext
+    key = f"{context.applicationId}"
+    if key in _warm:
+        return
+    tasks = context.defaultParallelism
+    try:
+        session.range(0, tasks, 1, tasks).mapInArrow(_import_all, "ok boolean").collect()
+    except Exception as error:  # noqa: BLE001 - whatever a worker died of
+        lines = [line.strip() for line in str(error).splitlines() if "Error" in line]
+        raise AnabranchError(
+            "Spark's Python workers cannot import anabranch; start Spark with PYSPARK_PYTHON set to the Python that has it "
+            f"installed ({(lines or ['unknown cause'])[-1]})"
+        ) from None
+    _warm.add(key)
+
+
+def _import_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import anabranch.runtime.slot  # noqa: F401
+
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"ok": [True]})
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    for child in each_of(plan.children()):
+        yield from _nodes(child)
+
+
+def each_of(scala: Any) -> Iterator[Any]:
+    """The elements of a sequence in the JVM."""
+    return (scala.apply(i) for i in range(scala.size()))

@@ -1,0 +1,1 @@
+"""What a checkpoint holds: records, log, header, history, events."""

@@ -1,0 +1,79 @@
+"""What was measured of a topology while it ran, kept with its checkpoint: planners go by it at a restart and between two steps.
+
+Nothing depends on it but plans: a file that is lost or damaged is as if nothing had been measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from anabranch.plan.planners.measured import Measures, OperatorMeasures
+from anabranch.state.checkpoint.files import Files
+
+_NAME = "statistics.json"
+_WINDOWS = 120
+
+
+@dataclass(slots=True)
+class Measured:
+    """One operator: rows in and rows out of each statistics window (a step with input), rows in by shard, and bytes of state."""
+
+    rows_in: list[int] = field(default_factory=list)
+    rows_out: list[int] = field(default_factory=list)
+    loads: list[list[int]] = field(default_factory=list)
+    state_bytes: int = 0
+    by: tuple[str, ...] = ()  # the attributes that its rows were partitioned by
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What was measured of each operator in the last statistics windows."""
+
+    operators: dict[str, Measured] = field(default_factory=dict)
+    groupings: dict[str, str] = field(default_factory=dict)  # how each apply groups its rows, and why
+
+    def add(self, operator: str, by: tuple[str, ...], loads: Sequence[int], rows_out: int, state_bytes: int) -> None:
+        """Takes in what one step did to an operator; loads are by shard, and of no use where these are by other attributes now."""
+        measured = self.operators.setdefault(operator, Measured())
+        if measured.by != by:
+            measured.by, measured.loads = by, []
+        row = list(loads)
+        measured.rows_in = [*measured.rows_in, sum(row)][-_WINDOWS:]
+        measured.rows_out = [*measured.rows_out, rows_out][-_WINDOWS:]
+        measured.loads = [*measured.loads, row][-_WINDOWS:]
+        measured.state_bytes = state_bytes
+
+    def rates(self) -> dict[str, float] | None:
+        """The rows that each operator takes in a step, on average; None where nothing was measured."""
+        found = {name: sum(each.rows_in) / len(each.rows_in) for name, each in self.operators.items() if each.rows_in}
+        return found or None
+
+    def measures(self, shards: int, keys_in: Mapping[str, Mapping[int, float]]) -> Measures:
+        """The same as planners know it. `keys_in` are the keys of each operator in intervals of so many panes."""
+        found = {
+            name: OperatorMeasures(
+                rate=sum(each.rows_in) / len(each.rows_in),
+                loads=tuple(map(tuple, each.loads)),
+                by=each.by,
+                state=float(each.state_bytes),
+                keys=max(keys_in.get(name, {}).values(), default=None),
+            )
+            for name, each in self.operators.items()
+            if each.rows_in
+        }
+        return Measures(shards=shards, operators=found)
+
+    def save(self, files: Files) -> None:
+        """Writes them beside the checkpoint's other files."""
+        files.replace(_NAME, msgspec.json.encode(self))
+
+
+def read_statistics(files: Files) -> Statistics:
+    """What was measured up to now."""
+    try:
+        return msgspec.json.decode(files.read(_NAME), type=Statistics) if files.exists(_NAME) else Statistics()
+    except (msgspec.DecodeError, OSError):
+        return Statistics()

@@ -1,0 +1,1 @@
+"""The bytes of state: what a delta and a snapshot look like."""

@@ -1,0 +1,99 @@
+"""The bytes of a delta or a snapshot of one shard: its distinct keys, and (key, pane, partial columns) as Arrow data.
+
+Both have the same form, self-contained and checked by a checksum, so that state is the merge of a snapshot and the deltas
+after it, in node-local state and in the durable log alike. Nothing in it can run code when it is read.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from anabranch.aggregates.partials import PartialColumn
+from anabranch.errors import StateError
+from anabranch.types import Array
+
+_MAGIC = b"abr1"
+_AFTER = b"after_us"
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Partials of a shard: `key` numbers rows of `keys`; no (key, pane) twice.
+
+    Where what has closed must not merge with what comes later, `after_us` is the watermark before these partials came: what was
+    over then was forgotten before they were added.
+    """
+
+    keys: pa.Table
+    key: Array
+    pane: Array
+    columns: tuple[Array, ...]
+    after_us: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+
+def encode(entries: Entries, columns: tuple[PartialColumn, ...]) -> bytes:
+    """The bytes of some entries."""
+    arrays = [pa.array(entries.key, pa.int32()), pa.array(entries.pane, pa.int64())]
+    arrays += [column.to_arrow(values) for values, column in zip(entries.columns, columns, strict=True)]
+    names = ["key", "pane", *(f"c{i}" for i in range(len(columns)))]
+    told = None if entries.after_us is None else {_AFTER: str(entries.after_us)}
+    return sealed(_MAGIC, [entries.keys, pa.Table.from_arrays(arrays, names=names, metadata=told)])
+
+
+def decode(blob: bytes, columns: tuple[PartialColumn, ...]) -> Entries:
+    """The entries in a blob; a damaged one is a StateError."""
+    keys, table = unsealed(_MAGIC, blob, 2)
+    arrays = tuple(column.from_arrow(table.column(i + 2)) for i, column in enumerate(columns))
+    key, pane = (table.column(i).combine_chunks().to_numpy() for i in range(2))
+    after = (table.schema.metadata or {}).get(_AFTER)
+    return Entries(keys, key, pane, arrays, None if after is None else int(after))
+
+
+def sealed(magic: bytes, tables: Sequence[pa.Table]) -> bytes:
+    """Tables as bytes: what they are, a checksum, the size of each, and each as an Arrow stream."""
+    parts = [_ipc(table) for table in tables]
+    return b"".join((_header(len(parts)).pack(magic, _checksum(parts), *map(len, parts)), *parts))
+
+
+def unsealed(magic: bytes, blob: bytes, count: int) -> list[pa.Table]:
+    """The tables in a blob of so many; a damaged one, or one of something else, is a StateError."""
+    header = _header(count)
+    try:
+        found, crc, *sizes = header.unpack_from(blob)
+    except struct.error as error:
+        raise StateError("a state blob is cut short") from error
+    edges = itertools.accumulate(sizes, initial=header.size)
+    parts = [blob[start:end] for start, end in itertools.pairwise(edges)]
+    if found != magic or len(blob) != header.size + sum(sizes) or _checksum(parts) != crc:
+        raise StateError("a state blob is damaged: its checksum does not fit")
+    return [_read(part) for part in parts]
+
+
+def _header(count: int) -> struct.Struct:
+    return struct.Struct(f"<4sI{count}Q")
+
+
+def _checksum(parts: Sequence[bytes]) -> int:
+    return functools.reduce(lambda crc, part: zlib.crc32(part, crc), parts, 0)
+
+
+def _ipc(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _read(data: bytes) -> pa.Table:
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        return reader.read_all()

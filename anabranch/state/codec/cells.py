@@ -1,0 +1,218 @@
+"""A cell is what `process` keeps of one key: its timers, when it expires, and its state; keys and cells as bytes, and blobs of them.
+
+A blob is what a step adds to the durable log of a shard: the cells that it changed, and the next slice of all others. When slices
+have gone once through all cells, everything is in the log since the step with the first of them, and older files can go. So no step
+ever writes all of the state, and a restore reads a small multiple of it.
+"""
+
+from __future__ import annotations
+
+import operator
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.errors import StateError
+from anabranch.topology.graph import Field
+from anabranch.types import column_type
+
+_MAGIC = b"abp1"
+_LONG_HEAD = 255
+_FIRST = operator.itemgetter(0)
+
+
+class Head(NamedTuple):
+    """What precedes the state in a cell: timers by name, and with a time to live when it ends and for when that is noted."""
+
+    timers: Mapping[str, int]
+    expires_us: int | None = None
+    noted_us: int | None = None  # not after `expires_us`: most cells are touched again before they expire
+
+    def alarms(self) -> set[int]:
+        """The times at which the cell must be looked at."""
+        found = set(self.timers.values())
+        return found if self.noted_us is None else {*found, self.noted_us}
+
+
+NO_HEAD = Head({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The watermarks of a step: rows are judged by the first, timers are due by the second; or all of them, when a run finishes."""
+
+    after_us: int | None
+    until_us: int | None
+    finish: bool = False
+
+
+def renoted(head: Head | None, expires_us: int | None, until_us: int | None) -> Head:
+    """A head with another end of the time to live: noted for then where what was noted is over, or was later."""
+    noted = None if head is None else head.noted_us
+    if noted is None or expires_us is None or noted > expires_us or (until_us is not None and noted <= until_us):
+        noted = expires_us
+    return Head({}, expires_us, noted)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_NULL = _encode((None,))  # two bytes; a whole number has eight
+_decode_head = msgspec.msgpack.Decoder(tuple[dict[str, int], int | None, int | None]).decode
+
+
+def sealed_cell(head: Head, state: bytes) -> bytes:
+    """A cell as bytes: the length of its head, the head, the state."""
+    if not head.timers and head.noted_us is None:
+        return b"\0" + state
+    encoded = _encode(head)
+    if len(encoded) < _LONG_HEAD:
+        return bytes((len(encoded),)) + encoded + state
+    return b"\xff" + len(encoded).to_bytes(4, "big") + encoded + state
+
+
+def head_of(cell: bytes) -> tuple[Head, bytes]:
+    """The head of a cell, and its state."""
+    size, at = cell[0], 1
+    if size == 0:
+        return NO_HEAD, cell[1:]
+    if size == _LONG_HEAD:
+        size, at = int.from_bytes(cell[1:5], "big"), 5
+    try:
+        return Head(*_decode_head(cell[at : at + size])), cell[at + size :]
+    except msgspec.DecodeError as error:
+        raise StateError(f"a cell of state is damaged: {error}") from error
+
+
+def has_heads(cells: Iterable[bytes | None]) -> bool:
+    """Whether any of some cells has timers or a time to live. Most have none, and then nothing is looked at one by one."""
+    return any(map(_FIRST, filter(None, cells)))
+
+
+def alarms_of(cell: bytes | None) -> set[int]:
+    """The times at which a cell must be looked at."""
+    return set() if cell is None or cell[0] == 0 else head_of(cell)[0].alarms()
+
+
+class Blob(msgspec.Struct, array_like=True, frozen=True):
+    """What a step adds to the log of a shard; a cell that is None is gone."""
+
+    keys: list[bytes]
+    cells: list[bytes | None]
+    slice_keys: list[bytes]
+    slice_cells: list[bytes]
+    began: int  # the step in which the pass through all cells began
+    at: bytes  # how far it has come; empty: at the beginning
+
+
+_decode_blob = msgspec.msgpack.Decoder(Blob).decode
+
+
+def sealed_blob(blob: Blob) -> bytes:
+    """The bytes of a blob, with a checksum."""
+    body = _encode(blob)
+    return _MAGIC + zlib.crc32(body).to_bytes(4, "big") + body
+
+
+def unsealed_blob(data: bytes) -> Blob:
+    """The blob in some bytes; a damaged one, or one of something else, is a StateError."""
+    body = data[8:]
+    if data[:4] != _MAGIC or zlib.crc32(body).to_bytes(4, "big") != data[4:8]:
+        raise StateError("a state blob is damaged: its checksum does not fit")
+    return _decode_blob(body)
+
+
+def replayed(blobs: Iterable[bytes]) -> tuple[dict[bytes, bytes], Blob | None]:
+    """The cells that the blobs of a shard make, in the order of their steps, and the last blob."""
+    cells: dict[bytes, bytes] = {}
+    last = None
+    for data in blobs:
+        last = unsealed_blob(data)
+        cells.update(zip(last.slice_keys, last.slice_cells, strict=True))
+        for key, cell in zip(last.keys, last.cells, strict=True):
+            if cell is None:
+                cells.pop(key, None)
+            else:
+                cells[key] = cell
+    return cells, last
+
+
+def encoded_keys(keys: pa.Table) -> list[bytes]:
+    """Each row of key columns as bytes: equal exactly where Spark takes the keys for equal, whatever other rows there are."""
+    columns = [_plain(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column) for column in keys.columns]
+    if len(columns) == 1 and _is_number(keys.schema.field(0).type):
+        numbers = columns[0].cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).astype(">i8")
+        found: list[bytes] = numbers.view("V8").tolist()
+        if columns[0].null_count:
+            for place in np.flatnonzero(columns[0].is_null().to_numpy(zero_copy_only=False)).tolist():
+                found[place] = _NULL
+        return found
+    return [_encode(row) for row in zip(*(column.to_pylist() for column in columns), strict=True)]
+
+
+def decoded_keys(keys: Sequence[bytes], fields: Sequence[Field]) -> pa.Table:
+    """The key columns that some bytes were made from."""
+    kinds = [column_type(each.type) for each in fields]
+    names = [f"k{i}" for i in range(len(fields))]
+    if len(fields) == 1 and _is_number(kinds[0]):
+        gone = np.fromiter((key == _NULL for key in keys), dtype=bool, count=len(keys))
+        numbers = np.frombuffer(b"".join(bytes(8) if key == _NULL else key for key in keys), dtype=">i8").astype(np.int64)
+        found = pa.array(numbers, mask=gone)
+        return pa.table(
+            [found.cast(pa.int32()).cast(kinds[0]) if pa.types.is_date(kinds[0]) else found.cast(kinds[0])], names=names
+        )
+    rows = [msgspec.msgpack.decode(key) for key in keys]
+    columns = [_typed([row[i] for row in rows], kind) for i, kind in enumerate(kinds)]
+    return pa.table(columns, names=names)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    """Whether a key of this type is a whole number, and so has eight bytes."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """A key column of values that MessagePack has: times as numbers, decimals as text; -0.0 is 0.0, NaN is NaN."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        column = pc.add(column, pa.scalar(0.0, kind))
+        return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), kind), column).cast(pa.float64())
+    if pa.types.is_timestamp(kind):
+        return column.cast(pa.int64())
+    if pa.types.is_date(kind):
+        return column.cast(pa.int32())
+    return column.cast(pa.string()) if pa.types.is_decimal(kind) else column
+
+
+def _typed(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(kind):
+        return pa.array(values, pa.int64()).cast(kind)
+    if pa.types.is_date(kind):
+        return pa.array(values, pa.int32()).cast(kind)
+    return pa.array(values, pa.string()).cast(kind) if pa.types.is_decimal(kind) else pa.array(values, kind)
+
+
+def to_micros(at: object) -> int:
+    """Microseconds since 1970 of a time; one without a zone is taken as UTC."""
+    if isinstance(at, datetime):
+        aware = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        since = aware - _EPOCH
+        return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    if isinstance(at, int) and not isinstance(at, bool):
+        return at
+    raise TypeError(f"{at!r} is not a time; valid: a datetime, or microseconds since 1970 as an int")
+
+
+def to_time(us: int, *, zone: bool) -> datetime:
+    """The time of some microseconds since 1970, in UTC or without a zone."""
+    seconds, rest = divmod(us, 1_000_000)
+    found = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
+    return found if zone else found.replace(tzinfo=None)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

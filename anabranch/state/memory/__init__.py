@@ -1,0 +1,1 @@
+"""Decoded state: arrays in the memory of a worker."""

@@ -1,0 +1,1 @@
+"""What a host stores: shards in LMDB with locks, versions and fences."""

@@ -1,0 +1,1 @@
+"""`anabranch chaos`: random topologies and faults, whole outputs compared."""

@@ -1,0 +1,1 @@
+"""Results computed a second time by independent code, mostly DuckDB."""

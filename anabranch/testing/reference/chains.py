@@ -1,0 +1,65 @@
+"""Results of several operators, computed a second time by DuckDB: those of each from those of the one that feeds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.testing.reference.windows import Aggregate, FinalWatermark, Window, WindowQuery, expected_results
+
+ROWS = "rows"
+HAPPENED = "__happened_us"  # the column of the time at which results happened
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One operator: what it reads (`rows`, or the name of another stage), which of that, and what it makes of it."""
+
+    name: str
+    reads: str = ROWS
+    where: str | None = None  # an SQL condition, as a map before the operator has it
+    keys: Sequence[str]
+    windows: Sequence[Window]
+    aggregates: Sequence[Aggregate]
+
+
+def expected_of(
+    steps: Sequence[pa.Table | None], stages: Sequence[Stage], event_time: str, delay_us: int, final: FinalWatermark = "closing"
+) -> dict[str, pa.Table]:
+    """The results of every stage. What a stage reads of another happened just before its window ended, and is never late."""
+    found: dict[str, pa.Table] = {}
+    until = closed_until(steps, event_time, delay_us, final)
+    for stage in stages:
+        time, rows = (event_time, list(steps)) if stage.reads == ROWS else (HAPPENED, [as_rows(found[stage.reads])])
+        query = WindowQuery(
+            keys=stage.keys,
+            event_time=time,
+            windows=stage.windows,
+            aggregates=stage.aggregates,
+            delay_us=delay_us,
+            where=stage.where,
+        )
+        found[stage.name] = expected_results(rows, query, final_watermark=until)
+    return found
+
+
+def closed_until(steps: Sequence[pa.Table | None], event_time: str, delay_us: int, final: FinalWatermark) -> int:
+    """The watermark in the end, which is one for all stages."""
+    if final == "finish" or isinstance(final, int):
+        return final if isinstance(final, int) else 1 << 62
+    given = [each for each in steps if each is not None]
+    latest = max((us for each in given if (us := _latest(each[event_time])) is not None), default=None)
+    return -(1 << 62) if latest is None else latest - delay_us
+
+
+def _latest(times: pa.ChunkedArray) -> int | None:
+    latest = pc.max(times.cast(pa.int64())).as_py()
+    return None if latest is None else int(latest)
+
+
+def as_rows(results: pa.Table) -> pa.Table:
+    """Results as rows of the next stage, with the time at which they happened."""
+    return results.append_column(HAPPENED, pc.subtract(results["window_end"], 1))

@@ -1,0 +1,403 @@
+"""Window results computed a second time, by DuckDB, to check the engine against.
+
+Nothing here comes from the engine: the arithmetic of windows, watermarks and lateness is written again, in SQL over
+the raw rows, without panes, partials or shards. Each row meets each of its windows; a plain `GROUP BY` does the rest. Which
+session a row is in is told by `anabranch.testing.reference.sessions`, step by step.
+
+Two engines that agree by accident would have to make the same mistake twice. What they could share is the meaning of
+the aggregates, so the places where DuckDB and Spark differ (sums of integers, decimal averages, infinities in
+variances) are written out below.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.testing.reference.database import connect
+from anabranch.testing.reference.sessions import SessionSteps
+
+if TYPE_CHECKING:
+    import duckdb
+
+Window: TypeAlias = tuple[str, int, int, int]
+"""Name, length, slide and offset; times in microseconds."""
+
+Session: TypeAlias = tuple[str, int]
+"""Name and gap of a session; in microseconds."""
+
+Parameters: TypeAlias = Mapping[str, Any]
+
+Aggregate: TypeAlias = tuple[str, str, str] | tuple[str, str, str, str | None] | tuple[str, str, str, str | None, Parameters]
+"""Result name, kind, SQL expression (`*` to count rows) and, where given, the SQL condition that filters its rows and the
+aggregate's other parameters (`by` is an SQL expression too)."""
+
+Steps: TypeAlias = pa.Table | Sequence[pa.Table | None]
+"""Rows with a column `step`, numbered from 1; or a table for each step, None for a step without input."""
+
+FinalWatermark: TypeAlias = Literal["closing", "finish"] | int
+"""What has closed in the end: what one closing step closes, everything, or windows that end at or before a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowQuery:
+    """What to compute: the same things that a topology says, as plain values."""
+
+    keys: Sequence[str]
+    event_time: str
+    windows: Sequence[Window]
+    sessions: Sequence[Session] = ()
+    aggregates: Sequence[Aggregate] = ()
+    delay_us: int = 0
+    unit_us: int = 1
+    """Microseconds in one unit of a numeric event time."""
+    where: str | None = None
+    """An SQL condition that rows must meet to be looked at; the watermark goes by all rows."""
+
+
+def expected_results(steps: Steps, query: WindowQuery, *, final_watermark: FinalWatermark = "closing") -> pa.Table:
+    """Every window row that the steps lead to: keys, window_start, window_end, window_name, aggregates."""
+    with connect() as db:
+        _load(db, _with_row_and_step(steps), query)
+        arguments = _materialise_arguments(db, query)
+        aggregates = [_aggregate_sql(db, aggregate, arguments) for aggregate in query.aggregates]
+        final = _resolve_final(db, final_watermark, query.delay_us)
+        results = [_window_results(db, window, query.keys, aggregates, final) for window in query.windows]
+        for name, gap_us in query.sessions:
+            _assign_by_steps(db, query.keys, gap_us)
+            results.append(_session_results(db, name, query.keys, aggregates, final))
+    return pa.concat_tables(results)
+
+
+def sessions_at_once(rows: pa.Table, query: WindowQuery) -> pa.Table:
+    """The sessions of a query as if all rows came at once: what streaming gives where each row is ahead of the watermark."""
+    with connect() as db:
+        _load(db, _with_row_and_step([rows]), query)
+        arguments = _materialise_arguments(db, query)
+        aggregates = [_aggregate_sql(db, aggregate, arguments) for aggregate in query.aggregates]
+        results = []
+        for name, gap_us in query.sessions:
+            _assign_at_once(db, query.keys, gap_us)
+            results.append(_session_results(db, name, query.keys, aggregates, 2**62))
+    return pa.concat_tables(results)
+
+
+def expected_late(steps: Steps, query: WindowQuery) -> pa.Table:
+    """The rows that no window and no session takes, in the order they came, with the reason: "late", "outside" or "no event time"."""
+    rows = _with_row_and_step(steps)
+    with connect() as db:
+        _load(db, rows, query)
+        latest_end = [_last_start(window) + f" + {window[1]}" for window in query.windows]
+        latest_end += [f"__at + {gap_us}" for _, gap_us in query.sessions]
+        contained = " OR ".join(f"{end} > __at" for end in latest_end)
+        taken = " OR ".join(f"({end} > __at AND (__closed IS NULL OR {end} > __closed))" for end in latest_end)
+        late = db.sql(f"""
+            SELECT __row, CASE WHEN __at IS NULL THEN 'no event time' WHEN NOT ({contained}) THEN 'outside'
+                               WHEN NOT ({taken}) THEN 'late' END AS reason
+            FROM timed WHERE reason IS NOT NULL ORDER BY __row
+        """).to_arrow_table()
+    kept = rows.drop_columns(["__row", "__step"])
+    return kept.take(late["__row"]).append_column("reason", late["reason"].cast(pa.string()))
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _with_row_and_step(steps: Steps) -> pa.Table:
+    """One table of all rows, with their number and their step."""
+    if isinstance(steps, pa.Table):
+        column = steps["step"]
+        rows = steps.drop_columns(["step"])
+    else:
+        tables = [(number, table) for number, table in enumerate(steps, start=1) if table is not None]
+        if not tables:
+            raise ValueError("no step has a table: at least an empty one is needed, for its columns")
+        rows = pa.concat_tables([table for _, table in tables])
+        column = pa.array(np.concatenate([np.full(table.num_rows, number) for number, table in tables]))
+    numbered = rows.append_column("__row", pa.array(np.arange(rows.num_rows, dtype=np.int64)))
+    return numbered.append_column("__step", pc.cast(column, pa.int64()))
+
+
+def _load(db: duckdb.DuckDBPyConnection, rows: pa.Table, query: WindowQuery) -> None:
+    """The view `timed`: rows with __at (microseconds) and __closed (the watermark that they are judged by)."""
+    db.register("arrived", rows)
+    time_us = _time_sql(rows.schema.field(query.event_time).type, _quote(query.event_time), query.unit_us)
+    db.execute(f"CREATE TEMP VIEW stamped AS SELECT *, {time_us} AS __at FROM arrived")
+    # A row is judged by the watermark of the step before its own, and that one knows only the rows of the steps before
+    # it: hence the latest event time at least two steps ago. Steps without rows count.
+    db.execute(f"""
+        CREATE TEMP TABLE judged AS
+        SELECT __step, max(max(__at)) OVER (ORDER BY __step RANGE BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING)
+                       - {query.delay_us} AS __closed
+        FROM stamped GROUP BY __step
+    """)
+    met = "" if query.where is None else f" WHERE {query.where}"
+    db.execute(f"CREATE TEMP VIEW timed AS SELECT stamped.*, __closed FROM stamped JOIN judged USING (__step){met}")
+
+
+def _time_sql(kind: pa.DataType, column: str, unit_us: int) -> str:
+    if pa.types.is_integer(kind):
+        return f"CAST({column} AS BIGINT) * {unit_us}"
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return f"CAST(floor({column} * {unit_us}) AS BIGINT)"
+    if pa.types.is_date(kind):
+        return f"epoch_us(CAST({column} AS TIMESTAMP))"
+    if pa.types.is_timestamp(kind):
+        return f"epoch_us({column})"
+    raise ValueError(f"event time is {kind}; it must be a number, a timestamp or a date")
+
+
+def _resolve_final(db: duckdb.DuckDBPyConnection, final: FinalWatermark, delay_us: int) -> int | None:
+    """The watermark in the end; None if nothing has closed."""
+    if isinstance(final, int):
+        return final
+    [(latest,)] = db.sql("SELECT max(__at) FROM stamped").fetchall()
+    if latest is None:
+        return None
+    return int(latest) - delay_us if final == "closing" else 2**62
+
+
+def _last_start(window: Window) -> str:
+    """SQL: the start of the latest window that starts at or before __at (% takes the sign of its left side)."""
+    _, _, every, offset = window
+    return f"__at - (((__at - ({offset})) % {every}) + {every}) % {every}"
+
+
+def _window_results(
+    db: duckdb.DuckDBPyConnection, window: Window, keys: Sequence[str], aggregates: Sequence[str], final: int | None
+) -> pa.Table:
+    """The results of one window: each row meets the windows it lies in, as many as the slide is in the length."""
+    name, length, every, _ = window
+    columns = [_quote(key) for key in keys]
+    per_row = -(-length // every)
+    label = name.replace("'", "''")
+    chosen = [*columns, "__start AS window_start", f"__start + {length} AS window_end", f"'{label}' AS window_name"]
+    return db.sql(f"""
+        SELECT {", ".join([*chosen, *aggregates])}
+        FROM (SELECT *, unnest(range(__last - {(per_row - 1) * every}, __last + 1, {every})) AS __start
+              FROM (SELECT *, {_last_start(window)} AS __last FROM arguments))
+        WHERE __start + {length} > __at AND (__closed IS NULL OR __start + {length} > __closed)
+          AND __start + {length} <= {"NULL" if final is None else final}
+        GROUP BY {", ".join([*columns, "__start"])}
+    """).to_arrow_table()
+
+
+def _session_results(
+    db: duckdb.DuckDBPyConnection, name: str, keys: Sequence[str], aggregates: Sequence[str], final: int | None
+) -> pa.Table:
+    """The results of one session: each row is in the one that the view `assigned` says, if it is in any."""
+    columns = [_quote(key) for key in keys]
+    label = name.replace("'", "''")
+    chosen = [*columns, "__start AS window_start", "__end AS window_end", f"'{label}' AS window_name"]
+    return db.sql(f"""
+        SELECT {", ".join([*chosen, *aggregates])} FROM arguments JOIN assigned USING (__row)
+        WHERE __end <= {"NULL" if final is None else final}
+        GROUP BY {", ".join([*columns, "__start", "__end"])}
+    """).to_arrow_table()
+
+
+def _assign_by_steps(db: duckdb.DuckDBPyConnection, keys: Sequence[str], gap_us: int) -> None:
+    """The view `assigned`: the session of each row that is not late, as the steps form it."""
+    key = f"dense_rank() OVER (ORDER BY {', '.join(map(_quote, keys))})" if keys else "0"
+    arrived = db.sql(f"SELECT {key}, __at, __row, __step, __closed FROM arguments ORDER BY __step, __row").fetchall()
+    model = SessionSteps(gap_us)
+    found = []
+    for (_, closed_us), rows in groupby(arrived, key=lambda row: row[3:]):
+        found += model.step((), closed_us)[0]  # what steps without rows have closed is closed now
+        model.step([row[:3] for row in rows], closed_us)
+    found += model.open()
+    pairs = [(number, each.start_us, each.end_us) for each in found for number in each.rows]
+    names = ("__row", "__start", "__end")
+    assigned = {name: pa.array([pair[i] for pair in pairs], pa.int64()) for i, name in enumerate(names)}
+    db.register("assigned", pa.table(assigned))
+
+
+def _assign_at_once(db: duckdb.DuckDBPyConnection, keys: Sequence[str], gap_us: int) -> None:
+    """The view `assigned`: the session of each row; one begins with each row more than a gap after the one before."""
+    by = f"PARTITION BY {', '.join(map(_quote, keys))}" if keys else ""
+    each = f"PARTITION BY {', '.join([*map(_quote, keys), '__session'])}"
+    db.execute(f"""
+        CREATE OR REPLACE TEMP VIEW assigned AS
+        SELECT __row, min(__at) OVER ({each}) AS __start, max(__at) OVER ({each}) + {gap_us} AS __end
+        FROM (SELECT *, count(*) FILTER (WHERE __new) OVER ({by} ORDER BY __at, __row) AS __session
+              FROM (SELECT *, __at - lag(__at) OVER ({by} ORDER BY __at, __row) > {gap_us} AS __new FROM arguments))
+    """)
+
+
+def _materialise_arguments(db: duckdb.DuckDBPyConnection, query: WindowQuery) -> dict[str, str]:
+    """The table `arguments`: keys, times and one column for each distinct argument; gives each SQL text its column.
+
+    A filter becomes part of the argument (null where it does not hold), since every aggregate skips nulls.
+    """
+    arguments: dict[str, str] = {}
+    for aggregate in query.aggregates:
+        for sql in _argument_sql(aggregate), _by_sql(aggregate):
+            arguments.setdefault(sql, f"__a{len(arguments)}")
+    types = {name: str(kind) for name, kind, *_ in db.sql("DESCRIBE timed").fetchall()}
+    keys = [f"{_key_sql(key, types[key])} AS {_quote(key)}" for key in query.keys]
+    values = [f"{sql} AS {column}" for sql, column in arguments.items()]
+    chosen = ", ".join([*keys, "__row", "__step", "__at", "__closed", *values])
+    db.execute(f"CREATE TEMP TABLE arguments AS SELECT {chosen} FROM timed WHERE __at IS NOT NULL")
+    return arguments
+
+
+def _key_sql(key: str, kind: str) -> str:
+    """A key as it appears in results: -0.0 is 0.0 (DuckDB groups them, and gives whichever came first)."""
+    column = _quote(key)
+    return f"CASE WHEN {column} = 0 THEN CAST(0 AS {kind}) ELSE {column} END" if kind in _FLOATS else column
+
+
+def _argument_sql(aggregate: Aggregate) -> str:
+    _, kind, expression, *rest = aggregate
+    if expression == "*" and kind != "count":
+        raise ValueError(f"{kind} needs an expression; only count takes *")
+    value = "1" if expression == "*" else f"({expression})"
+    condition = rest[0] if rest else None
+    return value if condition is None else f"CASE WHEN {condition} THEN {value} END"
+
+
+def _by_sql(aggregate: Aggregate) -> str:
+    """What decides which row an aggregate takes; a constant where nothing does."""
+    return f"({_parameters(aggregate).get('by', 1)})"
+
+
+def _parameters(aggregate: Aggregate) -> Parameters:
+    return aggregate[4] if len(aggregate) > 4 else {}
+
+
+_FLOATS = {"FLOAT", "DOUBLE"}
+_INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
+
+
+def _aggregate_sql(db: duckdb.DuckDBPyConnection, aggregate: Aggregate, arguments: dict[str, str]) -> str:
+    name, kind = aggregate[0], aggregate[1]
+    column = arguments[_argument_sql(aggregate)]
+    described = db.sql(f"DESCRIBE SELECT {column} FROM arguments").fetchall()
+    if kind in _WITH_PARAMETERS:
+        value = f"CASE WHEN {column} = 0 THEN 0 ELSE {column} END" if described[0][1] in _FLOATS else column
+        given = {**_parameters(aggregate), "by": arguments[_by_sql(aggregate)]}
+        return f"{_WITH_PARAMETERS[kind](value, given)} AS {_quote(name)}"
+    if kind not in _KINDS:
+        raise ValueError(f"no aggregate {kind!r}; there are: {', '.join([*_KINDS, *_WITH_PARAMETERS])}")
+    return f"{_KINDS[kind](column, str(described[0][1]))} AS {_quote(name)}"
+
+
+def _decimal(kind: str) -> tuple[int, int] | None:
+    found = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _sum(column: str, kind: str) -> str:
+    """Integers sum to a long and decimals to ten digits more, as in Spark."""
+    if kind in _INTEGERS:
+        return f"CAST(sum({column}) AS BIGINT)"
+    if decimal := _decimal(kind):
+        return f"CAST(sum({column}) AS DECIMAL({min(38, decimal[0] + 10)},{decimal[1]}))"
+    return f"CAST(sum({column}) AS DOUBLE)"
+
+
+def _avg(column: str, kind: str) -> str:
+    """Decimals average to four more digits, halves rounded away from zero, as in Spark; computed on whole numbers."""
+    decimal = _decimal(kind)
+    if decimal is None:
+        return f"CAST(avg({column}) AS DOUBLE)"
+    precision, scale = decimal
+    if precision + scale + 8 > 38:
+        raise ValueError(f"the exact average of {kind} does not fit into 38 digits")
+    unscaled = f"sum(CAST({column} * CAST({10**scale} AS DECIMAL({scale + 1},0)) AS HUGEINT)) * 10000"
+    rounded = f"sign({unscaled}) * ((2 * abs({unscaled}) + count({column})) // (2 * count({column})))"
+    unit = f"CAST('0.{'0' * (scale + 3)}1' AS DECIMAL({scale + 4},{scale + 4}))"
+    return f"CAST(CAST({rounded} AS DECIMAL({precision + 4},0)) * {unit} AS DECIMAL({precision + 4},{scale + 4}))"
+
+
+def _moment(function: str, smallest: int) -> Callable[[str, str], str]:
+    """A central moment; not a number as soon as one value is infinite (DuckDB calls the variance of one infinity 0)."""
+
+    def sql(column: str, _: str) -> str:
+        value = f"CAST({column} AS DOUBLE)"
+        odd = f"bool_or(NOT isfinite({value})) AND count({column}) >= {smallest}"
+        finite = f"{function}(CASE WHEN isfinite({value}) THEN {value} END)"
+        return f"CASE WHEN {odd} THEN CAST('nan' AS DOUBLE) ELSE {finite} END"
+
+    return sql
+
+
+def _by_time(function: str) -> Callable[[str, str], str]:
+    """The value at the earliest or latest event time; at equal times the smallest or largest; nulls skipped."""
+
+    def sql(column: str, _: str) -> str:
+        return f"{function}({column}, row(__at, {column})) FILTER (WHERE {column} IS NOT NULL)"
+
+    return sql
+
+
+_KINDS: dict[str, Callable[[str, str], str]] = {
+    "count": lambda column, _: f"count({column})",
+    "sum": _sum,
+    "avg": _avg,
+    "min": lambda column, _: f"min({column})",
+    "max": lambda column, _: f"max({column})",
+    "variance": _moment("var_samp", 2),
+    "var_samp": _moment("var_samp", 2),
+    "var_pop": _moment("var_pop", 1),
+    "stddev": _moment("stddev_samp", 2),
+    "stddev_samp": _moment("stddev_samp", 2),
+    "stddev_pop": _moment("stddev_pop", 1),
+    "first": _by_time("arg_min"),
+    "last": _by_time("arg_max"),
+    "bool_and": lambda column, _: f"bool_and({column})",
+    "bool_or": lambda column, _: f"bool_or({column})",
+}
+
+
+def _listed(sql: str, limit: int) -> str:
+    """A list up to its limit; empty, and not null, where there is no value."""
+    return f"COALESCE(({sql})[:{limit}], [])"
+
+
+def _best(function: str) -> Callable[[str, Parameters], str]:
+    """The value where another is smallest or largest, at ties the smallest or largest; rows without one of the two skipped."""
+
+    def sql(column: str, given: Parameters) -> str:
+        by = given["by"]
+        return f"{function}({column}, row({by}, {column})) FILTER (WHERE {column} IS NOT NULL AND {by} IS NOT NULL)"
+
+    return sql
+
+
+def _quantile(column: str, given: Parameters) -> str:
+    """The smallest value that no less than a share q of the values do not exceed; NaN is no value."""
+    value = f"CAST({column} AS DOUBLE)"
+    return f"quantile_disc({value}, {given['q']}) FILTER (WHERE NOT isnan({value}))"
+
+
+def _top_k(column: str, given: Parameters) -> str:
+    """The most frequent values with their counts; at equal counts the smaller value first."""
+    counted = f"map_entries(histogram({column}) FILTER (WHERE {column} IS NOT NULL))"
+    pairs = f"list_sort(list_transform({counted}, lambda e: {{'n': -CAST(e.value AS BIGINT), 'v': e.key}}))"
+    return f"COALESCE(list_transform(({pairs})[:{given.get('k', 10)}], lambda e: {{'value': e.v, 'count': -e.n}}), [])"
+
+
+# Here -0.0 has become 0.0: which of them is kept is nobody's to say.
+_WITH_PARAMETERS: dict[str, Callable[[str, Parameters], str]] = {
+    "count_distinct": lambda column, _: f"count(DISTINCT {column})",
+    "approx_count_distinct": lambda column, _: f"count(DISTINCT {column})",
+    "collect_set": lambda column, given: _listed(
+        f"list_sort(list(DISTINCT {column}) FILTER (WHERE {column} IS NOT NULL))", given.get("limit", 1000)
+    ),
+    "collect_list": lambda column, given: _listed(
+        f"list({column} ORDER BY __at, {column}) FILTER (WHERE {column} IS NOT NULL)", given.get("limit", 1000)
+    ),
+    "max_by": _best("arg_max"),
+    "min_by": _best("arg_min"),
+    "quantile": _quantile,
+    "top_k": _top_k,
+}

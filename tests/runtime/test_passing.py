@@ -1,0 +1,37 @@
+"""Rows that pass a level: wrapped by operator and shard, and the same when they come out."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from anabranch.runtime.passing import unwrapped, wrapped
+
+
+def test_combined_rows_are_wrapped_by_operator_and_shard_and_come_out_as_they_were() -> None:
+    struct = pa.array([{"x": 1, "y": ["é"]}, None, {"x": None, "y": []}, None, {"x": 5, "y": None}])
+    rows = pa.table(
+        {
+            "to": pa.array([3, 3, 1, 3, 3], pa.int32()),
+            "shard": pa.array([7, 2, 7, 7, 2], pa.int32()),
+            "a0": struct,
+            "k": ["p", None, "q", "r", "s"],
+        }
+    )
+    reports = pa.record_batch({"to": pa.array([-1], pa.int32()), "report": pa.array([b"{}"])})
+    passed = list(wrapped([reports, *rows.to_batches(max_chunksize=2)]))
+    assert passed[0] == pa.Table.from_batches([reports])
+    assert passed[1].select(["to", "shard"]).to_pylist() == [
+        {"to": 1, "shard": 7},
+        {"to": 3, "shard": 2},
+        {"to": 3, "shard": 7},
+    ]
+    found = unwrapped(passed[1])
+    assert found == rows.take([2, 1, 4, 0, 3])
+    again = list(wrapped(passed[1].to_batches()))
+    assert again == [passed[1]], "what is wrapped passes the next level as it is"
+
+
+def test_rows_that_were_not_wrapped_are_as_they_are() -> None:
+    plain = pa.table({"to": [1], "shard": [2], "report": pa.nulls(1, pa.binary())})
+    assert unwrapped(plain) is plain
+    assert list(wrapped([])) == []

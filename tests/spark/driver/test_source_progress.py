@@ -1,0 +1,74 @@
+"""What Spark's progress says about sources, by texts that Spark has written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from anabranch.elastic.observation import Observation, SourceSeen
+from anabranch.spark.driver.observe import completed
+from anabranch.spark.driver.source_progress import BatchProgress, backlog, batch_progress
+
+
+def source(start: Any, end: Any, latest: Any, rows: int) -> dict[str, Any]:
+    return {"startOffset": start, "endOffset": end, "latestOffset": latest, "numInputRows": rows}
+
+
+@pytest.mark.parametrize(
+    ("told", "waits"),
+    [
+        (source({"t": {"0": 10, "1": 5}}, {"t": {"0": 30, "1": 15}}, {"t": {"0": 130, "1": 65}}, 30), 150.0),  # Kafka
+        (source('{"t":{"0":10}}', '{"t":{"0":30}}', '{"t":{"0":30}}', 20), 0.0),
+        (source({"t": {"0": 10}}, {"t": {"0": 30}}, {"t": {"0": 30, "1": 40}}, 20), 40.0),  # a partition is new
+        (source(4, 5, 9, 1000), 4000.0),  # the rate source counts seconds
+        (source({"logOffset": 1}, {"logOffset": 2}, None, 200), None),  # files do not tell
+        (source(None, 0, 7, 0), None),  # the first batch: how many rows an offset is, is not known
+        (source(5, 5, 9, 0), None),
+        (source(5, 9, 3, 10), None),  # the topic was made anew
+        (source("a", "b", "c", 10), None),
+        (source(True, True, False, 10), None),
+    ],
+)
+def test_rows_that_wait(told: dict[str, Any], waits: float | None) -> None:
+    assert backlog(told) == waits
+
+
+def test_a_batch() -> None:
+    text = json.dumps(
+        {
+            "batchId": 3,
+            "durationMs": {"addBatch": 387, "triggerExecution": 675},
+            "sources": [source(5, 6, 6, 1000), source({"logOffset": 1}, {"logOffset": 1}, None, 0)],
+        }
+    )
+    found = batch_progress(text)
+    assert (found.batch_id, found.seconds, found.rows, found.backlog) == (3, 0.675, (1000.0, 0.0), (0.0, None))
+    assert batch_progress({"batchId": 0}).seconds is None
+
+
+def seen(at: float, rows: float, *, closing: bool = False, **sources: SourceSeen) -> Observation:
+    given = sources or {"loans": SourceSeen(rows=rows)}
+    return Observation(step=1, at=at, duration_s=0.4, cores=2, sources=given, components=(), closing=closing)
+
+
+def spark(rows: float, waits: float | None, seconds: float = 0.9) -> BatchProgress:
+    return BatchProgress(batch_id=1, seconds=seconds, rows=(rows,), backlog=(waits,))
+
+
+def test_what_arrives_is_what_was_taken_and_what_waits_more_than_before() -> None:
+    first = completed(seen(10.0, 90), spark(100, 5000), None)
+    assert (first.sources["loans"].rows, first.sources["loans"].backlog, first.duration_s) == (100, 5000, 0.9)
+    assert first.sources["loans"].rows_per_s is None
+    catching_up = completed(seen(12.0, 0), spark(4000, 2000), first)
+    assert catching_up.sources["loans"].rows_per_s == 500
+    unknown = completed(seen(14.0, 70), None, catching_up)
+    assert (unknown.sources["loans"].rows, unknown.duration_s) == (70, 0.4)
+    closing = completed(seen(13.0, 0, closing=True), None, catching_up)
+    assert (closing.sources["loans"].backlog, closing.sources["loans"].rows_per_s) == (2000, None)
+
+
+def test_sources_that_spark_counts_otherwise_are_left_as_reports_tell() -> None:
+    both = seen(1.0, 0, loans=SourceSeen(rows=7), rates=SourceSeen(rows=8))
+    assert completed(both, spark(100, None), None).sources == both.sources

@@ -1,0 +1,242 @@
+"""The decoded state of a slot against a plain dictionary: the same windows, whatever the steps, moves and restarts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anabranch.errors import StateError
+from anabranch.plan.make import Slotted, make_plan
+from anabranch.runtime.results import result_table
+from anabranch.state.codec.blob import decode, encode
+from anabranch.state.memory.keys import KeyTable
+from anabranch.state.memory.windows import SlotState
+from anabranch.testing import flatten_window
+from anabranch.topology import Compute, Consolidate, Field, Graph, Source, Window, count, hopping, sliding, sum, tumbling
+from anabranch.topology.graph import Named
+
+FIELDS = (Field("k", "bigint"), Field("at", "timestamp"), Field("v", "bigint"))
+SCHEMA = pa.schema([("k0", pa.int64())])
+SECOND = 1_000_000
+
+
+def plan_of(*windows: Window) -> Slotted:
+    named = (Named(name="n", aggregate=count(), input_type="int"), Named(name="s", aggregate=sum("v"), input_type="bigint"))
+    graph = (
+        Graph(name="t")
+        .add(Source(name="s", fields=FIELDS, event_time="at", unit_us=None, delay_us=0))
+        .add(Compute(name="c", input="s", by=FIELDS[:1], aggregates=named))
+        .add(Consolidate(name="w", input="c", windows=windows))
+    )
+    return make_plan(graph).nodes[0].slotted
+
+
+PLANS = [
+    plan_of(tumbling("4s")),
+    plan_of(sliding("6s", every="2s"), tumbling("2s")),
+    plan_of(hopping("3s", every="7s", start="1s"), sliding("10s", every="5s")),
+    plan_of(tumbling("1s"), *(sliding(f"{n}s", every="1s") for n in (3, 6, 13)), tumbling("12s")),
+    plan_of(sliding("40s", every="1s")),
+]
+rows = st.lists(st.tuples(st.integers(-3, 40) | st.none(), st.integers(0, 60), st.integers(-9, 9)), max_size=25)
+
+
+def combine(
+    plan: Slotted, batch: list[tuple[int | None, int, int]]
+) -> tuple[pa.Table, np.ndarray, np.ndarray, list[np.ndarray]]:
+    """What the lift gives: one row per key and pane; the shard is the key modulo 4."""
+    grouped: dict[tuple[int | None, int], list[int]] = {}
+    for key, at, value in batch:
+        if plan.panes.last_end(plan.panes.start_of(at * SECOND)) is not None:
+            grouped.setdefault((key, plan.panes.start_of(at * SECOND)), []).append(value)
+    keys = pa.table({"k0": pa.array([key for key, _ in grouped], pa.int64())})
+    shards = np.array([(key or 0) % 4 for key, _ in grouped], dtype=np.int64)
+    pane = np.array([pane for _, pane in grouped], dtype=np.int64)
+    sizes = np.array([len(values) for values in grouped.values()], dtype=np.int64)
+    totals = np.array([int(np.sum(values)) for values in grouped.values()], dtype=np.int64)
+    return keys, shards, pane, [sizes, totals, sizes.copy()]
+
+
+def fresh(plan: Slotted) -> SlotState:
+    return SlotState(plan, KeyTable(SCHEMA))
+
+
+def reborn(plan: Slotted, state: SlotState) -> SlotState:
+    """The state after a trip through snapshots of its shards."""
+    again = fresh(plan)
+    blobs = {shard: encode(entries, plan.columns) for shard, entries in state.snapshot(range(4)).items()}
+    again.absorb([(shard, decode(blob, plan.columns)) for shard, blob in blobs.items()])
+    return again
+
+
+def rerouted(plan: Slotted, state: SlotState, shards: set[int]) -> None:
+    """Some shards go to another slot and come back: here they are forgotten, and read from their snapshots."""
+    blobs = {shard: encode(entries, plan.columns) for shard, entries in state.snapshot(shards).items()}
+    state.leave(shards)
+    assert not shards & state.rows_by_shard().keys()
+    state.absorb([(shard, decode(blob, plan.columns)) for shard, blob in blobs.items()])
+
+
+def closed(
+    plan: Slotted, state: SlotState, after: int | None, until: int
+) -> dict[tuple[int | None, int, int], tuple[int, int]]:
+    keys = state.keys.table().column(0).to_pylist()
+    found = {}
+    for each in state.close(after, until):
+        for row, n, total in zip(each.rows, each.columns[0], each.columns[1], strict=True):
+            key = (keys[row], each.closing.window, each.closing.start_us)
+            assert key not in found
+            found[key] = (int(n), int(total))
+    return found
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(PLANS), st.lists(rows, max_size=6), st.data())
+def test_closed_windows_equal_a_plain_computation(
+    plan: Slotted, batches: list[list[tuple[int | None, int, int]]], data: st.DataObject
+) -> None:
+    state, everything = fresh(plan), {}
+    found: dict[tuple[int | None, int, int], tuple[int, int]] = {}
+    after: int | None = None
+    for batch in batches:
+        kept = [r for r in batch if after is None or not plan.panes.is_over(plan.panes.start_of(r[1] * SECOND), after)]
+        for key, at, value in kept:
+            for index, window in enumerate(plan.panes.windows):
+                for start in range(-40 * SECOND, 70 * SECOND, SECOND):
+                    inside = start <= at * SECOND < start + window.length_us
+                    open_still = after is None or start + window.length_us > after
+                    if inside and open_still and (start - window.offset_us) % window.every_us == 0:
+                        n, total = everything.get((key, index, start), (0, 0))
+                        everything[key, index, start] = (n + 1, total + value)
+        parts = data.draw(st.integers(1, 3), "input partitions")
+        lifted = [combine(plan, kept[i::parts]) for i in range(parts)]
+        part = np.repeat(np.arange(parts), [len(shards) for _, shards, _, _ in lifted])
+        numbers = state.number(pa.concat_tables([keys for keys, *_ in lifted]), np.concatenate([each[1] for each in lifted]))
+        columns = [np.concatenate(group) for group in zip(*(each[3] for each in lifted), strict=True)]
+        combined = state.combine(numbers, np.concatenate([each[2] for each in lifted]), part, columns)
+        assert len({*zip(combined[0].tolist(), combined[1].tolist(), strict=True)}) == len(combined[0])
+        state.add(*combined)
+        if data.draw(st.booleans(), "restart"):
+            state = reborn(plan, state)
+        rerouted(plan, state, data.draw(st.sets(st.integers(0, 3), max_size=3), "rerouted"))
+        until = max(after or 0, data.draw(st.integers(0, 70), "watermark") * SECOND)
+        found |= closed(plan, state, after, until)
+        state.drop(until)
+        after = until
+    last = plan.panes.final_end(state.panes)
+    if last is not None:
+        found |= closed(plan, state, after, last)
+    assert found == everything
+
+
+def test_shards_that_leave_take_their_panes_and_in_the_end_their_keys_along() -> None:
+    plan = PLANS[0]
+    state = fresh(plan)
+    for first in (0, 4_000):
+        keys, shards, pane, columns = combine(plan, [(k, 1 + first // 100, k) for k in range(first, first + 4_000)])
+        state.add(state.number(keys, shards), pane, columns)
+    state.leave([1])
+    assert state.rows_by_shard() == {0: 2_000, 2: 2_000, 3: 2_000}
+    assert len(state.keys) == 8_000
+    state.leave([0, 3])
+    assert (len(state.keys), state.rows_by_shard()) == (2_000, {2: 2_000})
+    assert closed(plan, state, None, 4 * SECOND) == {(k, 0, 0): (1, k) for k in range(2, 4_000, 4)}
+    state.leave([2])
+    assert (state.panes, state.final_end()) == ({}, None)
+
+
+def test_numbers_of_keys_that_no_pane_holds_are_used_again() -> None:
+    plan = PLANS[0]
+    state = fresh(plan)
+    for step in range(30):
+        keys = pa.table({"k0": pa.array(np.arange(step * 1000, step * 1000 + 1000))})
+        numbers = state.number(keys, np.zeros(1000, dtype=np.int64))
+        ones = np.ones(1000, dtype=np.int64)
+        state.add(numbers, np.full(1000, step * 4 * SECOND), [ones, ones.copy(), ones.copy()])
+        state.drop(step * 4 * SECOND)
+        assert len(state.keys) <= 3000
+    assert max(state.keys.table().column(0).to_pylist()) == 29_999
+
+
+def test_many_steps_into_one_long_pane_stay_few_chunks() -> None:
+    plan = plan_of(tumbling("1 day"))
+    state = fresh(plan)
+    for _ in range(50):
+        keys = pa.table({"k0": pa.array([1, 2, 3])})
+        ones = np.ones(3, dtype=np.int64)
+        state.add(
+            state.number(keys, np.zeros(3, dtype=np.int64)), np.zeros(3, dtype=np.int64), [ones, ones.copy(), ones.copy()]
+        )
+    assert len(state.panes[0]) <= 5
+    assert closed(plan, state, None, 86_400 * SECOND) == {(k, 0, 0): (50, 50) for k in (1, 2, 3)}
+
+
+def test_results_have_the_edges_of_their_window_and_say_where_it_lacks_rows() -> None:
+    plan = replace(plan_of(tumbling("2s"), tumbling("4s")), complete_from={1: 4 * SECOND})
+    state = fresh(plan)
+    keys, shards, pane, columns = combine(plan, [(7, 1, 5), (8, 5, 6), (8, 6, 1)])
+    state.add(state.number(keys, shards), pane, columns)
+    assert (state.next_end(None), state.final_end()) == (2 * SECOND, 8 * SECOND)
+    table, row_shards = result_table(plan, state, state.close(None, 9 * SECOND))
+    assert table is not None
+    rows = [(r["k"], r["window_name"], r["window_start"], r["window_end"], r["s"]) for r in flatten_window(table).to_pylist()]
+    assert rows == [
+        (7, "2 seconds", 0, 2 * SECOND, 5),
+        (7, "4 seconds (incomplete)", 0, 4 * SECOND, 5),
+        (8, "2 seconds", 4 * SECOND, 6 * SECOND, 6),
+        (8, "4 seconds", 4 * SECOND, 8 * SECOND, 7),
+        (8, "2 seconds", 6 * SECOND, 8 * SECOND, 1),
+    ]
+    assert sorted(row_shards.tolist()) == [0, 0, 0, 3, 3]
+
+
+def test_a_damaged_blob_is_an_error() -> None:
+    plan = PLANS[0]
+    blob = encode(fresh(plan).nothing(), plan.columns)
+    for bad in (blob[:-1], blob[:10], b"", blob[:-1] + bytes([blob[-1] ^ 1]), b"xxxx" + blob[4:]):
+        with pytest.raises(StateError):
+            decode(bad, plan.columns)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.string(), ["a", None, "ä", "", "a"]),
+        (pa.float64(), [0.0, -0.0, float("nan"), float("nan"), None, 1.5]),
+        (pa.list_(pa.int64()), [[1, 2], None, [], [1, 2]]),
+        (pa.struct([("a", pa.int64()), ("b", pa.string())]), [{"a": 1, "b": None}, {"a": 1, "b": None}, {"a": 1, "b": "x"}]),
+        (pa.decimal128(10, 2), [None, 1, 1]),
+        (pa.binary(), [b"\xff", b"", b"\xff"]),
+        (pa.timestamp("us", tz="UTC"), [0, None, 0]),
+        (pa.bool_(), [True, False, None, True]),
+    ],
+)
+def test_keys_of_every_type_get_one_number_each(kind: pa.DataType, values: list[object]) -> None:
+    table = KeyTable(pa.schema([("k0", kind)]))
+    numbers, _ = table.rows(pa.table({"k0": pa.array(values, kind)}))
+    seen: dict[str, int] = {}
+    expected = [
+        seen.setdefault(
+            "nan" if isinstance(v, float) and math.isnan(v) else str(0.0 if v == 0 and kind == pa.float64() else v), len(seen)
+        )
+        for v in values
+    ]
+    assert numbers.tolist() == expected
+    assert table.rows(pa.table({"k0": pa.array(values, kind)}))[0].tolist() == expected
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+@pytest.mark.parametrize("value", [float("nan"), -0.0, None], ids=str)
+def test_an_odd_float_key_is_found_again_when_it_is_alone(kind: pa.DataType, value: float | None) -> None:
+    table = KeyTable(pa.schema([("k0", kind)]))
+    alone = pa.table({"k0": pa.array([value], kind)})
+    for _ in range(3):
+        assert table.rows(alone)[0].tolist() == [0]
+    zeros = pa.table({"k0": pa.array([0.0, value], kind)})
+    assert table.rows(zeros)[0].tolist() == ([0, 0] if value == 0 else [1, 0])
