@@ -1,14 +1,22 @@
-"""Anabranch: elastic, self-tuning keyed stream processing on Apache Spark, in Python."""
+"""Anabranch: elastic, self-tuning keyed stream processing on Apache Spark, in Python.
+
+What needs Spark is imported when it is first used: a Python worker loads `anabranch.runtime` alone.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from anabranch.elastic.settings import Elastic, Guards
-from anabranch.errors import AnabranchError, ApplyError, CheckpointError, NotYetError, StateError, StepError, TopologyError
+from anabranch.errors import (
+    AnabranchError,
+    ApplyError,
+    CheckpointError,
+    NotYetError,
+    StateError,
+    StepError,
+    TopologyError,
+)
 from anabranch.runtime.process.handles import Context, Rows, SlotContext, SlotRows, SlotState
-from anabranch.spark.api.run import Run
-from anabranch.spark.api.streams import Applied, Computed, Joined, Processed, Stream, Windowed, join
-from anabranch.spark.api.topology import Topology
-from anabranch.spark.driver.progress import Event, Progress
-from anabranch.spark.sinks import console, csv, json, memory, parquet, writer
-from anabranch.spark.workload import backlog, workload, workload_rows
 from anabranch.topology import (
     Aggregate,
     Session,
@@ -57,6 +65,22 @@ from anabranch.workloads import (
     uniform,
     zipf,
 )
+
+if TYPE_CHECKING:
+    from anabranch.spark.api.run import Run
+    from anabranch.spark.api.streams import (
+        Applied,
+        Computed,
+        Joined,
+        Processed,
+        Stream,
+        Windowed,
+        join,
+    )
+    from anabranch.spark.api.topology import Topology
+    from anabranch.spark.driver.progress import Event, Progress
+    from anabranch.spark.sinks import console, csv, json, memory, parquet, writer
+    from anabranch.spark.workload import backlog, workload, workload_rows
 
 __version__ = "0.1.0"
 
@@ -140,3 +164,46 @@ __all__ = [
     "writer",
     "zipf",
 ]
+
+_NEEDS_SPARK = {
+    "anabranch.spark.api.run": ("Run",),
+    "anabranch.spark.api.streams": (
+        "Applied",
+        "Computed",
+        "Joined",
+        "Processed",
+        "Stream",
+        "Windowed",
+        "join",
+    ),
+    "anabranch.spark.api.topology": ("Topology",),
+    "anabranch.spark.driver.progress": (
+        "Event",
+        "Progress",
+    ),
+    "anabranch.spark.sinks": (
+        "console",
+        "csv",
+        "json",
+        "memory",
+        "parquet",
+        "writer",
+    ),
+    "anabranch.spark.workload": (
+        "backlog",
+        "workload",
+        "workload_rows",
+    ),
+}
+
+
+def __getattr__(name: str) -> object:
+    home = next((module for module, names in _NEEDS_SPARK.items() if name in names), None)
+    if home is None:
+        raise AttributeError(f"module 'anabranch' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(home), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

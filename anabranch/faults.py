@@ -73,7 +73,10 @@ class Faults:
     def at(self, point: str, step: int, slot: int | None = None) -> None:
         """The code passes a point; a fault that is set for it happens now."""
         for fault in self.faults:
-            wanted = (fault.point, fault.step) == (point, step - self.uncounted) and fault.slot in (None, slot)
+            wanted = (fault.point, fault.step) == (point, step - self.uncounted) and fault.slot in (
+                None,
+                slot,
+            )
             if wanted and _first_time(fault, self.marks):
                 _act(fault)
 
@@ -89,7 +92,9 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Faults:
     """The faults that the environment asks for."""
     environment = os.environ if environment is None else environment
     text = environment.get("ANABRANCH_FAULTS", "")
-    return Faults(tuple(map(parse, filter(None, text.split(";")))), environment.get("ANABRANCH_FAULTS_FIRED"))
+    return Faults(
+        tuple(map(parse, filter(None, text.split(";")))), environment.get("ANABRANCH_FAULTS_FIRED")
+    )
 
 
 def parse(text: str) -> Fault:
@@ -101,7 +106,13 @@ def parse(text: str) -> Fault:
         raise AnabranchError(unknown("fault point", match[1], POINTS + APPLY_POINTS))
     if match[4] not in ACTIONS:
         raise AnabranchError(unknown("fault action", match[4], ACTIONS))
-    return Fault(match[1], int(match[2]), None if match[3] is None else int(match[3]), match[4], int(match[5] or 0))
+    return Fault(
+        match[1],
+        int(match[2]),
+        None if match[3] is None else int(match[3]),
+        match[4],
+        int(match[5] or 0),
+    )
 
 
 def _first_time(fault: Fault, marks: str | None) -> bool:

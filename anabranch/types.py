@@ -37,7 +37,9 @@ def arrow_type(name: str) -> pa.DataType:
         return known[name]
     if match := _DECIMAL.fullmatch(name):
         return pa.decimal128(int(match[1]), int(match[2]))
-    raise TopologyError(f"values of type {name} cannot be aggregated; valid: {', '.join(known)}, decimal(p,s)")
+    raise TopologyError(
+        f"values of type {name} cannot be aggregated; valid: {', '.join(known)}, decimal(p,s)"
+    )
 
 
 def column_type(name: str, *, maps: bool = False) -> pa.DataType:
@@ -60,7 +62,11 @@ def element_of(name: str) -> str | None:
 def struct_fields(name: str) -> dict[str, str] | None:
     """Names and types of a struct's fields, None for another type."""
     match = re.fullmatch(r"struct<(.*)>", name)
-    return {part.partition(":")[0]: part.partition(":")[2] for part in split_fields(match[1])} if match else None
+    return (
+        {part.partition(":")[0]: part.partition(":")[2] for part in split_fields(match[1])}
+        if match
+        else None
+    )
 
 
 def split_fields(text: str) -> list[str]:
@@ -102,7 +108,9 @@ def to_array(values: pa.Array | pa.ChunkedArray, dtype: np.dtype[Any], missing: 
     elif pa.types.is_date(values.type):
         values = values.cast(pa.int32())
     elif pa.types.is_decimal(values.type):
-        values = values.cast(pa.string())  # Arrow's own way to a float is off by a bit in one case of seven
+        values = values.cast(
+            pa.string()
+        )  # Arrow's own way to a float is off by a bit in one case of seven
     values = values.cast(pa.int64()) if dtype == np.int64 else values.cast(pa.float64(), safe=False)
     if values.null_count:
         values = values.fill_null(pa.scalar(missing, values.type))
@@ -138,7 +146,10 @@ def ordered(values: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
     if (fields := struct_fields(name)) is not None:
         if isinstance(values, pa.ChunkedArray):
             values = values.combine_chunks()
-        columns = [ordered(column, kind) for column, kind in zip(values.flatten(), fields.values(), strict=True)]
+        columns = [
+            ordered(column, kind)
+            for column, kind in zip(values.flatten(), fields.values(), strict=True)
+        ]
         return list(zip(*columns, strict=True))
     array = to_array(values, dtype_of(name), None)
     if array.dtype.kind == "f":
@@ -150,7 +161,10 @@ def ordered(values: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
 def from_ordered(values: Sequence[Any], name: str) -> pa.Array:
     """The column that such Python values came from."""
     if (fields := struct_fields(name)) is not None:
-        arrays = [from_ordered([each[i] for each in values], kind) for i, kind in enumerate(fields.values())]
+        arrays = [
+            from_ordered([each[i] for each in values], kind)
+            for i, kind in enumerate(fields.values())
+        ]
         return pa.StructArray.from_arrays(arrays, list(fields))
     dtype = dtype_of(name)
     if dtype.kind == "O":
@@ -176,7 +190,9 @@ def from_lists(column: pa.Array | pa.ChunkedArray, name: str) -> Iterator[list[A
         end += length
 
 
-def to_lists(values: Sequence[Collection[Any] | None], name: str, *, null: bool = False) -> pa.Array:
+def to_lists(
+    values: Sequence[Collection[Any] | None], name: str, *, null: bool = False
+) -> pa.Array:
     """A column of arrays from lists of ordered values; None becomes an empty array, or null."""
     lengths = np.array([0 if each is None else len(each) for each in values], dtype=np.int32)
     flat = [value for each in values if each is not None for value in each]
@@ -189,9 +205,11 @@ def integer_sql(name: str, x: str) -> str | None:
     """Spark SQL of a value as a whole number that is equal exactly where the value is; None where it lies in no int64."""
     if name in WHOLE or name == "boolean":
         return f"cast({x} as bigint)"
-    return {"date": f"cast(unix_date({x}) as bigint)", "timestamp": f"unix_micros({x})", "timestamp_ntz": micros_sql(x)}.get(
-        name
-    )
+    return {
+        "date": f"cast(unix_date({x}) as bigint)",
+        "timestamp": f"unix_micros({x})",
+        "timestamp_ntz": micros_sql(x),
+    }.get(name)
 
 
 def micros_sql(x: str) -> str:

@@ -13,15 +13,41 @@ from pyspark.sql import functions as F
 
 import anabranch as ab
 
-TOPICS = ("schools", "trains", "weather", "football", "housing", "parks", "taxes", "celebrities", "music", "energy")
+TOPICS = (
+    "schools",
+    "trains",
+    "weather",
+    "football",
+    "housing",
+    "parks",
+    "taxes",
+    "celebrities",
+    "music",
+    "energy",
+)
 IRRELEVANT = ("weather", "celebrities")
-CITIES = ("Lyon", "Paris", "Nice", "Lille", "Nantes", "Rennes", "Brest", "Tours", "Dijon", "Metz", "Caen", "Pau")
+CITIES = (
+    "Lyon",
+    "Paris",
+    "Nice",
+    "Lille",
+    "Nantes",
+    "Rennes",
+    "Brest",
+    "Tours",
+    "Dijon",
+    "Metz",
+    "Caen",
+    "Pau",
+)
 CODES, AGES = 5_000, ("young", "grown up", "old")
 QUALITY = 4.0  # from here on a subgroup is worth telling
 
 LOAD = ab.Workload(
     rate=ab.erratic(50, 600, "30 minutes"),
-    keys=ab.zipf(CODES, 1.5),  # of codes, which the time of a lookup depends on; 1.5 is the paper's skew
+    keys=ab.zipf(
+        CODES, 1.5
+    ),  # of codes, which the time of a lookup depends on; 1.5 is the paper's skew
     lasting="30 minutes",
     seed=10,
 )
@@ -52,7 +78,9 @@ def relevant(df: DataFrame) -> DataFrame:
 
 def located(df: DataFrame) -> DataFrame:
     """The city of a code. In the paper this lookup takes as long as the code says: a case for `apply`, with cost-aware grouping."""
-    return df.withColumn("city", F.get(F.array(*map(F.lit, CITIES)), F.col("code") % len(CITIES))).drop("code", "age")
+    return df.withColumn(
+        "city", F.get(F.array(*map(F.lit, CITIES)), F.col("code") % len(CITIES))
+    ).drop("code", "age")
 
 
 def aged(df: DataFrame) -> DataFrame:
@@ -74,9 +102,15 @@ app = ab.Topology("dabs")
 dispatched = app.source(opinions(rows_of("dabs", LOAD, speed=30)), event_time="at").map(relevant)
 
 everyone = dispatched.aggregate(
-    by="topic", windows=MINUTE, opinions_of_all=ab.count(), opinion_of_all=ab.avg("opinion"), name="everyone"
+    by="topic",
+    windows=MINUTE,
+    opinions_of_all=ab.count(),
+    opinion_of_all=ab.avg("opinion"),
+    name="everyone",
 )
-cities = dispatched.map(located).aggregate(by=["topic", "city"], windows=MINUTE, **FIGURES, name="cities")
+cities = dispatched.map(located).aggregate(
+    by=["topic", "city"], windows=MINUTE, **FIGURES, name="cities"
+)
 ages = dispatched.map(aged).aggregate(by=["topic", "group"], windows=MINUTE, **FIGURES, name="ages")
 
 by_city = ab.join(cities, everyone, by="topic", window=MINUTE, name="by_city").map(worth_telling)

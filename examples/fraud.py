@@ -17,7 +17,9 @@ SMALL, LARGE = 100, 50_000  # cents: below the first is small, from the second o
 PROBES, WITHIN = 3, timedelta(minutes=10)
 CONFIRM = timedelta(minutes=1)
 
-LOAD = ab.Workload(rate=ab.sine(30, 20, "5 minutes"), keys=ab.zipf(400, 0.5), lasting="20 minutes", seed=3)
+LOAD = ab.Workload(
+    rate=ab.sine(30, 20, "5 minutes"), keys=ab.zipf(400, 0.5), lasting="20 minutes", seed=3
+)
 
 
 @dataclass
@@ -39,7 +41,9 @@ class Watch:
     def process(self, card, rows, state, ctx):
         for row in rows:
             if row.kind == "confirmation":
-                for number in [each for each, (_, until) in state.waiting.items() if row.at < until]:
+                for number in [
+                    each for each, (_, until) in state.waiting.items() if row.at < until
+                ]:
                     del state.waiting[number]
                     ctx.cancel(str(number))
             elif row.cents < SMALL:
@@ -60,7 +64,13 @@ class Watch:
 app = ab.Topology("fraud")
 cards = app.source(rows_of("fraud", LOAD, speed=40, columns=payments), event_time="at")
 alerts = cards.process("card", Watch, name="alerts")
-rules = alerts.aggregate(by="rule", windows=ab.tumbling("1 minute"), alerts=ab.count(), cents=ab.sum("cents"), name="rules")
+rules = alerts.aggregate(
+    by="rule",
+    windows=ab.tumbling("1 minute"),
+    alerts=ab.count(),
+    cents=ab.sum("cents"),
+    name="rules",
+)
 
 alerts.to(ab.parquet("out/fraud/alerts"))
 rules.to(ab.parquet("out/fraud/rules"))

@@ -114,7 +114,11 @@ approval = loans.aggregate(
 )
 hasty = loans.process("user", Hasty, name="hasty")
 overall_interest = interest.map(of_10_minutes).aggregate(
-    by=[], windows=WINDOWS, loans=ab.sum("loans"), rates=ab.sum("rate * loans"), name="overall_interest"
+    by=[],
+    windows=WINDOWS,
+    loans=ab.sum("loans"),
+    rates=ab.sum("rate * loans"),
+    name="overall_interest",
 )
 overall_approval = approval.map(of_10_minutes).aggregate(
     by=[],

@@ -23,7 +23,9 @@ def reports(numbers: DataFrame) -> DataFrame:
     time = F.col("value") * 30 / VEHICLES
     part = F.pmod(chance(1, "vehicle") + time / ROUND, F.lit(1.0))  # of its round
     moved = part + 0.75 * F.sin(2 * math.pi * part) / (2 * math.pi)  # miles, as a share of all
-    speed = SEGMENTS * 3600 / ROUND * (1 + 0.75 * F.cos(2 * math.pi * part))  # what that is in miles an hour
+    speed = (
+        SEGMENTS * 3600 / ROUND * (1 + 0.75 * F.cos(2 * math.pi * part))
+    )  # what that is in miles an hour
     return numbers.withColumn("vehicle", F.col("value") % VEHICLES).select(
         second(time).alias("at"),
         "vehicle",
@@ -47,10 +49,19 @@ SEGMENT = ["expressway", "direction", "segment"]
 app = ab.Topology("linear_road")
 source = app.source(reports(numbers("linear_road", 20_000)), event_time="at")
 
-cars = source.aggregate(by=[*SEGMENT, "vehicle"], windows=MINUTE, speed=ab.avg("speed"), name="cars")
-speeds = cars.aggregate(by=SEGMENT, windows=ab.sliding("5 minutes", every="1 minute"), speed=ab.avg("speed"), name="speeds")
+cars = source.aggregate(
+    by=[*SEGMENT, "vehicle"], windows=MINUTE, speed=ab.avg("speed"), name="cars"
+)
+speeds = cars.aggregate(
+    by=SEGMENT,
+    windows=ab.sliding("5 minutes", every="1 minute"),
+    speed=ab.avg("speed"),
+    name="speeds",
+)
 volumes = cars.aggregate(by=SEGMENT, windows=MINUTE, volume=ab.count(), name="volumes")
-tolls = ab.join(speeds, volumes, by=SEGMENT, window=MINUTE, name="tolls").map(toll)  # of windows that end with this minute
+tolls = ab.join(speeds, volumes, by=SEGMENT, window=MINUTE, name="tolls").map(
+    toll
+)  # of windows that end with this minute
 
 speeds.to(ab.parquet("out/linear_road/speeds"))
 volumes.to(ab.parquet("out/linear_road/volumes"))

@@ -25,7 +25,9 @@ def ticking(name: str, each_second: int) -> DataFrame:
     return spark.readStream.format("rate").option("rowsPerSecond", each_second).load()
 
 
-def rows_of(name: str, load: ab.Workload, speed: float, columns: Columns | None = None) -> DataFrame:
+def rows_of(
+    name: str, load: ab.Workload, speed: float, columns: Columns | None = None
+) -> DataFrame:
     """The stream of a workload, so many of its seconds in one of ours, with the columns that a function makes of its own."""
     spark = SparkSession.builder.appName(name).getOrCreate()
     return ab.workload(spark, load, speed=speed, columns=columns)

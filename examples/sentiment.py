@@ -11,8 +11,22 @@ from pyspark.sql import functions as F
 
 import anabranch as ab
 
-SCORES = {"lovely": 4, "great": 3, "good": 2, "calm": 1, "slow": -1, "cold": -1, "late": -2, "bad": -3, "awful": -4}
-SMALL_WORDS = {"English": ("the", "is", "and"), "German": ("das", "ist", "und"), "Spanish": ("el", "es", "y")}
+SCORES = {
+    "lovely": 4,
+    "great": 3,
+    "good": 2,
+    "calm": 1,
+    "slow": -1,
+    "cold": -1,
+    "late": -2,
+    "bad": -3,
+    "awful": -4,
+}
+SMALL_WORDS = {
+    "English": ("the", "is", "and"),
+    "German": ("das", "ist", "und"),
+    "Spanish": ("el", "es", "y"),
+}
 THINGS = ("coffee", "train", "match", "garden", "concert", "river")
 HASHTAGS = ("#friday", "#weather", "#football", "#music", "#commute", "#spring")
 REGIONS = ("Africa", "Americas", "Asia", "Europe", "Oceania")
@@ -21,9 +35,17 @@ REGIONS = ("Africa", "Americas", "Asia", "Europe", "Oceania")
 def tweets(numbers: DataFrame) -> DataFrame:
     """Made-up tweets, 200 a second, most of them in English, such as: The coffee is great and late #friday"""
     region, hashtag = chance(1), F.pow(chance(2), 2)
-    moods = [one_of(list(SCORES), chance(salt) * (0.7 + 0.15 * region + 0.15 * hashtag)) for salt in (3, 4)]
+    moods = [
+        one_of(list(SCORES), chance(salt) * (0.7 + 0.15 * region + 0.15 * hashtag))
+        for salt in (3, 4)
+    ]
     told = [
-        F.format_string(f"{the.title()} %s {is_} %s {and_} %s %s", one_of(THINGS, chance(5)), *moods, one_of(HASHTAGS, hashtag))
+        F.format_string(
+            f"{the.title()} %s {is_} %s {and_} %s %s",
+            one_of(THINGS, chance(5)),
+            *moods,
+            one_of(HASHTAGS, hashtag),
+        )
         for the, is_, and_ in SMALL_WORDS.values()
     ]
     return numbers.select(
@@ -36,13 +58,19 @@ def tweets(numbers: DataFrame) -> DataFrame:
 def split(df: DataFrame) -> DataFrame:
     """The words of a tweet, and its hashtag."""
     return df.select(
-        "at", "region", F.split(F.lower("text"), " ").alias("words"), F.regexp_extract("text", r"#\w+", 0).alias("hashtag")
+        "at",
+        "region",
+        F.split(F.lower("text"), " ").alias("words"),
+        F.regexp_extract("text", r"#\w+", 0).alias("hashtag"),
     )
 
 
 def english(df: DataFrame) -> DataFrame:
     """Tweets with more small words of English than of any other language."""
-    found = {name: F.size(F.array_intersect("words", F.array(*map(F.lit, small)))) for name, small in SMALL_WORDS.items()}
+    found = {
+        name: F.size(F.array_intersect("words", F.array(*map(F.lit, small))))
+        for name, small in SMALL_WORDS.items()
+    }
     return df.filter(found["English"] > F.greatest(found["German"], found["Spanish"]))
 
 
@@ -50,19 +78,36 @@ def scored(df: DataFrame) -> DataFrame:
     """The sum of the words' scores."""
     scores = F.create_map(*(F.lit(part) for pair in SCORES.items() for part in pair))
     of_word = F.transform("words", lambda word: F.coalesce(scores[word], F.lit(0)))
-    return df.withColumn("score", F.aggregate(of_word, F.lit(0), lambda total, score: total + score))
+    return df.withColumn(
+        "score", F.aggregate(of_word, F.lit(0), lambda total, score: total + score)
+    )
 
 
 WINDOWS = [ab.tumbling("1 minute"), ab.sliding("5 minutes", every="1 minute")]
 
 app = ab.Topology("sentiment")
-scores = app.source(tweets(numbers("sentiment", 20_000)), event_time="at").map(split).map(english).map(scored)
+scores = (
+    app.source(tweets(numbers("sentiment", 20_000)), event_time="at")
+    .map(split)
+    .map(english)
+    .map(scored)
+)
 
-regions = scores.aggregate(by="region", windows=WINDOWS, tweets=ab.count(), mood=ab.avg("score"), name="regions")
-hashtags = scores.aggregate(by="hashtag", windows=WINDOWS, tweets=ab.count(), mood=ab.avg("score"), name="hashtags")
+regions = scores.aggregate(
+    by="region", windows=WINDOWS, tweets=ab.count(), mood=ab.avg("score"), name="regions"
+)
+hashtags = scores.aggregate(
+    by="hashtag", windows=WINDOWS, tweets=ab.count(), mood=ab.avg("score"), name="hashtags"
+)
 overall = (
     regions.map(lambda df: df.filter("window_name = '1 minute'"))
-    .aggregate(by=[], windows=WINDOWS, tweets=ab.sum("tweets"), score=ab.sum("mood * tweets"), name="overall")
+    .aggregate(
+        by=[],
+        windows=WINDOWS,
+        tweets=ab.sum("tweets"),
+        score=ab.sum("mood * tweets"),
+        name="overall",
+    )
     .map(lambda df: df.select("*", (F.col("score") / F.col("tweets")).alias("mood")).drop("score"))
 )
 trends = hashtags.map(lambda df: df.filter("window_name = '1 minute'")).aggregate(

@@ -62,7 +62,12 @@ app = ab.Topology("sessions")
 source = app.source(rows_of("sessions", LOAD, speed=20, columns=views), event_time="at")
 visits = source.process("user", Visits, name="visits")
 ends = visits.aggregate(
-    by="exit", windows=ab.tumbling("1 minute"), visits=ab.count(), views=ab.sum("views"), longest=ab.max("views"), name="ends"
+    by="exit",
+    windows=ab.tumbling("1 minute"),
+    visits=ab.count(),
+    views=ab.sum("views"),
+    longest=ab.max("views"),
+    name="ends",
 )
 
 visits.to(ab.parquet("out/sessions/visits"))

@@ -64,7 +64,16 @@ class Transactor:
                 else:
                     heapq.heapreplace(others, (rank, at, order, user, quantity - traded))
                 buyer, seller = ((new.user, new.order), (user, order))[:: 1 if buys else -1]
-                yield new.at, abs(rank), traded, abs(rank) * traded, buyer[0], seller[0], buyer[1], seller[1]
+                yield (
+                    new.at,
+                    abs(rank),
+                    traded,
+                    abs(rank) * traded,
+                    buyer[0],
+                    seller[0],
+                    buyer[1],
+                    seller[1],
+                )
             if left:
                 heapq.heappush(ours, (-limit, new.at, new.order, new.user, left))
         for side in ("buy", "sell"):
@@ -95,22 +104,39 @@ source = app.source(rows_of("stock_exchange", LOAD, speed=20, columns=orders), e
 trades = source.process("stock", Transactor, name="trades")
 
 averages = trades.aggregate(
-    by="stock", windows=MOVING, average=ab.avg("price"), shares_of_5=ab.sum("quantity"), name="averages"
+    by="stock",
+    windows=MOVING,
+    average=ab.avg("price"),
+    shares_of_5=ab.sum("quantity"),
+    name="averages",
 )
 volumes = trades.aggregate(
-    by="stock", windows=MINUTE, trades=ab.count(), shares=ab.sum("quantity"), cents=ab.sum("cents"), name="volumes"
+    by="stock",
+    windows=MINUTE,
+    trades=ab.count(),
+    shares=ab.sum("quantity"),
+    cents=ab.sum("cents"),
+    name="volumes",
 )
-candles = trades.aggregate(by="stock", windows=MINUTE, highest=ab.max("price"), lowest=ab.min("price"), name="candles")
-index = volumes.aggregate(by=[], windows=MINUTE, cents=ab.sum("cents"), shares=ab.sum("shares"), name="index").map(
-    lambda df: df.withColumn("index", F.col("cents") / F.col("shares"))
+candles = trades.aggregate(
+    by="stock", windows=MINUTE, highest=ab.max("price"), lowest=ab.min("price"), name="candles"
 )
-ranking = volumes.aggregate(by=[], windows=MINUTE, most=ab.max_by("stock", "shares"), stocks=ab.count(), name="ranking")
-buyers = trades.aggregate(by="buyer", windows=ab.tumbling("5 minutes"), spent=ab.sum("cents"), name="buyers")
+index = volumes.aggregate(
+    by=[], windows=MINUTE, cents=ab.sum("cents"), shares=ab.sum("shares"), name="index"
+).map(lambda df: df.withColumn("index", F.col("cents") / F.col("shares")))
+ranking = volumes.aggregate(
+    by=[], windows=MINUTE, most=ab.max_by("stock", "shares"), stocks=ab.count(), name="ranking"
+)
+buyers = trades.aggregate(
+    by="buyer", windows=ab.tumbling("5 minutes"), spent=ab.sum("cents"), name="buyers"
+)
 
 alarms = trades.process("stock", PriceAlarm, name="alarms")
 large = trades.map(lambda df: df.filter(F.col("quantity") >= MANY))
 washed = trades.map(lambda df: df.filter("buyer = seller"))
-swings = candles.map(lambda df: df.filter(F.col("highest") - F.col("lowest") >= SWING * F.col("lowest")))
+swings = candles.map(
+    lambda df: df.filter(F.col("highest") - F.col("lowest") >= SWING * F.col("lowest"))
+)
 surges = ab.join(volumes, averages, by="stock", window=MINUTE, name="surges").map(
     lambda df: df.filter(F.col("shares") >= SURGE * F.col("shares_of_5") / 5)
 )

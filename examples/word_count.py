@@ -18,7 +18,9 @@ WORDS = (
 def lines(numbers: DataFrame) -> DataFrame:
     """Made-up lines of eight words, 100 a second."""
     words = [one_of(WORDS, F.pow(chance(i), 2)) for i in range(8)]
-    return numbers.select(second(F.col("value") / 100).alias("at"), F.initcap(F.concat_ws(" ", *words)).alias("line"))
+    return numbers.select(
+        second(F.col("value") / 100).alias("at"), F.initcap(F.concat_ws(" ", *words)).alias("line")
+    )
 
 
 class Top:
@@ -44,7 +46,13 @@ app = ab.Topology("word_count")
 text = app.source(lines(numbers("word_count", 20_000)), event_time="at")
 words = text.map(lambda df: df.select("at", F.explode(F.split(F.lower("line"), " ")).alias("word")))
 counts = words.aggregate(by="word", windows=ab.tumbling("1 minute"), n=ab.count(), name="counts")
-top = counts.aggregate(by=[], windows=ab.tumbling("1 minute"), words=ab.sum("n"), top=ab.udaf(Top)("word", "n"), name="top")
+top = counts.aggregate(
+    by=[],
+    windows=ab.tumbling("1 minute"),
+    words=ab.sum("n"),
+    top=ab.udaf(Top)("word", "n"),
+    name="top",
+)
 
 counts.to(ab.parquet("out/word_count/counts"))
 top.to(ab.parquet("out/word_count/top"))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = Path(__file__).parent.parent / "anabranch"
-PURE = ("plan", "elastic", "place", "workloads")
+PURE = ("aggregates", "plan", "elastic", "place", "workloads")
 MAY_IMPORT_PYSPARK = ("spark", "bench")
 
 # Clocks, randomness, I/O, threads, and ways around this list.
@@ -48,9 +48,9 @@ def modules_named(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
                 parents = package.split(".")[: len(package.split(".")) - level + 1] if level else []
                 base = ".".join([*parents, *([module] if module else [])])
                 yield from ((node.lineno, f"{base}.{alias.name}") for alias in names)
-            case ast.Call(func=func, args=[ast.Constant(value=str(name)), *_]) if ast.unparse(func).endswith(
-                ("import_module", "__import__")
-            ):
+            case ast.Call(func=func, args=[ast.Constant(value=str(name)), *_]) if ast.unparse(
+                func
+            ).endswith(("import_module", "__import__")):
                 yield node.lineno, name
 
 
@@ -60,7 +60,9 @@ def impure_calls(tree: ast.AST) -> Iterator[tuple[int, str]]:
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func)
-        unseeded = name.startswith(("np.random.", "numpy.random.")) and not (name.endswith("default_rng") and node.args)
+        unseeded = name.startswith(("np.random.", "numpy.random.")) and not (
+            name.endswith("default_rng") and node.args
+        )
         clock = isinstance(node.func, ast.Attribute) and node.func.attr in CLOCK_METHODS
         if name in IMPURE_BUILTINS or unseeded or clock:
             yield node.lineno, f"{name}()"
@@ -87,20 +89,29 @@ def violations(source: str, path: str, modules_at_top: frozenset[str] = frozense
     above = ABOVE.get(layer, frozenset({"cli"}))
     found = list(impure_calls(tree)) if layer in PURE else []
     for line, module in modules_named(tree, ".".join(["anabranch", *folders])):
-        pyspark = is_below(module, frozenset({"pyspark", "py4j"})) and layer not in MAY_IMPORT_PYSPARK
+        pyspark = (
+            is_below(module, frozenset({"pyspark", "py4j"})) and layer not in MAY_IMPORT_PYSPARK
+        )
         impure = layer in PURE and is_below(module, IMPURE_MODULES)
         if pyspark or impure or layer_named(module, modules_at_top) in above:
             found.append((line, module))
-    return [f"anabranch/{path}:{line}: {layer} must not use {module}" for line, module in sorted(set(found))]
+    return [
+        f"anabranch/{path}:{line}: {layer} must not use {module}"
+        for line, module in sorted(set(found))
+    ]
 
 
 def test_every_layer_imports_only_what_it_may() -> None:
-    modules_at_top = frozenset(path.stem for path in PACKAGE.glob("*") if path.suffix in ("", ".py"))
+    modules_at_top = frozenset(
+        path.stem for path in PACKAGE.glob("*") if path.suffix in ("", ".py")
+    )
     found = [
         violation
         for path in sorted(PACKAGE.rglob("*.py"))
         for violation in violations(
-            path.read_text(encoding="utf-8"), path.relative_to(PACKAGE).as_posix(), modules_at_top - {"__init__"}
+            path.read_text(encoding="utf-8"),
+            path.relative_to(PACKAGE).as_posix(),
+            modules_at_top - {"__init__"},
         )
     ]
     assert not found, "\n".join(found)
@@ -145,7 +156,10 @@ def test_the_rule_detects_a_violation(path: str, source: str) -> None:
         ("__init__.py", "from anabranch.spark import run\nfrom .topology import Topology"),
         ("testing/chaos.py", "from anabranch.spark import run"),
         ("cli/main.py", "import anabranch as ab\nfrom anabranch.spark import run"),
-        ("plan/panes.py", "from datetime import timedelta\nfrom anabranch.topology import Window\nfrom . import cost"),
+        (
+            "plan/panes.py",
+            "from datetime import timedelta\nfrom anabranch.topology import Window\nfrom . import cost",
+        ),
         ("plan/panes.py", "from anabranch.errors import PlanError\nfrom ..errors import PlanError"),
         ("elastic/scaling.py", "import numpy as np\nnp.random.default_rng(seed)"),
         ("state/shard.py", "import lmdb, os, time\nfrom timeit import default_timer"),

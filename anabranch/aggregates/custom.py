@@ -23,7 +23,14 @@ from anabranch.aggregates.specs import Aggregate, Expression
 from anabranch.errors import StepError, TopologyError
 from anabranch.types import Array, column_type, dtype_of, objects, struct_fields, to_array, to_arrow
 
-_PLAIN = {"init": True, "add": True, "merge": True, "finish": True, "state_type": False, "result_type": False}
+_PLAIN = {
+    "init": True,
+    "add": True,
+    "merge": True,
+    "finish": True,
+    "state_type": False,
+    "result_type": False,
+}
 _VECTORISED = {
     "lift": True,
     "merge": True,
@@ -47,14 +54,19 @@ def udaf(given: Any) -> Callable[..., Aggregate]:
         try:
             given = given()
         except TypeError as error:
-            raise TopologyError(f"udaf({name}) cannot be made without arguments ({error}); give an object instead") from None
+            raise TopologyError(
+                f"udaf({name}) cannot be made without arguments ({error}); give an object instead"
+            ) from None
     vectorised = hasattr(given, "lift")
     for part, method in (_VECTORISED if vectorised else _PLAIN).items():
         if not hasattr(given, part) or (method and not callable(getattr(given, part))):
             valid = ", ".join(
-                f"{each}()" if called else each for each, called in (_VECTORISED if vectorised else _PLAIN).items()
+                f"{each}()" if called else each
+                for each, called in (_VECTORISED if vectorised else _PLAIN).items()
             )
-            raise TopologyError(f"udaf({name}) has no {'method' if method else 'attribute'} {part}; it needs: {valid}")
+            raise TopologyError(
+                f"udaf({name}) has no {'method' if method else 'attribute'} {part}; it needs: {valid}"
+            )
     column_type(without_spaces(_text(name, "result_type", given.result_type)))
     made: type[_UserOf] = VectorisedOf if vectorised else PlainOf
     made.check(name, given)
@@ -120,7 +132,9 @@ class Folded(Custom):
 
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         decode, encode, merge = self.decoder.decode, msgspec.msgpack.encode, self.given.merge
-        into[0][at] = objectwise(lambda a, b: encode(merge(decode(a), decode(b))))(into[0][at], values[0])
+        into[0][at] = objectwise(lambda a, b: encode(merge(decode(a), decode(b))))(
+            into[0][at], values[0]
+        )
 
     @property
     def decoder(self) -> msgspec.msgpack.Decoder[Any]:
@@ -139,7 +153,9 @@ class Aligned(Custom):
 
     def _lifted(self, inputs: Sequence[pa.Array], lengths: Array) -> Sequence[Array]:
         kinds = (struct_fields(self.type) or {}).values()
-        values = [to_array(each, dtype_of(kind), None) for each, kind in zip(inputs, kinds, strict=True)]
+        values = [
+            to_array(each, dtype_of(kind), None) for each, kind in zip(inputs, kinds, strict=True)
+        ]
         group, size = np.repeat(np.arange(len(lengths)), lengths), len(lengths)
         arrays = [np.asarray(each) for each in self.given.lift(group, size, *values)]
         shapes = [each.shape for each in arrays]
@@ -147,7 +163,10 @@ class Aligned(Custom):
             raise StepError(
                 f"udaf({_name(self.given)}): lift gave arrays of shape {shapes}; valid: {len(self.columns)} of {size}"
             )
-        return [each.astype(column.dtype, copy=False) for each, column in zip(arrays, self.columns, strict=True)]
+        return [
+            each.astype(column.dtype, copy=False)
+            for each, column in zip(arrays, self.columns, strict=True)
+        ]
 
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         self.given.merge(into, at, values)
@@ -185,7 +204,9 @@ class _UserOf(Aggregate, ABC):
                 return to_arrow(values, kind)
             return pa.array(values, type=declared)
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise StepError(f"udaf({_name(self.given)}): finish gave what is not of type {kind}: {error}") from error
+            raise StepError(
+                f"udaf({_name(self.given)}): finish gave what is not of type {kind}: {error}"
+            ) from error
 
 
 class PlainOf(_UserOf):
@@ -210,7 +231,11 @@ class PlainOf(_UserOf):
         return (Folded(input_type, self.given),)
 
     def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:
-        decode, init, finish = Folded(input_type, self.given).decoder.decode, self.given.init, self.given.finish
+        decode, init, finish = (
+            Folded(input_type, self.given).decoder.decode,
+            self.given.init,
+            self.given.finish,
+        )
         return self._made([finish(init() if each is None else decode(each)) for each in columns[0]])
 
 
@@ -228,7 +253,9 @@ class VectorisedOf(_UserOf):
             try:
                 PartialColumn(_text(name, "state_types", each), identity).empty(1)
             except (TypeError, ValueError) as error:
-                raise TopologyError(f"udaf({name}): identity {identity!r} of a column of type {each}: {error}") from None
+                raise TopologyError(
+                    f"udaf({name}): identity {identity!r} of a column of type {each}: {error}"
+                ) from None
 
     def _state(self) -> str:
         return ", ".join(self.given.state_types)
@@ -267,12 +294,16 @@ def settle(part: object) -> None:
 
 def type_name(kind: Any) -> str:
     """A type as a person would write it."""
-    return kind.__qualname__ if isinstance(kind, type) and not hasattr(kind, "__args__") else str(kind)
+    return (
+        kind.__qualname__ if isinstance(kind, type) and not hasattr(kind, "__args__") else str(kind)
+    )
 
 
 def _text(name: str, what: str, value: object) -> str:
     if not isinstance(value, str):
-        raise TopologyError(f'udaf({name}): {what}={value!r} is not the name of a Spark type, such as "double"')
+        raise TopologyError(
+            f'udaf({name}): {what}={value!r} is not the name of a Spark type, such as "double"'
+        )
     return value
 
 

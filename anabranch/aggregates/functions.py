@@ -115,26 +115,40 @@ def count_distinct(expression: Expression, *, where: Expression | None = None) -
     return CountDistinctOf(expression, where)
 
 
-def approx_count_distinct(expression: Expression, lg_k: int = 12, *, where: Expression | None = None) -> Aggregate:
+def approx_count_distinct(
+    expression: Expression, lg_k: int = 12, *, where: Expression | None = None
+) -> Aggregate:
     """The number of distinct values by a HyperLogLog sketch of 2 ** lg_k bytes; its standard error is 1.04 / sqrt(2 ** lg_k)."""
     return ApproxCountDistinctOf(expression, where, lg_k)
 
 
-def quantile(expression: Expression, q: float | Iterable[float], k: int = 200, *, where: Expression | None = None) -> Aggregate:
+def quantile(
+    expression: Expression,
+    q: float | Iterable[float],
+    k: int = 200,
+    *,
+    where: Expression | None = None,
+) -> Aggregate:
     """The value that a share q of the values does not exceed, or an array of them, by a KLL sketch; exact of up to k values."""
     return QuantileOf(expression, where, ranks_of(q), k)
 
 
-def top_k(expression: Expression, k: int = 10, keep: int = 1000, *, where: Expression | None = None) -> Aggregate:
+def top_k(
+    expression: Expression, k: int = 10, keep: int = 1000, *, where: Expression | None = None
+) -> Aggregate:
     """The k most frequent values and their counts; exact of up to `keep` different values, else too low by at most 2 n / keep."""
     return TopKOf(expression, where, k, keep)
 
 
-def collect_list(expression: Expression, limit: int = 1000, *, where: Expression | None = None) -> Aggregate:
+def collect_list(
+    expression: Expression, limit: int = 1000, *, where: Expression | None = None
+) -> Aggregate:
     """The first values by event time, then by value, as an array."""
     return CollectListOf(expression, where, limit)
 
 
-def collect_set(expression: Expression, limit: int = 1000, *, where: Expression | None = None) -> Aggregate:
+def collect_set(
+    expression: Expression, limit: int = 1000, *, where: Expression | None = None
+) -> Aggregate:
     """The smallest distinct values, in order, as an array."""
     return CollectSetOf(expression, where, limit)

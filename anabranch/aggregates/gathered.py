@@ -35,7 +35,13 @@ from anabranch.types import (
 # Of XXH64.
 _PRIMES = [
     np.uint64(each)
-    for each in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
+    for each in (
+        0x9E3779B185EBCA87,
+        0xC2B2AE3D27D4EB4F,
+        0x165667B19E3779F9,
+        0x85EBCA77C2B2AE63,
+        0x27D4EB2F165667C5,
+    )
 ]
 
 
@@ -47,7 +53,9 @@ class ListColumn(PartialColumn):
     box: Callable[[list[Any]], Collection[Any]]
 
     def from_arrow(self, values: pa.Array | pa.ChunkedArray) -> Array:
-        return objects(self.box(each) if each else None for each in from_lists(values, self.element))
+        return objects(
+            self.box(each) if each else None for each in from_lists(values, self.element)
+        )
 
     def to_arrow(self, values: Array) -> pa.Array:
         lists = values.tolist()
@@ -115,7 +123,9 @@ class Smallest(Gathered):
 
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         limit = self.limit
-        into[0][at] = objectwise(lambda a, b: tuple(sorted({*a, *b})[:limit]))(into[0][at], values[0])
+        into[0][at] = objectwise(lambda a, b: tuple(sorted({*a, *b})[:limit]))(
+            into[0][at], values[0]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +170,16 @@ class Frequent(Gathered):
 
     @property
     def lift(self) -> tuple[str, ...]:
-        return (f"approx_top_k_accumulate({_item_sql(self.type)}, {4 * self.keep}) filter (where {{x}} is not null)",)
+        return (
+            f"approx_top_k_accumulate({_item_sql(self.type)}, {4 * self.keep}) filter (where {{x}} is not null)",
+        )
 
     def arrive(self, lifted: Sequence[pa.ChunkedArray]) -> Sequence[Array]:
-        return [objects(self._counted(each) for each in pc.struct_field(lifted[0], "sketch").to_pylist())]
+        return [
+            objects(
+                self._counted(each) for each in pc.struct_field(lifted[0], "sketch").to_pylist()
+            )
+        ]
 
     def _made(self, items: Any) -> object:
         return self._cut(dict(Counter(items)))
@@ -176,11 +192,19 @@ class Frequent(Gathered):
 
         if not sketch:
             return None
-        kind = "bigint" if integer_sql(self.type, "") else self.type if self.type in {"float", "double"} else "string"
+        kind = (
+            "bigint"
+            if integer_sql(self.type, "")
+            else self.type
+            if self.type in {"float", "double"}
+            else "string"
+        )
         if kind == "string":
             found = ds.frequent_strings_sketch.deserialize(sketch)
         else:
-            found = ds.frequent_items_sketch.deserialize(sketch, ds.PyLongsSerDe() if kind == "bigint" else ds.PyDoublesSerDe())
+            found = ds.frequent_items_sketch.deserialize(
+                sketch, ds.PyLongsSerDe() if kind == "bigint" else ds.PyDoublesSerDe()
+            )
         rows = found.get_frequent_items(ds.frequent_items_error_type.NO_FALSE_NEGATIVES, 0)
         items = [row[0] for row in rows]
         if kind in {"float", "double"}:
@@ -189,7 +213,10 @@ class Frequent(Gathered):
             items = [bytes.fromhex(item) for item in items]
         elif decimal_of(self.type) is not None:
             items = [Decimal(item) for item in items]
-        return self._cut({item: row[2] for item, row in zip(items, rows, strict=True) if row[2] > 0}) or None
+        return (
+            self._cut({item: row[2] for item, row in zip(items, rows, strict=True) if row[2] > 0})
+            or None
+        )
 
     def _sum(self, a: dict[Any, int], b: dict[Any, int]) -> dict[Any, int]:
         few, counts = (a, dict(b)) if len(a) < len(b) else (b, dict(a))
@@ -216,7 +243,9 @@ class Hll(Gathered):
 
     @property
     def lift(self) -> tuple[str, ...]:
-        return (f"if(count({{x}}) = 0, null, hll_sketch_agg({_hashed_sql(self.type)}, {self.lg_k}))",)
+        return (
+            f"if(count({{x}}) = 0, null, hll_sketch_agg({_hashed_sql(self.type)}, {self.lg_k}))",
+        )
 
     def _items(self, values: pa.Array, t: Array) -> list[Any]:  # noqa: ARG002
         return _hashed(values, self.type)
@@ -272,7 +301,9 @@ class Kll(Gathered):
         return (f"if(count(nanvl({x}, null)) = 0, null, kll_sketch_agg_double({x}, {self.k}))",)
 
     def _items(self, values: pa.Array, t: Array) -> Array:  # noqa: ARG002
-        return to_array(values, dtype_of("double"), None).copy()  # the sketch takes no array that must not be written to
+        return to_array(
+            values, dtype_of("double"), None
+        ).copy()  # the sketch takes no array that must not be written to
 
     def _made(self, items: Any) -> object:
         import datasketches as ds
@@ -324,7 +355,9 @@ def _hashed_sql(name: str) -> str:
         return f"if({{x}} is null, null, xxhash64({_item_sql(name)}))"
     decimal = decimal_of(name)
     plain = (
-        f"replace(format_number({{x}}, {decimal[1]}), ',', '')" if decimal is not None and decimal[1] > 6 else _item_sql(name)
+        f"replace(format_number({{x}}, {decimal[1]}), ',', '')"
+        if decimal is not None and decimal[1] > 6
+        else _item_sql(name)
     )
     return integer_sql(name, "{x}") or f"concat('v', {plain})"
 

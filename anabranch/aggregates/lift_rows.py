@@ -22,13 +22,19 @@ class Lifted(Protocol):
     def input(self) -> int: ...
 
 
-def lift_rows(kept: Sequence[Lifted], inputs: Sequence[pa.Array], t: Array, group: Array, size: int) -> tuple[Array, ...]:
+def lift_rows(
+    kept: Sequence[Lifted], inputs: Sequence[pa.Array], t: Array, group: Array, size: int
+) -> tuple[Array, ...]:
     """The columns of all partials, one after another, of groups 0 to size - 1; identities where a group has no rows.
 
     An input is null where its condition does not hold, and input 0 nowhere. Times are in microseconds.
     """
     lengths = np.bincount(group, minlength=size)
     if (group[1:] < group[:-1]).any():
-        order = np.argsort(group.astype(np.uint16) if size <= 1 << 16 else group, kind="stable")  # then NumPy sorts by radix
+        order = np.argsort(
+            group.astype(np.uint16) if size <= 1 << 16 else group, kind="stable"
+        )  # then NumPy sorts by radix
         inputs, t = [each.take(pa.array(order)) for each in inputs], t[order]
-    return tuple(column for each in kept for column in each.partial.of_groups(inputs[each.input], t, lengths))
+    return tuple(
+        column for each in kept for column in each.partial.of_groups(inputs[each.input], t, lengths)
+    )

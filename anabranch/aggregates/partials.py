@@ -49,7 +49,11 @@ class PartialColumn:
 
     def to_arrow(self, values: Array) -> pa.Array:
         """The values as state keeps them."""
-        return pa.array(values.tolist(), type=column_type(self.type)) if values.dtype.kind == "O" else pa.array(values)
+        return (
+            pa.array(values.tolist(), type=column_type(self.type))
+            if values.dtype.kind == "O"
+            else pa.array(values)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,9 @@ class Partial(ABC):
 
     def arrive(self, lifted: Sequence[pa.ChunkedArray]) -> Sequence[Array]:
         """The columns, from what the lift gives."""
-        return [column.from_arrow(values) for column, values in zip(self.columns, lifted, strict=True)]
+        return [
+            column.from_arrow(values) for column, values in zip(self.columns, lifted, strict=True)
+        ]
 
     def empty(self, size: int) -> list[Array]:
         """The columns of groups without rows."""
@@ -114,7 +120,9 @@ class _Picked(Partial, ABC):
         return [self.columns[0].from_arrow(values)]
 
     def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
-        return [reduced(self.pick, self.of_rows(values, t)[0], lengths, self.empty(len(lengths))[0])]
+        return [
+            reduced(self.pick, self.of_rows(values, t)[0], lengths, self.empty(len(lengths))[0])
+        ]
 
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         if isinstance(at, slice) and isinstance(self.pick, np.ufunc):
@@ -177,8 +185,13 @@ class Total(_Picked):
             return
         before = target[at]
         after = before + added
-        if _reach(before) + _reach(added) > _INT64.max and (((before ^ after) & (added ^ after)) < 0).any():
-            raise StepError("a sum of whole numbers exceeds bigint; sum a decimal or a double instead")
+        if (
+            _reach(before) + _reach(added) > _INT64.max
+            and (((before ^ after) & (added ^ after)) < 0).any()
+        ):
+            raise StepError(
+                "a sum of whole numbers exceeds bigint; sum a decimal or a double instead"
+            )
         target[at] = after
 
 
@@ -187,7 +200,11 @@ class Least(_Picked):
 
     @property
     def columns(self) -> tuple[PartialColumn, ...]:
-        return (PartialColumn(self.type, {"i": _INT64.max, "f": np.nan, "O": None}[dtype_of(self.type).kind]),)
+        return (
+            PartialColumn(
+                self.type, {"i": _INT64.max, "f": np.nan, "O": None}[dtype_of(self.type).kind]
+            ),
+        )
 
     @property
     def lift(self) -> tuple[str, ...]:
@@ -203,7 +220,11 @@ class Greatest(_Picked):
 
     @property
     def columns(self) -> tuple[PartialColumn, ...]:
-        return (PartialColumn(self.type, {"i": _INT64.min, "f": -np.inf, "O": None}[dtype_of(self.type).kind]),)
+        return (
+            PartialColumn(
+                self.type, {"i": _INT64.min, "f": -np.inf, "O": None}[dtype_of(self.type).kind]
+            ),
+        )
 
     @property
     def lift(self) -> tuple[str, ...]:
@@ -241,7 +262,11 @@ class Moments(Partial):
 
     @property
     def columns(self) -> tuple[PartialColumn, ...]:
-        return (PartialColumn("bigint", 0), PartialColumn("double", 0.0), PartialColumn("double", 0.0))
+        return (
+            PartialColumn("bigint", 0),
+            PartialColumn("double", 0.0),
+            PartialColumn("double", 0.0),
+        )
 
     @property
     def lift(self) -> tuple[str, ...]:
@@ -260,7 +285,11 @@ class Moments(Partial):
         with np.errstate(invalid="ignore", over="ignore"):
             mean += reduced(np.add, x - np.repeat(mean, n), n, np.zeros(len(n))) / np.maximum(n, 1)
             squares = reduced(np.add, (x - np.repeat(mean, n)) ** 2, n, squares)
-        return [np.array(n), mean, squares] if np.isfinite(squares).all() else super().of_groups(values, t, lengths)
+        return (
+            [np.array(n), mean, squares]
+            if np.isfinite(squares).all()
+            else super().of_groups(values, t, lengths)
+        )
 
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         n, mean, m2 = (column[at] for column in into)
@@ -271,7 +300,11 @@ class Moments(Partial):
             distance = mean_new - mean
             # A side without values has mean 0 that means nothing: take the other side's as it is.
             both = np.where(n == 0, mean_new, np.where(n_new == 0, mean, mean + distance * share))
-            squares = m2 + m2_new + np.where((n == 0) | (n_new == 0), 0.0, distance * distance * n * share)
+            squares = (
+                m2
+                + m2_new
+                + np.where((n == 0) | (n_new == 0), 0.0, distance * distance * n * share)
+            )
         into[0][at], into[1][at], into[2][at] = total, both, squares
 
 
@@ -300,7 +333,11 @@ class _AtExtreme(Partial, ABC):
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         time, value = (column[at] for column in into)
         time_new, value_new = values
-        earlier, same = (time_new > time, time_new == time) if self.latest else (time_new < time, time_new == time)
+        earlier, same = (
+            (time_new > time, time_new == time)
+            if self.latest
+            else (time_new < time, time_new == time)
+        )
         tie = _below(value, value_new) if self.latest else _below(value_new, value)
         take = earlier | (same & tie)
         into[0][at] = np.where(take, time_new, time)
@@ -350,12 +387,19 @@ class _AtBest(Partial, ABC):
         value, order = values.flatten()
         both = valid(value) & valid(order)
         found = zip(self.columns[1:], (order, value), strict=True)
-        return [both.astype(np.int64), *(np.where(both, column.from_arrow(each), column.empty(1)) for column, each in found)]
+        return [
+            both.astype(np.int64),
+            *(np.where(both, column.from_arrow(each), column.empty(1)) for column, each in found),
+        ]
 
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         n, order, value = (column[at] for column in into)
         n_new, order_new, value_new = values
-        old, new = ((order, value), (order_new, value_new)) if self.most else ((order_new, value_new), (order, value))
+        old, new = (
+            ((order, value), (order_new, value_new))
+            if self.most
+            else ((order_new, value_new), (order, value))
+        )
         better = _below(old[0], new[0]) | (~_below(new[0], old[0]) & _below(old[1], new[1]))
         take = (n_new > 0) & ((n == 0) | better)
         into[0][at] = n + n_new
@@ -386,7 +430,10 @@ def _reach(values: Array) -> int:
 
 def _below(left: Array, right: Array) -> Array:
     if left.dtype.kind == "O":
-        return np.array([b is not None and (a is None or a < b) for a, b in zip(left, right, strict=True)], dtype=bool)
+        return np.array(
+            [b is not None and (a is None or a < b) for a, b in zip(left, right, strict=True)],
+            dtype=bool,
+        )
     below: Array = left < right
     return below | (np.isnan(right) & ~np.isnan(left)) if left.dtype.kind == "f" else below
 

@@ -29,7 +29,16 @@ from anabranch.aggregates.partials import (
     Total,
 )
 from anabranch.errors import TopologyError
-from anabranch.types import FLOATING, WHOLE, Array, arrow_type, decimal_of, struct_fields, to_arrow, to_lists
+from anabranch.types import (
+    FLOATING,
+    WHOLE,
+    Array,
+    arrow_type,
+    decimal_of,
+    struct_fields,
+    to_arrow,
+    to_lists,
+)
 
 # A Spark SQL expression or a Spark Column; opaque here.
 Expression: TypeAlias = object
@@ -37,7 +46,13 @@ Expression: TypeAlias = object
 
 def text_of(expression: Expression | None) -> str:
     """An expression for people; several of them, in a tuple, side by side."""
-    return "*" if expression is None else ", ".join(map(str, expression)) if isinstance(expression, tuple) else str(expression)
+    return (
+        "*"
+        if expression is None
+        else ", ".join(map(str, expression))
+        if isinstance(expression, tuple)
+        else str(expression)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +81,16 @@ class Aggregate(ABC):
         """The result column from the merged columns of the partials, in their order."""
 
     def _refuse(self, input_type: str, valid: str) -> TopologyError:
-        return TopologyError(f"{self.kind}({text_of(self.expression)}) has input of type {input_type}; valid: {valid}")
+        return TopologyError(
+            f"{self.kind}({text_of(self.expression)}) has input of type {input_type}; valid: {valid}"
+        )
 
     def _numeric(self, input_type: str) -> None:
-        if input_type not in WHOLE and input_type not in FLOATING and decimal_of(input_type) is None:
+        if (
+            input_type not in WHOLE
+            and input_type not in FLOATING
+            and decimal_of(input_type) is None
+        ):
             raise self._refuse(input_type, "whole numbers, floats and decimals")
 
 
@@ -113,11 +134,17 @@ class AvgOf(Aggregate):
 
     def partials(self, input_type: str) -> tuple[Partial, ...]:
         self._numeric(input_type)
-        return Total("double" if decimal_of(input_type) is None else SumOf(None).result_type(input_type)), Count("bigint")
+        return Total(
+            "double" if decimal_of(input_type) is None else SumOf(None).result_type(input_type)
+        ), Count("bigint")
 
     def result_type(self, input_type: str) -> str:
         decimal = decimal_of(input_type)
-        return "double" if decimal is None else f"decimal({min(38, decimal[0] + 4)},{min(38, decimal[1] + 4)})"
+        return (
+            "double"
+            if decimal is None
+            else f"decimal({min(38, decimal[0] + 4)},{min(38, decimal[1] + 4)})"
+        )
 
     def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:
         total, count = columns
@@ -204,7 +231,9 @@ class _Spread(Aggregate, ABC):
         count, _, squares = columns
         free = count - 1 if self.sample else count
         variance = squares / np.maximum(free, 1)
-        return to_arrow(np.sqrt(variance) if self.root else variance, self.result_type(input_type), free > 0)
+        return to_arrow(
+            np.sqrt(variance) if self.root else variance, self.result_type(input_type), free > 0
+        )
 
 
 class VarianceOf(_Spread):
@@ -332,7 +361,9 @@ class QuantileOf(Aggregate):
         _whole(self.kind, "k", self.k, 8, 65535)
         for each in self._ranks:
             if not isinstance(each, int | float) or isinstance(each, bool) or not 0 <= each <= 1:
-                raise TopologyError(f"quantile: q={each!r}; valid: a number from 0 to 1, or a list of them")
+                raise TopologyError(
+                    f"quantile: q={each!r}; valid: a number from 0 to 1, or a list of them"
+                )
 
     @property
     def _ranks(self) -> tuple[float, ...]:
@@ -374,7 +405,10 @@ class TopKOf(Aggregate):
         return f"array<struct<value:{input_type},count:bigint>>"
 
     def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:
-        tops = [sorted((each or {}).items(), key=lambda pair: (-pair[1], pair[0]))[: self.k] for each in columns[0]]
+        tops = [
+            sorted((each or {}).items(), key=lambda pair: (-pair[1], pair[0]))[: self.k]
+            for each in columns[0]
+        ]
         return to_lists(tops, f"struct<value:{input_type},count:bigint>")
 
 

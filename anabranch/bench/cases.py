@@ -30,7 +30,9 @@ class Case:
     @property
     def pane_us(self) -> int:
         """The longest interval that every window of the case is a union of."""
-        return math.gcd(*(size for window in self.windows for size in (window.length_us, window.every_us)))
+        return math.gcd(
+            *(size for window in self.windows for size in (window.length_us, window.every_us))
+        )
 
     @property
     def copies(self) -> int:

@@ -75,7 +75,13 @@ class Input:
         for file, link in zip(self.files, files, strict=False):
             if not link.exists():
                 os.link(file, link)
-        return replace(self, directory=directory, files=files, rows=self.rows[:batches], newest_us=self.newest_us[:batches])
+        return replace(
+            self,
+            directory=directory,
+            files=files,
+            rows=self.rows[:batches],
+            newest_us=self.newest_us[:batches],
+        )
 
     def watermark_us(self, batches: int | None = None) -> int:
         """The watermark after the first `batches` files (default: all)."""
@@ -96,11 +102,17 @@ def generate(spec: DataSpec) -> Iterator[pa.Table]:
         arrival = _START_US + ((first + np.arange(count)) * us_per_row).astype(np.int64)
         age = (rng.random(count) * spec.disorder_s * 1_000_000).astype(np.int64)
         value = np.round(rng.gamma(2.0, 50.0, count), 2)
-        yield pa.table([key_of_rank[rank], pa.array(arrival - age).cast(SCHEMA.field("at").type), value], schema=SCHEMA)
+        yield pa.table(
+            [key_of_rank[rank], pa.array(arrival - age).cast(SCHEMA.field("at").type), value],
+            schema=SCHEMA,
+        )
 
 
 def write_input(
-    spec: DataSpec, directory: Path, shaped: Callable[[pa.Table], pa.Table] | None = None, schema: str = SPARK_SCHEMA
+    spec: DataSpec,
+    directory: Path,
+    shaped: Callable[[pa.Table], pa.Table] | None = None,
+    schema: str = SPARK_SCHEMA,
 ) -> Input:
     """Writes the batches as `batch-NNNNN.parquet` with modification times a second apart: file sources go by these.
 
@@ -113,7 +125,9 @@ def write_input(
     for number, made in enumerate(generate(spec)):
         table = made if shaped is None else shaped(made)
         path = directory / f"batch-{number:05d}.parquet"
-        pq.write_table(table, path, row_group_size=max(1, math.ceil(table.num_rows / _ROW_GROUPS_PER_FILE)))
+        pq.write_table(
+            table, path, row_group_size=max(1, math.ceil(table.num_rows / _ROW_GROUPS_PER_FILE))
+        )
         mtime = _FIRST_MTIME_S + number
         os.utime(path, (mtime, mtime))
         files.append(path)

@@ -59,9 +59,14 @@ class Limit:
 
 def plain_builds(case: Case) -> tuple[Build, ...]:
     """Each window from all panes that it has."""
-    pieces = [Piece(table=0, shifts_us=tuple(i * w.every_us for i in range(copies(w))), floor=True) for w in case.windows]
+    pieces = [
+        Piece(table=0, shifts_us=tuple(i * w.every_us for i in range(copies(w))), floor=True)
+        for w in case.windows
+    ]
     numbered = enumerate(zip(case.windows, pieces, strict=True), 1)
-    return tuple(Build(number=number, window=window, pieces=(piece,)) for number, (window, piece) in numbered)
+    return tuple(
+        Build(number=number, window=window, pieces=(piece,)) for number, (window, piece) in numbered
+    )
 
 
 def plan_builds(case: Case) -> tuple[Build, ...]:
@@ -75,7 +80,9 @@ def plan_builds(case: Case) -> tuple[Build, ...]:
             table = max(
                 number
                 for number, (length, every) in enumerate(tables)
-                if window.every_us % every == 0 and at % every == 0 and at + length <= window.length_us
+                if window.every_us % every == 0
+                and at % every == 0
+                and at + length <= window.length_us
             )
             shifts.setdefault(table, []).append(at)
             at += tables[table][0]
@@ -85,10 +92,15 @@ def plan_builds(case: Case) -> tuple[Build, ...]:
     return tuple(builds)
 
 
-PLANS: dict[str, Callable[[Case], tuple[Build, ...]]] = {"plain": plain_builds, "chained": plan_builds}
+PLANS: dict[str, Callable[[Case], tuple[Build, ...]]] = {
+    "plain": plain_builds,
+    "chained": plan_builds,
+}
 
 
-def with_duckdb(case: Case, builds: Sequence[Build], files: Sequence[Path], watermark_us: int, target: Path) -> None:
+def with_duckdb(
+    case: Case, builds: Sequence[Build], files: Sequence[Path], watermark_us: int, target: Path
+) -> None:
     """All windows of the case that end at or below the watermark, as one parquet file a window."""
     import duckdb
 
@@ -106,7 +118,11 @@ def with_duckdb(case: Case, builds: Sequence[Build], files: Sequence[Path], wate
             parts = " UNION ALL ".join(
                 f"SELECT key, {f'start // {every} * {every}' if piece.floor else 'start'} - back AS start, n, s, m "
                 f"FROM w{piece.table}, (VALUES {', '.join(f'(CAST({back} AS BIGINT))' for back in piece.shifts_us)}) AS shifts(back)"
-                + (f" WHERE start // {every} * {every} - back + {length} > start" if piece.floor else "")
+                + (
+                    f" WHERE start // {every} * {every} - back + {length} > start"
+                    if piece.floor
+                    else ""
+                )
                 for piece in build.pieces
             )
             db.execute(f"""
@@ -122,13 +138,24 @@ def with_duckdb(case: Case, builds: Sequence[Build], files: Sequence[Path], wate
             """)
 
 
-def with_polars(case: Case, builds: Sequence[Build], files: Sequence[Path], watermark_us: int, target: Path) -> None:
+def with_polars(
+    case: Case, builds: Sequence[Build], files: Sequence[Path], watermark_us: int, target: Path
+) -> None:
     """The same with Polars."""
     import polars as pl
 
     start = pl.col("at").dt.epoch("us") // case.pane_us * case.pane_us
-    partials = (pl.len().cast(pl.Int64).alias("n"), pl.col("v").sum().alias("s"), pl.col("v").max().alias("m"))
-    tables = [pl.scan_parquet([str(file) for file in files]).group_by("key", start.alias("start")).agg(*partials).collect()]
+    partials = (
+        pl.len().cast(pl.Int64).alias("n"),
+        pl.col("v").sum().alias("s"),
+        pl.col("v").max().alias("m"),
+    )
+    tables = [
+        pl.scan_parquet([str(file) for file in files])
+        .group_by("key", start.alias("start"))
+        .agg(*partials)
+        .collect()
+    ]
     for build in builds:
         tables.append(_merge(tables, build, watermark_us))
         window = pl.struct(
@@ -159,10 +186,16 @@ def _merge(tables: list[pl.DataFrame], build: Build, watermark_us: int) -> pl.Da
         begin = pl.col("start") // every * every - back
         return table.filter(begin + length > pl.col("start")).with_columns(begin.alias("start"))
 
-    parts = [shifted(piece, back).filter(closed) for piece in build.pieces for back in piece.shifts_us]
+    parts = [
+        shifted(piece, back).filter(closed) for piece in build.pieces for back in piece.shifts_us
+    ]
     if len(parts) == 1 and not build.pieces[0].floor:
         return parts[0].collect()
-    merged = pl.concat(parts).group_by("key", "start").agg(pl.col("n").sum(), pl.col("s").sum(), pl.col("m").max())
+    merged = (
+        pl.concat(parts)
+        .group_by("key", "start")
+        .agg(pl.col("n").sum(), pl.col("s").sum(), pl.col("m").max())
+    )
     return merged.collect()
 
 
@@ -171,7 +204,14 @@ ENGINES: dict[str, Engine] = {"polars": with_polars, "duckdb": with_duckdb}
 
 
 def find_limit(
-    case: Case, files: Sequence[Path], watermark_us: int, target: Path, threads: int, *, plan: str = "plain", runs: int = 2
+    case: Case,
+    files: Sequence[Path],
+    watermark_us: int,
+    target: Path,
+    threads: int,
+    *,
+    plan: str = "plain",
+    runs: int = 2,
 ) -> Limit:
     """Runs both engines in a process of their own and gives the faster."""
     windows = ",".join(f"{window.length_us} us/{window.every_us} us" for window in case.windows)
@@ -204,6 +244,8 @@ def main() -> None:
             target = Path(job["target"]) / name
             target.mkdir(parents=True, exist_ok=True)
             began = time.perf_counter()
-            compute(case, builds, [Path(file) for file in job["files"]], job["watermark_us"], target)
+            compute(
+                case, builds, [Path(file) for file in job["files"]], job["watermark_us"], target
+            )
             each[name].append(round(time.perf_counter() - began, 4))
     print(json.dumps(each))

@@ -27,13 +27,17 @@ class SideRun:
     files: tuple[Path, ...]  # results
     left_out: int = 0  # rows that no window took
     lasted_s: float = 0.0  # of one that was cut off
-    queries: tuple[str, ...] = ()  # Spark's ids of the runs of its queries, which their jobs have as their group
+    queries: tuple[
+        str, ...
+    ] = ()  # Spark's ids of the runs of its queries, which their jobs have as their group
     inner_s: tuple[float, ...] = ()  # of that, inside the step (Anabranch only)
     slot_s: tuple[
         float, ...
     ] = ()  # of all slots: merging, forming windows, writing state; not waiting for rows or writing results
     state_bytes: int = 0  # the most that all shards took (Anabranch only)
-    peak_mb: Mapping[str, int] = field(default_factory=dict)  # by kind of process, since they started (Anabranch only)
+    peak_mb: Mapping[str, int] = field(
+        default_factory=dict
+    )  # by kind of process, since they started (Anabranch only)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,10 +22,15 @@ def _by_kind(field: str) -> dict[str, int]:
     found = {"driver": _kb(processes.get(os.getpid(), {}), field), "jvm": 0, "python_workers": 0}
     if not found["driver"]:
         return {}
-    while children := {pid for pid, status in processes.items() if int(status.get("PPid", 0)) in mine} - mine:
+    while (
+        children := {pid for pid, status in processes.items() if int(status.get("PPid", 0)) in mine}
+        - mine
+    ):
         mine |= children
         for pid in children:
-            found["jvm" if processes[pid].get("Name") == "java" else "python_workers"] += _kb(processes[pid], field)
+            found["jvm" if processes[pid].get("Name") == "java" else "python_workers"] += _kb(
+                processes[pid], field
+            )
     return {name: kb >> 10 for name, kb in found.items()}
 
 

@@ -37,7 +37,9 @@ class SidesOptions:
         if self.slots is not None and self.slots <= 0:
             raise TopologyError(f"--slots {self.slots} must be above 0")
         if self.skew < 0 or self.disorder_s < 0:
-            raise TopologyError(f"--skew {self.skew} and --disorder {self.disorder_s} must not be below 0")
+            raise TopologyError(
+                f"--skew {self.skew} and --disorder {self.disorder_s} must not be below 0"
+            )
         if self.keep is not None and self.keep.exists() and any(self.keep.iterdir()):
             raise TopologyError(f"--keep {self.keep} is not empty")
 
@@ -45,7 +47,9 @@ class SidesOptions:
         """Refuses options that are not above 0."""
         for name in names:
             if getattr(self, name) <= 0:
-                raise TopologyError(f"--{name.replace('_', '-')} {getattr(self, name)} must be above 0")
+                raise TopologyError(
+                    f"--{name.replace('_', '-')} {getattr(self, name)} must be above 0"
+                )
 
     def data_of(self, keys: int, rows_per_minute: int | None = None) -> DataSpec:
         """The input with so many keys."""
@@ -82,7 +86,9 @@ class WindowsOptions(SidesOptions):
 
     def data(self, case: Case | None = None) -> DataSpec:
         """The input; some cases are about other keys or another density than was asked for."""
-        return self.data_of((case and case.keys) or self.keys, case.rows_per_minute if case else None)
+        return self.data_of(
+            (case and case.keys) or self.keys, case.rows_per_minute if case else None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +171,9 @@ class KeyedOptions(SidesOptions):
     def grid(self) -> list[tuple[int, float]]:
         """Numbers of keys and skews to measure."""
         skews = _numbers("--skew", self.skews, float, 0)
-        return [(int(keys), skew) for keys in _numbers("--keys", self.keys, int, 1) for skew in skews]
+        return [
+            (int(keys), skew) for keys in _numbers("--keys", self.keys, int, 1) for skew in skews
+        ]
 
     @property
     def levels(self) -> list[int]:
@@ -179,5 +187,7 @@ def _numbers(name: str, text: str, kind: type[int | float], least: float) -> lis
     except ValueError:
         found = []
     if not found or min(found) < least:
-        raise TopologyError(f"{name} {text}; valid: numbers from {least} on, with commas between them")
+        raise TopologyError(
+            f"{name} {text}; valid: numbers from {least} on, with commas between them"
+        )
     return list(found)

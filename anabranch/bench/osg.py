@@ -66,9 +66,13 @@ class OsgOptions:
             if getattr(self, name) < 1:
                 raise TopologyError(f"--{name} {getattr(self, name)}; valid: 1 or more")
         if not 1 <= self.warm < self.change:
-            raise TopologyError(f"--warm {self.warm}; valid: 1 to {self.change - 1}, below half of --steps {self.steps}")
+            raise TopologyError(
+                f"--warm {self.warm}; valid: 1 to {self.change - 1}, below half of --steps {self.steps}"
+            )
         if not 0 < self.least_ms <= self.most_ms:
-            raise TopologyError(f"--least-ms {self.least_ms} and --most-ms {self.most_ms}; valid: above 0, the least first")
+            raise TopologyError(
+                f"--least-ms {self.least_ms} and --most-ms {self.most_ms}; valid: above 0, the least first"
+            )
         if self.spread not in SPREADS:
             raise TopologyError(unknown("--spread", self.spread, SPREADS))
         if self.skew < 0:
@@ -82,7 +86,9 @@ class OsgOptions:
 
     @property
     def osg(self) -> Osg:
-        return Osg(epsilon=self.epsilon, delta=self.delta, window=self.window, mu=self.mu, seed=self.seed)
+        return Osg(
+            epsilon=self.epsilon, delta=self.delta, window=self.window, mu=self.mu, seed=self.seed
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,11 @@ class Sensitive:
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         time.sleep(self.seconds[row["phase"]][row["value"]])
-        return {"id": row["id"], "made": result_of(row["id"], row["value"], row["phase"]), "done": time.time()}
+        return {
+            "id": row["id"],
+            "made": result_of(row["id"], row["value"], row["phase"]),
+            "done": time.time(),
+        }
 
 
 def result_of(number: int, value: int, phase: int) -> int:
@@ -110,7 +120,9 @@ class Step:
     ideal_s: float  # the time of all rows over the slots
     mean_s: float  # completion of a row, from the beginning of the first slot
     p95_s: float
-    busiest_s: float  # the time of the rows of the busiest slot; the rest of the makespan is Spark's
+    busiest_s: (
+        float  # the time of the rows of the busiest slot; the rest of the makespan is Spark's
+    )
     imbalance: float  # that over the mean of all slots
     estimate_error: float | None
 
@@ -119,7 +131,9 @@ def times_of(options: OsgOptions) -> Sensitive:
     """The time of each value before and after the change: one of 64 that lie evenly, or in equal ratios, between least and most."""
     rng = np.random.default_rng(options.seed)
     spaced = np.linspace if options.spread == "linear" else np.geomspace
-    before = spaced(options.least_ms, options.most_ms, 64)[rng.integers(0, 64, options.values)] / 1e3
+    before = (
+        spaced(options.least_ms, options.most_ms, 64)[rng.integers(0, 64, options.values)] / 1e3
+    )
     return Sensitive((tuple(before.tolist()), tuple(rng.permutation(before).tolist())))
 
 
@@ -135,9 +149,14 @@ def batches_of(options: OsgOptions) -> list[pa.Table]:
             pa.table(
                 {
                     "id": pa.array(np.arange(first, first + options.rows)),
-                    "value": pa.array(rng.choice(options.values, options.rows, p=weights / weights.sum())),
+                    "value": pa.array(
+                        rng.choice(options.values, options.rows, p=weights / weights.sum())
+                    ),
                     "phase": pa.array(np.full(options.rows, phase, dtype=np.int32)),
-                    "at": pa.array([datetime.fromtimestamp(step, UTC)] * options.rows, pa.timestamp("us", tz="UTC")),
+                    "at": pa.array(
+                        [datetime.fromtimestamp(step, UTC)] * options.rows,
+                        pa.timestamp("us", tz="UTC"),
+                    ),
                 }
             )
         )
@@ -147,7 +166,9 @@ def batches_of(options: OsgOptions) -> list[pa.Table]:
 class Side:
     """One grouping: a run over a directory of its own."""
 
-    def __init__(self, spark: SparkSession, grouping: str, place: Path, work: Sensitive, options: OsgOptions) -> None:
+    def __init__(
+        self, spark: SparkSession, grouping: str, place: Path, work: Sensitive, options: OsgOptions
+    ) -> None:
         self.grouping, self.options, self._input = grouping, options, place / grouping / "input"
         self._input.mkdir(parents=True)
         app = ab.Topology(f"osg {grouping}")
@@ -165,7 +186,12 @@ class Side:
         )
         applied.to(self.results)
         place = place / grouping
-        self.run = app.start(checkpoint=place / "checkpoint", state_root=place / "state", slots=options.slots, trigger="50 ms")
+        self.run = app.start(
+            checkpoint=place / "checkpoint",
+            state_root=place / "state",
+            slots=options.slots,
+            trigger="50 ms",
+        )
 
     def step(self, number: int, batch: pa.Table, seconds: float) -> Step:
         """Hands a batch over and waits for its step."""
@@ -177,10 +203,14 @@ class Side:
             if self.run.exception is not None:
                 raise self.run.exception
             if time.monotonic() > ends:
-                raise AnabranchError(f"step {number} by {self.grouping} has not ended within {_PATIENCE_S:.0f} s")
+                raise AnabranchError(
+                    f"step {number} by {self.grouping} has not ended within {_PATIENCE_S:.0f} s"
+                )
             time.sleep(0.01)
         seen = self.run.progress[number].applies["sensitive"]
-        done = np.array([row["done"] for row in self.results.steps[number + 1].select(["done"]).to_pylist()])
+        done = np.array(
+            [row["done"] for row in self.results.steps[number + 1].select(["done"]).to_pylist()]
+        )
         took = done - seen.started_at
         self.steps.append(
             Step(
@@ -199,10 +229,14 @@ class Side:
     def differences(self, batches: Sequence[pa.Table]) -> list[str]:
         """What is wrong with all results: a row too many, too few, or another one than the operator makes."""
         expected = {
-            row["id"]: result_of(row["id"], row["value"], row["phase"]) for batch in batches for row in batch.to_pylist()
+            row["id"]: result_of(row["id"], row["value"], row["phase"])
+            for batch in batches
+            for row in batch.to_pylist()
         }
         rows = self.results.rows()
-        found = [f"{len(rows)} results of {len(expected)} rows"] if len(rows) != len(expected) else []
+        found = (
+            [f"{len(rows)} results of {len(expected)} rows"] if len(rows) != len(expected) else []
+        )
         wrong = [row["id"] for row in rows if expected.pop(row["id"], None) != row["made"]]
         return [*found, *(f"row {number} is wrong, or there twice" for number in wrong[:5])]
 
@@ -251,7 +285,10 @@ _TEXT = (
 
 
 def _line(number: int, sides: Sequence[Side]) -> str:
-    each = ", ".join(f"{side.grouping} {side.steps[-1].makespan_s:.2f} s ({side.steps[-1].imbalance:.2f})" for side in sides)
+    each = ", ".join(
+        f"{side.grouping} {side.steps[-1].makespan_s:.2f} s ({side.steps[-1].imbalance:.2f})"
+        for side in sides
+    )
     return f"step {number}: {each}; ideal {sides[0].steps[-1].ideal_s:.2f} s"
 
 
@@ -265,12 +302,18 @@ def _case(side: Side, batches: Sequence[pa.Table], options: OsgOptions) -> dict[
         "differences": wrong,
         "rows_compared": sum(map(len, batches)),
         "before": _medians(before),
-        "after": _medians(side.steps[options.change + options.warm :] or side.steps[options.change :]),
+        "after": _medians(
+            side.steps[options.change + options.warm :] or side.steps[options.change :]
+        ),
         "steps": [asdict(each) for each in side.steps],
     }
     if side.grouping == OSG:
-        case["steps_before_first_estimate"] = next((i for i, each in enumerate(side.steps) if each.grouping == OSG), None)
-        case["steps_to_adapt"] = steps_to_adapt([each.imbalance for each in side.steps], options.warm, options.change)
+        case["steps_before_first_estimate"] = next(
+            (i for i, each in enumerate(side.steps) if each.grouping == OSG), None
+        )
+        case["steps_to_adapt"] = steps_to_adapt(
+            [each.imbalance for each in side.steps], options.warm, options.change
+        )
     return case
 
 
@@ -298,15 +341,27 @@ def _compared(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """With the ratio of each grouping's figures to those of grouping by cost."""
     ours: Mapping[str, float] = cases[0]["before"]
     for case in cases:
-        case["over_osg"] = {name: round(value / ours[name], 3) for name, value in case["before"].items()}
+        case["over_osg"] = {
+            name: round(value / ours[name], 3) for name, value in case["before"].items()
+        }
     return list(cases)
 
 
 def show_osg(figures: dict[str, Any], console: Console) -> None:
     """Prints the table of the groupings, how fast cost-aware grouping adapted, and the settings."""
-    table = Table(title="medians over the steps that count, before the change of all times", title_justify="left")
+    table = Table(
+        title="medians over the steps that count, before the change of all times",
+        title_justify="left",
+    )
     table.add_column("grouping")
-    for heading in ("makespan", "/ ideal", "mean completion", "p95 completion", "busiest slot / mean", "verified"):
+    for heading in (
+        "makespan",
+        "/ ideal",
+        "mean completion",
+        "p95 completion",
+        "busiest slot / mean",
+        "verified",
+    ):
         table.add_column(heading, justify="right", no_wrap=True)
     for case in figures["cases"]:
         found = case["before"]
@@ -331,39 +386,69 @@ def show_osg(figures: dict[str, Any], console: Console) -> None:
             f"{settings['steps']} steps of {settings['rows']} rows, {settings['slots']} slots, {settings['partitions']} partitions; "
             f"{settings['values']} values (zipf {settings['skew']}) of {settings['least_ms']:g} to {settings['most_ms']:g} ms"
         ),
-        ", ".join(f"{name} {settings[name]}" for name in ("spread", "window", "mu", "epsilon", "delta", "warm", "seed")),
+        ", ".join(
+            f"{name} {settings[name]}"
+            for name in ("spread", "window", "mu", "epsilon", "delta", "warm", "seed")
+        ),
     ]
     console.print(Group(table, *map(Text, notes)))
 
 
 def osg_command(
     *,
-    slots: Annotated[int, typer.Option(metavar="N", help="Parallel tasks of the operator.")] = OsgOptions().slots,
+    slots: Annotated[
+        int, typer.Option(metavar="N", help="Parallel tasks of the operator.")
+    ] = OsgOptions().slots,
     steps: Annotated[
         int, typer.Option(metavar="N", help="Steps of each grouping; halfway all times change.")
     ] = OsgOptions().steps,
     rows: Annotated[int, typer.Option(metavar="N", help="Rows of a step.")] = OsgOptions().rows,
-    values: Annotated[int, typer.Option(metavar="N", help="Distinct values.")] = OsgOptions().values,
-    skew: Annotated[float, typer.Option(metavar="S", help="Zipf exponent of the values; 0 is uniform.")] = OsgOptions().skew,
-    least_ms: Annotated[float, typer.Option(metavar="MS", help="The time of the cheapest value.")] = OsgOptions().least_ms,
-    most_ms: Annotated[float, typer.Option(metavar="MS", help="The time of the dearest value.")] = OsgOptions().most_ms,
+    values: Annotated[
+        int, typer.Option(metavar="N", help="Distinct values.")
+    ] = OsgOptions().values,
+    skew: Annotated[
+        float, typer.Option(metavar="S", help="Zipf exponent of the values; 0 is uniform.")
+    ] = OsgOptions().skew,
+    least_ms: Annotated[
+        float, typer.Option(metavar="MS", help="The time of the cheapest value.")
+    ] = OsgOptions().least_ms,
+    most_ms: Annotated[
+        float, typer.Option(metavar="MS", help="The time of the dearest value.")
+    ] = OsgOptions().most_ms,
     spread: Annotated[
-        str, typer.Option(metavar="log|linear", help="How times lie between the two: in equal ratios, or evenly.")
+        str,
+        typer.Option(
+            metavar="log|linear", help="How times lie between the two: in equal ratios, or evenly."
+        ),
     ] = OsgOptions().spread,
     partitions: Annotated[
-        int, typer.Option(metavar="N", help="Partitions of the source: each has a scheduler of its own.")
+        int,
+        typer.Option(
+            metavar="N", help="Partitions of the source: each has a scheduler of its own."
+        ),
     ] = OsgOptions().partitions,
     window: Annotated[
         int, typer.Option(metavar="N", help="Rows of a slot between two looks at its sketches.")
     ] = OsgOptions().window,
-    mu: Annotated[float, typer.Option(metavar="MU", help="Change below which sketches are stable.")] = OsgOptions().mu,
-    epsilon: Annotated[float, typer.Option(metavar="E", help="Error of the sketches.")] = OsgOptions().epsilon,
-    delta: Annotated[float, typer.Option(metavar="D", help="How often it may be larger.")] = OsgOptions().delta,
+    mu: Annotated[
+        float, typer.Option(metavar="MU", help="Change below which sketches are stable.")
+    ] = OsgOptions().mu,
+    epsilon: Annotated[
+        float, typer.Option(metavar="E", help="Error of the sketches.")
+    ] = OsgOptions().epsilon,
+    delta: Annotated[
+        float, typer.Option(metavar="D", help="How often it may be larger.")
+    ] = OsgOptions().delta,
     warm: Annotated[
-        int, typer.Option(metavar="N", help="Steps at the beginning, and after the change, that do not count.")
+        int,
+        typer.Option(
+            metavar="N", help="Steps at the beginning, and after the change, that do not count."
+        ),
     ] = OsgOptions().warm,
     seed: Annotated[int, typer.Option(metavar="N", help="Rows and times are drawn from it.")] = 1,
-    json_: Annotated[bool, typer.Option("--json", help="The last line of standard output is one JSON object.")] = False,
+    json_: Annotated[
+        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
+    ] = False,
 ) -> None:
     """Rows whose time depends on their value, given to slots by cost (OSG), by turns and by hash: makespan, completion, adaptation.
 

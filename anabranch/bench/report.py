@@ -18,7 +18,9 @@ VERIFIED = {True: "yes", False: "NO", None: "-"}
 
 
 @contextmanager
-def told(show: Callable[[dict[str, Any], Console], None], *, as_json: bool) -> Iterator[dict[str, Any]]:
+def told(
+    show: Callable[[dict[str, Any], Console], None], *, as_json: bool
+) -> Iterator[dict[str, Any]]:
     """Prints the figures that are put into it, as a line of JSON or for people; ends with 1 where results differ, 2 for mistakes."""
     figures: dict[str, Any] = {}
     try:
@@ -36,7 +38,9 @@ def told(show: Callable[[dict[str, Any], Console], None], *, as_json: bool) -> I
 
 def show(figures: dict[str, Any], console: Console) -> None:
     """Prints the table of all cases, the fixed cost of a small batch, and the settings."""
-    table = Table(title="rows per second, medians over the batches that count", title_justify="left")
+    table = Table(
+        title="rows per second, medians over the batches that count", title_justify="left"
+    )
     table.add_column("case")
     for heading in ("anabranch", "native", "ratio", "bare limit", "batches", "runs", "verified"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -57,7 +61,9 @@ def _cells(case: dict[str, Any]) -> tuple[str, ...]:
         if "native_failures" in case
         else "-",
         f"{case['ratio']:.2f}x" if "ratio" in case else "-",
-        f"{case['limit_rows_per_s']:,} ({case['limit_engine']})" if "limit_rows_per_s" in case else "-",
+        f"{case['limit_rows_per_s']:,} ({case['limit_engine']})"
+        if "limit_rows_per_s" in case
+        else "-",
         f"{counted[0]}-{counted[-1]}",
         runs,
         VERIFIED[case.get("verified")],
@@ -71,23 +77,39 @@ def _notes(figures: dict[str, Any]) -> list[Text]:
     for case in figures["cases"]:
         if "native_panes_rows_per_s" in case:
             text = f"native by pane first {case['native_panes_rows_per_s']:,} rows/s, {case['ratio_panes']:.2f}x"
-            notes.append(Text(f"{case['case']}: {text} (it drops rows that come after their pane, windows open or not)"))
+            notes.append(
+                Text(
+                    f"{case['case']}: {text} (it drops rows that come after their pane, windows open or not)"
+                )
+            )
         if "limit_chained_rows_per_s" in case:
             text = f"bare limit with windows built from each other {case['limit_chained_rows_per_s']:,} rows/s"
             notes.append(Text(f"{case['case']}: {text} ({case['limit_chained_engine']})"))
         for form, each in case.get("native_failures", {}).items():
             text = f"native as {form} came to {each['batches']} of {each['batches_needed']} batches in its time"
-            least = f"{each['batch_s_at_least']:.1f} s a batch at least, {each['ratio_at_least']:.1f}x"
+            least = (
+                f"{each['batch_s_at_least']:.1f} s a batch at least, {each['ratio_at_least']:.1f}x"
+            )
             notes.append(Text(f"{case['case']}: {text}; {least}"))
         if "slot_us_per_row" in case:
-            each = ", ".join(f"{number} windows {us:.3f}" for number, us in case["slot_us_per_row"].items())
+            each = ", ".join(
+                f"{number} windows {us:.3f}" for number, us in case["slot_us_per_row"].items()
+            )
             notes.append(Text(f"{case['case']}: slot time without results, us a row: {each}"))
         if case["peak_mb"]:
-            each = ", ".join(f"{name.replace('_', ' ')} {mb:,} MB" for name, mb in case["peak_mb"].items())
-            notes.append(Text(f"{case['case']}: state {case['state_mb']:,} MB; peak memory so far: {each}"))
+            each = ", ".join(
+                f"{name.replace('_', ' ')} {mb:,} MB" for name, mb in case["peak_mb"].items()
+            )
+            notes.append(
+                Text(f"{case['case']}: state {case['state_mb']:,} MB; peak memory so far: {each}")
+            )
     if small := figures.get("small_batch"):
         rival = f", native {small['native_s']:.3f} s" if "native_s" in small else ""
-        notes.append(Text(f"a batch of {small['rows']:,} rows: anabranch {small['anabranch_s']:.3f} s{rival}"))
+        notes.append(
+            Text(
+                f"a batch of {small['rows']:,} rows: anabranch {small['anabranch_s']:.3f} s{rival}"
+            )
+        )
     notes.append(
         Text(
             f"{settings['rows']:,} rows, {settings['keys']:,} keys (zipf {settings['skew']}), batches of {settings['batch_rows']:,}, "
@@ -105,9 +127,19 @@ def _notes(figures: dict[str, Any]) -> list[Text]:
 
 def show_fusion(figures: dict[str, Any], console: Console) -> None:
     """Prints the table of all numbers of fused operators and native's, and the settings."""
-    table = Table(title="rows per second, medians over the batches that count", title_justify="left")
+    table = Table(
+        title="rows per second, medians over the batches that count", title_justify="left"
+    )
     table.add_column("case")
-    for heading in ("rows/s", "/ unfused", "/ native", "exchanges", "shuffled", "task s", "verified"):
+    for heading in (
+        "rows/s",
+        "/ unfused",
+        "/ native",
+        "exchanges",
+        "shuffled",
+        "task s",
+        "verified",
+    ):
         table.add_column(heading, justify="right", no_wrap=True)
     for case in figures["cases"]:
         table.add_row(
@@ -121,7 +153,11 @@ def show_fusion(figures: dict[str, Any], console: Console) -> None:
             VERIFIED[case.get("verified")],
         )
     if native := figures.get("native"):
-        sizes = str(native["exchanges"]), f"{native['shuffle_bytes'] / 1024:,.0f} KB", f"{native['task_s']:.2f}"
+        sizes = (
+            str(native["exchanges"]),
+            f"{native['shuffle_bytes'] / 1024:,.0f} KB",
+            f"{native['task_s']:.2f}",
+        )
         table.add_row("native", f"{native['rows_per_s']:,}", "-", "1.00x", *sizes, "-")
     settings = figures["settings"]
     both, rival, ours = settings["both"], settings["native"], settings["anabranch"]
@@ -146,7 +182,9 @@ def show_fusion(figures: dict[str, Any], console: Console) -> None:
 
 def show_keyed(figures: dict[str, Any], console: Console) -> None:
     """Prints the table of all cases against the fastest rival, the cost of a small batch over ever more keys, and the settings."""
-    table = Table(title="rows per second, medians over the batches that count", title_justify="left")
+    table = Table(
+        title="rows per second, medians over the batches that count", title_justify="left"
+    )
     table.add_column("case")
     for heading in (
         "keys",
@@ -167,17 +205,26 @@ def show_keyed(figures: dict[str, Any], console: Console) -> None:
         rival = f"{case['rivals'][case['fastest']]['rows_per_s']:,}" if case.get("fastest") else "-"
         ratio = f"{case['ratio']:.1f}x" if "ratio" in case else "-"
         most = f"{case['limit_ratio']:.1f}x" if "limit_ratio" in case else "-"
-        figure, limit = (f"{each:,}" for each in (case["anabranch_rows_per_s"], case["limit"]["rows_per_s"]))
+        figure, limit = (
+            f"{each:,}" for each in (case["anabranch_rows_per_s"], case["limit"]["rows_per_s"])
+        )
         told = (figure, rival, ratio, limit, most, VERIFIED[case.get("verified")])
-        table.add_row(case["case"], f"{case['keys']:,}", f"{case['skew']:g}", f"{case['batch_rows']:,}", *told)
-        each = ", ".join(f"{name} {found['rows_per_s']:,}" for name, found in case["rivals"].items())
+        table.add_row(
+            case["case"], f"{case['keys']:,}", f"{case['skew']:g}", f"{case['batch_rows']:,}", *told
+        )
+        each = ", ".join(
+            f"{name} {found['rows_per_s']:,}" for name, found in case["rivals"].items()
+        )
         notes.append(f"{case['keys']:,} keys, zipf {case['skew']:g}: {each}") if each else None
     for case in (each for each in figures["cases"] if each["case"] == "flat"):
         levels = "; ".join(
-            f"{each['stored']:,} keys {each['median_s'] * 1000:.1f} ({each['max_s'] * 1000:.1f}) ms" for each in case["levels"]
+            f"{each['stored']:,} keys {each['median_s'] * 1000:.1f} ({each['max_s'] * 1000:.1f}) ms"
+            for each in case["levels"]
         )
         notes.append(f"slot time of {case['touched']:,} keys, median (maximum): {levels}")
-        notes.append(f"most over least: median {case['median_ratio']:.2f}, maximum {case['max_ratio']:.2f}")
+        notes.append(
+            f"most over least: median {case['median_ratio']:.2f}, maximum {case['max_ratio']:.2f}"
+        )
     settings = figures["settings"]
     notes.append(
         f"{settings['batches']} batches, {settings['cores']} cores, seed {settings['seed']}; all: {settings['both']['source']}, "

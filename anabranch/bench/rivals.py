@@ -37,7 +37,10 @@ _POLL_S = 0.5
 _MANY_QUERIES = 8
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _PACKAGE = "org.apache.spark.sql.execution.streaming.state"
-STATE_STORES = {"memory": f"{_PACKAGE}.HDFSBackedStateStoreProvider", "rocksdb": f"{_PACKAGE}.RocksDBStateStoreProvider"}
+STATE_STORES = {
+    "memory": f"{_PACKAGE}.HDFSBackedStateStoreProvider",
+    "rocksdb": f"{_PACKAGE}.RocksDBStateStoreProvider",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,11 @@ class Stop:
 
 def read_stream(spark: SparkSession, source: Input) -> DataFrame:
     """The input as a stream, one file a batch: the same for both sides."""
-    return spark.readStream.schema(source.schema).option("maxFilesPerTrigger", 1).parquet(str(source.directory))
+    return (
+        spark.readStream.schema(source.schema)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(source.directory))
+    )
 
 
 def forms_for(case: Case) -> tuple[str, ...]:
@@ -73,28 +80,55 @@ def native_results(rows: DataFrame, case: Case, delay_s: int, form: str) -> Data
     """The results of a case: key, window, window_name, n, total, mean, top."""
     marked = rows.withWatermark("at", f"{delay_s} seconds")
     if form == "rows":
-        aggregates = F.count("*").alias("n"), F.sum("v").alias("total"), F.avg("v").alias("mean"), F.max("v").alias("top")
+        aggregates = (
+            F.count("*").alias("n"),
+            F.sum("v").alias("total"),
+            F.avg("v").alias("mean"),
+            F.max("v").alias("top"),
+        )
         return _by_window(marked, case, delay_s, aggregates)
     pane = F.window("at", f"{case.pane_us} microseconds")
     partials = F.count("*").alias("n"), F.sum("v").alias("total"), F.max("v").alias("top")
-    panes = marked.groupBy(pane.alias("pane"), "key").agg(*partials).withColumn("at", F.window_time("pane")).drop("pane")
+    panes = (
+        marked.groupBy(pane.alias("pane"), "key")
+        .agg(*partials)
+        .withColumn("at", F.window_time("pane"))
+        .drop("pane")
+    )
     mean = F.sum("total") / F.sum("n")
-    merged = F.sum("n").alias("n"), F.sum("total").alias("total"), mean.alias("mean"), F.max("top").alias("top")
+    merged = (
+        F.sum("n").alias("n"),
+        F.sum("total").alias("total"),
+        mean.alias("mean"),
+        F.max("top").alias("top"),
+    )
     return _by_window(panes, case, delay_s, merged)
 
 
-def _by_window(rows: DataFrame, case: Case, delay_s: int, aggregates: Sequence[Column]) -> DataFrame:
+def _by_window(
+    rows: DataFrame, case: Case, delay_s: int, aggregates: Sequence[Column]
+) -> DataFrame:
     if len(case.windows) == 1:
         [only] = case.windows
         window = F.window("at", f"{only.length_us} microseconds", f"{only.every_us} microseconds")
-        return rows.groupBy(window.alias("window"), "key").agg(*aggregates).withColumn("window_name", F.lit(only.name))
+        return (
+            rows.groupBy(window.alias("window"), "key")
+            .agg(*aggregates)
+            .withColumn("window_name", F.lit(only.name))
+        )
     # Spark takes one `window` a query: several are an array, exploded. The alias carries the mark that `withWatermark` has put
     # on the event time: without it Spark cannot know that these are event-time windows, and refuses append mode.
     mark = {"spark.watermarkDelayMs": delay_s * 1000}
     values = [name for name in rows.columns if name != "at"]
-    every = F.concat(*(_windows_of_row(window, number) for number, window in enumerate(case.windows)))
+    every = F.concat(
+        *(_windows_of_row(window, number) for number, window in enumerate(case.windows))
+    )
     each = rows.select(*values, F.explode(every).alias("in"))
-    named = each.select(*values, F.col("in.number").alias("number"), F.col("in.window").alias("window", metadata=mark))
+    named = each.select(
+        *values,
+        F.col("in.number").alias("number"),
+        F.col("in.window").alias("window", metadata=mark),
+    )
     names = F.array(*(F.lit(window.name) for window in case.windows))
     grouped = named.groupBy("number", "window", "key").agg(*aggregates)
     return grouped.withColumn("window_name", names[F.col("number")]).drop("number")
@@ -106,26 +140,45 @@ def _windows_of_row(window: Window, number: int) -> Column:
     start = f"(unix_micros(at) div {every} - i) * {every}"
     found = f"""transform(sequence(0, {copies(window) - 1}), i -> named_struct('number', {number}, 'window',
         named_struct('start', timestamp_micros({start}), 'end', timestamp_micros({start} + {length}))))"""
-    return F.expr(found if length % every == 0 else f"filter({found}, each -> each.window.end > at)")
+    return F.expr(
+        found if length % every == 0 else f"filter({found}, each -> each.window.end > at)"
+    )
 
 
 def run_native(
-    spark: SparkSession, source: Input, case: Case, place: Path, settings: NativeSettings, stop: Stop | None = None
+    spark: SparkSession,
+    source: Input,
+    case: Case,
+    place: Path,
+    settings: NativeSettings,
+    stop: Stop | None = None,
 ) -> SideRun:
     """One run over the input, from an empty checkpoint; with `stop`, perhaps not to its end."""
     if settings.form == "queries":
-        return _run_queries(spark, source.first(stop.batches if stop else None), case, place, settings)
+        return _run_queries(
+            spark, source.first(stop.batches if stop else None), case, place, settings
+        )
     results = native_results(read_stream(spark, source), case, source.delay_s, settings.form)
     return run_query(results, source, place, place / "results", settings.store, stop)
 
 
-def _run_queries(spark: SparkSession, source: Input, case: Case, place: Path, settings: NativeSettings) -> SideRun:
+def _run_queries(
+    spark: SparkSession, source: Input, case: Case, place: Path, settings: NativeSettings
+) -> SideRun:
     """A query for each window, one after another: a batch takes what it takes in all of them."""
     runs = []
     for number, window in enumerate(case.windows):
         alone = replace(case, windows=(window,))
         results = native_results(read_stream(spark, source), alone, source.delay_s, "rows")
-        runs.append(run_query(results, source, place / str(number), place / "results" / str(number), settings.store))
+        runs.append(
+            run_query(
+                results,
+                source,
+                place / str(number),
+                place / "results" / str(number),
+                settings.store,
+            )
+        )
     return SideRun(
         side="native",
         batch_s=tuple(sum(each) for each in zip(*(run.batch_s for run in runs), strict=True)),
@@ -136,7 +189,12 @@ def _run_queries(spark: SparkSession, source: Input, case: Case, place: Path, se
 
 
 def run_query(
-    results: DataFrame, source: Input, place: Path, target: Path, store: str = "memory", stop: Stop | None = None
+    results: DataFrame,
+    source: Input,
+    place: Path,
+    target: Path,
+    store: str = "memory",
+    stop: Stop | None = None,
 ) -> SideRun:
     """One run of a native query that appends parquet files to `target`; with `stop`, perhaps not to its end."""
     conf = results.sparkSession.conf
@@ -164,13 +222,19 @@ def run_query(
 
 def batch_seconds(query: StreamingQuery) -> tuple[float, ...]:
     """Spark's own time of each trigger that had input."""
-    return tuple(each.durationMs["triggerExecution"] / 1000 for each in query.recentProgress if each.numInputRows > 0)
+    return tuple(
+        each.durationMs["triggerExecution"] / 1000
+        for each in query.recentProgress
+        if each.numInputRows > 0
+    )
 
 
 def _watermark_us(query: StreamingQuery, otherwise: int) -> int:
     """The watermark of the last batch that was committed: it closes the windows of that batch. Not every query has one."""
     text = query.recentProgress[-1].eventTime.get("watermark") if query.recentProgress else None
-    return otherwise if text is None else round(datetime.fromisoformat(text).timestamp() * 1000) * 1000
+    return (
+        otherwise if text is None else round(datetime.fromisoformat(text).timestamp() * 1000) * 1000
+    )
 
 
 def committed_files(directory: Path) -> tuple[Path, ...]:
@@ -184,7 +248,9 @@ def committed_files(directory: Path) -> tuple[Path, ...]:
     return tuple(sorted(found))
 
 
-def choose_state_store(spark: SparkSession, source: Input, case: Case, place: Path, rounds: int = 2) -> dict[str, float]:
+def choose_state_store(
+    spark: SparkSession, source: Input, case: Case, place: Path, rounds: int = 2
+) -> dict[str, float]:
     """Seconds that a short trial took with each state store, the better of its rounds, without the first batch; fastest first."""
     seconds: dict[str, list[float]] = {store: [] for store in STATE_STORES}
     for number in range(rounds):

@@ -62,15 +62,23 @@ def clocked(out: TextIO) -> Callable[[str], None]:
 
 
 @contextmanager
-def open_bench(options: Options, ends_at: float, say: Callable[[str], None]) -> Iterator[Bench[Options]]:
+def open_bench(
+    options: Options, ends_at: float, say: Callable[[str], None]
+) -> Iterator[Bench[Options]]:
     """A session, and directories that are removed in the end (what `--keep` names stays)."""
     work = Path(tempfile.mkdtemp(prefix="anabranch-bench-"))
     state_root = default_root().parent / work.name
     root = work if options.keep is None else options.keep
     root.mkdir(parents=True, exist_ok=True)
     running = SparkSession.getActiveSession()
-    cores = len(os.sched_getaffinity(0)) if running is None else running.sparkContext.defaultParallelism
-    settings = {**_SETTINGS, "spark.sql.shuffle.partitions": str(cores), "spark.driver.memory": f"{heap_gb()}g"}
+    cores = (
+        len(os.sched_getaffinity(0)) if running is None else running.sparkContext.defaultParallelism
+    )
+    settings = {
+        **_SETTINGS,
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.driver.memory": f"{heap_gb()}g",
+    }
     spark = local_session("anabranch bench", work / "spark", cores=cores, options=settings)
     try:
         yield Bench(
@@ -123,16 +131,29 @@ def heap_gb() -> int:
 def run_anabranch(bench: Bench[Options], source: Input, case: Case, place: Path) -> SideRun:
     """One run of Anabranch over the input, from an empty checkpoint, in durable mode."""
     app = ab.Topology(f"bench_{case.name}")
-    rows = app.source(read_stream(bench.spark, source), event_time="at", delay=f"{source.delay_s} seconds")
+    rows = app.source(
+        read_stream(bench.spark, source), event_time="at", delay=f"{source.delay_s} seconds"
+    )
     results = rows.aggregate(
-        by=["key"], windows=case.windows, n=ab.count(), total=ab.sum("v"), mean=ab.avg("v"), top=ab.max("v"), name="results"
+        by=["key"],
+        windows=case.windows,
+        n=ab.count(),
+        total=ab.sum("v"),
+        mean=ab.avg("v"),
+        top=ab.max("v"),
+        name="results",
     )
     results.to(ab.parquet(str(place / "results")))
     return run_topology(bench, app, source, place)
 
 
 def run_topology(
-    bench: Bench[Options], app: ab.Topology, source: Input, place: Path, planner: str = "auto", on_end: OnEnd = lambda _: None
+    bench: Bench[Options],
+    app: ab.Topology,
+    source: Input,
+    place: Path,
+    planner: str = "auto",
+    on_end: OnEnd = lambda _: None,
 ) -> SideRun:
     """One run of a topology that writes below `place`/results, from an empty checkpoint, in durable mode."""
     run = app.start(
@@ -154,7 +175,11 @@ def run_topology(
         left_out=sum(count for step in steps for count in step.left_out.values()),
         inner_s=tuple(step.duration_s for step in steps if step.batch_id is not None),
         slot_s=tuple(
-            sum(seconds for phase, seconds in step.slot_phases_s.items() if phase not in {"read", "load", "results"})
+            sum(
+                seconds
+                for phase, seconds in step.slot_phases_s.items()
+                if phase not in {"read", "load", "results"}
+            )
             for step in steps
             if step.batch_id is not None
         ),
@@ -178,7 +203,12 @@ def settings_of(bench: Bench[Options], seconds: float) -> dict[str, Any]:
         "seed": options.seed,
         "rounds": options.rounds,
         "cores": bench.cores,
-        "anabranch": {"slots": bench.slots, "shards": 64, "state": "durable", "version": ab.__version__},
+        "anabranch": {
+            "slots": bench.slots,
+            "shards": 64,
+            "state": "durable",
+            "version": ab.__version__,
+        },
         "native": {
             "shuffle_partitions": int(bench.spark.conf.get("spark.sql.shuffle.partitions") or 0),
             "state_store": bench.store if options.native else None,

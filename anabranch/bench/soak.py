@@ -53,7 +53,9 @@ class SoakOptions:
 
     def __post_init__(self) -> None:
         if self.steps < 8 or self.rows < 1 or self.keys < 1 or self.span_s < 1 or self.slots < 1:
-            raise TopologyError("--steps must be 8 or more, --rows, --keys, --span and --slots 1 or more")
+            raise TopologyError(
+                "--steps must be 8 or more, --rows, --keys, --span and --slots 1 or more"
+            )
         if not 0 <= self.churn <= 1:
             raise TopologyError(f"--churn {self.churn}; valid: 0 to 1")
 
@@ -102,13 +104,24 @@ def soak(options: SoakOptions, out: TextIO) -> dict[str, Any]:
     place = Path(tempfile.mkdtemp(prefix="anabranch-soak-"))
     state_root = default_root().parent / place.name
     running = SparkSession.getActiveSession()
-    spark = local_session("anabranch soak", place / "spark", cores=2, options={"spark.driver.memory": "2g"})
+    spark = local_session(
+        "anabranch soak", place / "spark", cores=2, options={"spark.driver.memory": "2g"}
+    )
     try:
         batches = list(event_batches(options.plan))
         write_batches(batches, place / "input")
-        say(f"{options.steps} batches of {options.rows:,} rows; of {options.keys:,} keys {options.churn:.0%} change each batch")
+        say(
+            f"{options.steps} batches of {options.rows:,} rows; of {options.keys:,} keys {options.churn:.0%} change each batch"
+        )
         sets = [parse_windows(text) for text in options.sets.split(";")]
-        bench = Bench(spark=spark, place=place, state_root=state_root, batches=batches, options=options, say=say)
+        bench = Bench(
+            spark=spark,
+            place=place,
+            state_root=state_root,
+            batches=batches,
+            options=options,
+            say=say,
+        )
         found = [_run_set(bench, windows) for windows in sets]
     finally:
         if running is None:
@@ -122,11 +135,15 @@ def soak(options: SoakOptions, out: TextIO) -> dict[str, Any]:
 def _run_set(bench: Bench, windows: tuple[Window, ...]) -> dict[str, Any]:
     spark, place, state_root, batches = bench.spark, bench.place, bench.state_root, bench.batches
     home = place / "run"
-    source = spark.readStream.schema(spark.read.parquet(str(place / "input")).schema).option("maxFilesPerTrigger", 1)
+    source = spark.readStream.schema(spark.read.parquet(str(place / "input")).schema).option(
+        "maxFilesPerTrigger", 1
+    )
     app = ab.Topology("soak")
     delay = timedelta(seconds=5)
     rows = app.source(source.parquet(str(place / "input")), event_time="at", delay=delay)
-    results = rows.aggregate(by="k", windows=windows, n=ab.count(), total=ab.sum("v"), mean=ab.avg("x"), top=ab.max("x"))
+    results = rows.aggregate(
+        by="k", windows=windows, n=ab.count(), total=ab.sum("v"), mean=ab.avg("x"), top=ab.max("x")
+    )
     results.to(ab.parquet(str(home / "results")))
     run = app.start(
         checkpoint=str(home / "checkpoint"),
@@ -150,12 +167,16 @@ def _run_set(bench: Bench, windows: tuple[Window, ...]) -> dict[str, Any]:
         "second_quarter": asdict(quarters[0]),
         "last_quarter": asdict(quarters[1]),
         "bytes_per_key": round(last.state_bytes / held),
-        "flat": all(b <= _FLAT * max(a, 1) for a, b in zip(_values(quarters[0]), _values(quarters[1]), strict=True)),
+        "flat": all(
+            b <= _FLAT * max(a, 1)
+            for a, b in zip(_values(quarters[0]), _values(quarters[1]), strict=True)
+        ),
         "verified": not wrong,
         "differences": wrong[:5],
     }
     text = ", ".join(
-        f"{name} {a:g} -> {b:g}" for (name, a), b in zip(asdict(quarters[0]).items(), _values(quarters[1]), strict=True)
+        f"{name} {a:g} -> {b:g}"
+        for (name, a), b in zip(asdict(quarters[0]).items(), _values(quarters[1]), strict=True)
     )
     bench.say(
         f"{', '.join(figures['windows'])}: {text}; {figures['bytes_per_key']:,} bytes of state a key; verified: {not wrong}"
@@ -166,7 +187,9 @@ def _run_set(bench: Bench, windows: tuple[Window, ...]) -> dict[str, Any]:
 
 def _sample(home: Path, state_root: Path, run: ab.Run) -> Sample:
     own = sum(_size_mb(each) for each in (home / "checkpoint").glob("*") if each.name != "spark")
-    return Sample(resident_mb()["python_workers"], own, _size_mb(state_root), run.progress[-1].key_numbers)
+    return Sample(
+        resident_mb()["python_workers"], own, _size_mb(state_root), run.progress[-1].key_numbers
+    )
 
 
 def _size_mb(path: Path) -> float:
@@ -184,7 +207,10 @@ def _quarters(samples: Sequence[Sample]) -> tuple[Sample, Sample]:
     """Medians of the second and of the last quarter of all steps."""
     quarter = len(samples) // 4
     parts = samples[quarter : 2 * quarter], samples[-quarter:]
-    first, last = (Sample(*(round(median(column), 2) for column in zip(*map(_values, part), strict=True))) for part in parts)
+    first, last = (
+        Sample(*(round(median(column), 2) for column in zip(*map(_values, part), strict=True)))
+        for part in parts
+    )
     return first, last
 
 
@@ -192,12 +218,19 @@ def _values(sample: Sample) -> list[float]:
     return list(asdict(sample).values())
 
 
-def _differences(home: Path, windows: tuple[Window, ...], batches: Sequence[pa.Table], delay: timedelta) -> list[str]:
+def _differences(
+    home: Path, windows: tuple[Window, ...], batches: Sequence[pa.Table], delay: timedelta
+) -> list[str]:
     query = WindowQuery(
         keys=["k"],
         event_time="at",
         windows=[(w.name, w.length_us, w.every_us, w.offset_us) for w in windows],
-        aggregates=[("n", "count", "*"), ("total", "sum", "v"), ("mean", "avg", "x"), ("top", "max", "x")],
+        aggregates=[
+            ("n", "count", "*"),
+            ("total", "sum", "v"),
+            ("mean", "avg", "x"),
+            ("top", "max", "x"),
+        ],
         delay_us=int(delay.total_seconds() * SECOND_US),
     )
     identity = ["k", "window_start", "window_end", "window_name"]
@@ -209,19 +242,34 @@ def soak_command(
     steps: Annotated[int, typer.Option(metavar="N", help="Batches.")] = SoakOptions().steps,
     rows: Annotated[int, typer.Option(metavar="N", help="Rows a batch.")] = 4_000,
     keys: Annotated[int, typer.Option(metavar="N", help="Keys of a batch.")] = 2_000,
-    churn: Annotated[float, typer.Option(metavar="SHARE", help="Share of the keys that each batch replaces.")] = 0.1,
+    churn: Annotated[
+        float, typer.Option(metavar="SHARE", help="Share of the keys that each batch replaces.")
+    ] = 0.1,
     span: Annotated[int, typer.Option(metavar="SECONDS", help="Event time of a batch.")] = 30,
-    windows: Annotated[str, typer.Option(metavar="SET;SET", help="Sets of windows, each LENGTH/SLIDE,...")] = SETS,
+    windows: Annotated[
+        str, typer.Option(metavar="SET;SET", help="Sets of windows, each LENGTH/SLIDE,...")
+    ] = SETS,
     seed: Annotated[int, typer.Option(metavar="N", help="The input is made from it.")] = 1,
     slots: Annotated[int, typer.Option(metavar="N", help="Parallel tasks.")] = 2,
-    json_: Annotated[bool, typer.Option("--json", help="The last line of standard output is one JSON object.")] = False,
+    json_: Annotated[
+        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
+    ] = False,
 ) -> None:
     """Many steps with keys that come and go: memory, disk and key numbers must stay flat. Ends with 1 where they do not.
 
     Example: anabranch bench soak --steps 1000 --churn 0.2 --windows "10m/1m"
     """
     try:
-        options = SoakOptions(steps=steps, rows=rows, keys=keys, churn=churn, span_s=span, sets=windows, seed=seed, slots=slots)
+        options = SoakOptions(
+            steps=steps,
+            rows=rows,
+            keys=keys,
+            churn=churn,
+            span_s=span,
+            sets=windows,
+            seed=seed,
+            slots=slots,
+        )
         figures = soak(options, sys.stderr)
     except AnabranchError as error:
         typer.echo(f"anabranch: {error}", err=True)

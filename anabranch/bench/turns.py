@@ -15,7 +15,11 @@ Side: TypeAlias = Callable[[float], SideRun]
 
 
 def take_turns(
-    sides: Mapping[str, Side], source: Input, rounds: int, ends_at: float, say: Callable[[str], None]
+    sides: Mapping[str, Side],
+    source: Input,
+    rounds: int,
+    ends_at: float,
+    say: Callable[[str], None],
 ) -> dict[str, list[SideRun]]:
     """The runs of each side, as many rounds as there is time for: one that has become too slow sits out the later rounds."""
     runs: dict[str, list[SideRun]] = {name: [] for name in sides}
@@ -27,9 +31,13 @@ def take_turns(
                 continue
             run = sides[name](ends_at - began)
             if not (run.batch_s or run.lasted_s) or len(run.batch_s) > len(source.files):
-                raise AnabranchError(f"{name} reported {len(run.batch_s)} batches for {len(source.files)} files")
+                raise AnabranchError(
+                    f"{name} reported {len(run.batch_s)} batches for {len(source.files)} files"
+                )
             lasted[name] = time.monotonic() - began
             runs[name].append(run)
             batches = " ".join(f"{batch:.2f}" for batch in run.batch_s)
-            say(f"{name}, round {number + 1}: {f'{batches} s' if batches else f'no batch within {run.lasted_s:.0f} s'}")
+            say(
+                f"{name}, round {number + 1}: {f'{batches} s' if batches else f'no batch within {run.lasted_s:.0f} s'}"
+            )
     return runs

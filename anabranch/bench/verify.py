@@ -39,7 +39,12 @@ class Reference:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._db.close()
 
     def differences(self, run: SideRun) -> tuple[int, list[str]]:
@@ -103,7 +108,9 @@ class Reference:
 
 
 def verify_all(
-    differences: Callable[[SideRun], tuple[int, list[str]]], runs: Sequence[SideRun], say: Callable[[str], None]
+    differences: Callable[[SideRun], tuple[int, list[str]]],
+    runs: Sequence[SideRun],
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
     """Every result row of some runs against a reference: how many were compared, and what differs."""
     compared: dict[str, int] = {}
@@ -116,4 +123,8 @@ def verify_all(
         say(f"DIFFERENT: {line[:500]}")
     rows_text = ", ".join(f"{side} {number:,}" for side, number in compared.items())
     say(f"rows compared: {rows_text}; {len(found) or 'no'} differences")
-    return {"verified": not found, "rows_compared": compared, "differences": [line[:500] for line in found[:10]]}
+    return {
+        "verified": not found,
+        "rows_compared": compared,
+        "differences": [line[:500] for line in found[:10]],
+    }

@@ -26,7 +26,16 @@ from anabranch.bench.measure import MIN_COUNTED, SideRun, counted, speed, warm_b
 from anabranch.bench.options import WindowsOptions
 from anabranch.bench.report import show, told
 from anabranch.bench.rivals import NativeSettings, Stop, choose_state_store, forms_for, run_native
-from anabranch.bench.side import Bench, clear, clocked, emptied, open_bench, run_anabranch, scratch, settings_of
+from anabranch.bench.side import (
+    Bench,
+    clear,
+    clocked,
+    emptied,
+    open_bench,
+    run_anabranch,
+    scratch,
+    settings_of,
+)
 from anabranch.bench.turns import Side, take_turns
 from anabranch.bench.verify import Reference, verify_all
 
@@ -54,10 +63,19 @@ def windows(options: WindowsOptions, out: TextIO) -> dict[str, Any]:
         for number, case in enumerate(cases):
             source = _input(bench, case)
             left_s = max(0.0, bench.ends_at - time.monotonic() - reserve_s)
-            found.append(_measure_case(bench, case, source, left_s * share_of_time(cases[number:]) * _MEASURING_SHARE))
+            found.append(
+                _measure_case(
+                    bench, case, source, left_s * share_of_time(cases[number:]) * _MEASURING_SHARE
+                )
+            )
         small = _small_batch(bench) if options.small_batch else None
         settings = _settings(bench, trial, time.monotonic() - began)
-    return {"bench": "windows", "cases": found, **({"small_batch": small} if small else {}), "settings": settings}
+    return {
+        "bench": "windows",
+        "cases": found,
+        **({"small_batch": small} if small else {}),
+        "settings": settings,
+    }
 
 
 def share_of_time(cases: Sequence[Case]) -> float:
@@ -70,7 +88,9 @@ def _input(bench: Bench[WindowsOptions], case: Case) -> Input:
     """The files of a case; cases over the same rows share them."""
     spec = bench.options.data(case)
     directory = bench.root / ("input" if spec == bench.options.data() else f"input-{case.name}")
-    bench.say(f"case {case.name}: input of {spec.rows:,} rows in {spec.batches} files, {spec.keys:,} keys")
+    bench.say(
+        f"case {case.name}: input of {spec.rows:,} rows in {spec.batches} files, {spec.keys:,} keys"
+    )
     return write_input(spec, directory)
 
 
@@ -87,24 +107,36 @@ def _prepare(bench: Bench[WindowsOptions]) -> tuple[dict[str, float], Bench[Wind
             return {}, bench
         trial = choose_state_store(bench.spark, source, CASES["B"], place / "native")
     store = next(iter(trial))
-    bench.say("native state store: " + ", ".join(f"{name} {seconds:.2f} s" for name, seconds in trial.items()) + f": {store}")
+    bench.say(
+        "native state store: "
+        + ", ".join(f"{name} {seconds:.2f} s" for name, seconds in trial.items())
+        + f": {store}"
+    )
     return trial, replace(bench, store=store)
 
 
-def _measure_case(bench: Bench[WindowsOptions], case: Case, source: Input, seconds: float) -> dict[str, Any]:
+def _measure_case(
+    bench: Bench[WindowsOptions], case: Case, source: Input, seconds: float
+) -> dict[str, Any]:
     """All rounds of a case, its limit, and the comparison of all its results."""
     batches = len(source.files)
     warm = warm_batches(case.longest_us, bench.options.data(case).batch_span_s * 1e6, batches)
     bench.say(f"case {case.name}: {case.text}; batches {warm} to {batches - 1} of {batches} count")
     place = bench.root / case.name
-    stop = Stop(after_s=seconds, batches=warm + MIN_COUNTED, at_last_s=max(seconds, bench.ends_at - time.monotonic()) / 2)
+    stop = Stop(
+        after_s=seconds,
+        batches=warm + MIN_COUNTED,
+        at_last_s=max(seconds, bench.ends_at - time.monotonic()) / 2,
+    )
     runs = _rounds(bench, case, source, place, stop)
     ours = runs.pop("anabranch")
     usable = {form: [run for run in each if len(run.batch_s) > warm] for form, each in runs.items()}
     figures = _figures(case, source, ours, usable, warm)
     for form, each in runs.items():
         if not usable[form]:
-            figures.setdefault("native_failures", {})[form] = failure = _failure(each[-1], warm, figures["anabranch_batch_s"])
+            figures.setdefault("native_failures", {})[form] = failure = _failure(
+                each[-1], warm, figures["anabranch_batch_s"]
+            )
             bench.say(
                 f"case {case.name}: native as {form}: {failure['batches']} of {warm + 1} batches that are needed; a batch takes "
                 f"{failure['batch_s_at_least']:.1f} s and more, {failure['ratio_at_least']:.1f} times ours"
@@ -114,11 +146,21 @@ def _measure_case(bench: Bench[WindowsOptions], case: Case, source: Input, secon
         name = "limit" if plan == "plain" else f"limit_{plan}"
         limit_rows = round(bench.options.rows / limit.seconds)
         bench.say(f"case {case.name}: bare limit, {plan}: {limit_rows:,} rows/s ({limit.engine})")
-        figures |= {f"{name}_rows_per_s": limit_rows, f"{name}_engine": limit.engine, f"{name}_s": limit.each_s}
+        figures |= {
+            f"{name}_rows_per_s": limit_rows,
+            f"{name}_engine": limit.engine,
+            f"{name}_s": limit.each_s,
+        }
     if len(case.windows) >= _MANY_WINDOWS:
-        figures["slot_us_per_row"] = _by_number_of_windows(bench, case, source, place / "fewer", ours, warm)
+        figures["slot_us_per_row"] = _by_number_of_windows(
+            bench, case, source, place / "fewer", ours, warm
+        )
     if bench.options.verify:
-        native = [replace(each[-1], side=_side_name(form, usable)) for form, each in usable.items() if each]
+        native = [
+            replace(each[-1], side=_side_name(form, usable))
+            for form, each in usable.items()
+            if each
+        ]
         bare = [_as_run(limit, source, plan) for plan, limit in limits.items()]
         figures |= _verify(bench, case, source, [ours[-1], *native, *bare])
     clear(bench, place)
@@ -136,7 +178,9 @@ def _failure(run: SideRun, warm: int, ours_s: float) -> dict[str, Any]:
     }
 
 
-def _limits(bench: Bench[WindowsOptions], case: Case, source: Input, place: Path) -> dict[str, Limit]:
+def _limits(
+    bench: Bench[WindowsOptions], case: Case, source: Input, place: Path
+) -> dict[str, Limit]:
     """The bare limit, and for several windows also with these built from each other.
 
     None where a row lies in so many windows that Polars and DuckDB would need a program of their own for it.
@@ -145,28 +189,51 @@ def _limits(bench: Bench[WindowsOptions], case: Case, source: Input, place: Path
         return {}
     plans = ("plain", "chained") if len(case.windows) > 1 else ("plain",)
     return {
-        plan: find_limit(case, source.files, source.watermark_us(), place / f"limit-{plan}", bench.cores, plan=plan)
+        plan: find_limit(
+            case,
+            source.files,
+            source.watermark_us(),
+            place / f"limit-{plan}",
+            bench.cores,
+            plan=plan,
+        )
         for plan in plans
     }
 
 
 def _by_number_of_windows(
-    bench: Bench[WindowsOptions], case: Case, source: Input, place: Path, ours: Sequence[SideRun], warm: int
+    bench: Bench[WindowsOptions],
+    case: Case,
+    source: Input,
+    place: Path,
+    ours: Sequence[SideRun],
+    warm: int,
 ) -> dict[str, float]:
     """Microseconds of slot time per row, without the writing of results, with ever more of the case's windows."""
     found: dict[str, float] = {}
     for number in (1, len(case.windows) // 4):
         fewer = replace(case, name=f"{case.name}{number}", windows=case.windows[:number])
         run = run_anabranch(bench, source, fewer, place)
-        found[str(number)] = round(median(1e6 * s / r for s, r in list(zip(run.slot_s, source.rows, strict=True))[warm:]), 4)
+        found[str(number)] = round(
+            median(1e6 * s / r for s, r in list(zip(run.slot_s, source.rows, strict=True))[warm:]),
+            4,
+        )
         shutil.rmtree(place, ignore_errors=True)
-    each = [1e6 * s / r for run in ours for s, r in list(zip(run.slot_s, source.rows, strict=True))[warm:]]
+    each = [
+        1e6 * s / r
+        for run in ours
+        for s, r in list(zip(run.slot_s, source.rows, strict=True))[warm:]
+    ]
     found[str(len(case.windows))] = round(median(each), 4)
-    bench.say(f"case {case.name}: slot time without results, us a row by number of windows: {found}")
+    bench.say(
+        f"case {case.name}: slot time without results, us a row by number of windows: {found}"
+    )
     return found
 
 
-def _rounds(bench: Bench[WindowsOptions], case: Case, source: Input, place: Path, stop: Stop) -> dict[str, list[SideRun]]:
+def _rounds(
+    bench: Bench[WindowsOptions], case: Case, source: Input, place: Path, stop: Stop
+) -> dict[str, list[SideRun]]:
     """All sides in turns, as many rounds as there is time for: Anabranch, and native in each of its forms."""
     forms = _forms(bench, case)
     stop = replace(stop, at_last_s=stop.at_last_s / max(len(forms), 1))
@@ -177,11 +244,22 @@ def _rounds(bench: Bench[WindowsOptions], case: Case, source: Input, place: Path
     def native(form: str, left_s: float) -> SideRun:
         settings = NativeSettings(store=bench.store, form=form)
         target = emptied(place / f"native-{form}")
-        return run_native(bench.spark, source, case, target, settings, replace(stop, after_s=left_s / len(forms)))
+        return run_native(
+            bench.spark, source, case, target, settings, replace(stop, after_s=left_s / len(forms))
+        )
 
-    sides: dict[str, Side] = {"anabranch": anabranch, **{form: partial(native, form) for form in forms}}
+    sides: dict[str, Side] = {
+        "anabranch": anabranch,
+        **{form: partial(native, form) for form in forms},
+    }
     ends_at = time.monotonic() + stop.after_s
-    return take_turns(sides, source, bench.options.rounds, ends_at, lambda text: bench.say(f"case {case.name}: {text}"))
+    return take_turns(
+        sides,
+        source,
+        bench.options.rounds,
+        ends_at,
+        lambda text: bench.say(f"case {case.name}: {text}"),
+    )
 
 
 def _forms(bench: Bench[WindowsOptions], case: Case) -> tuple[str, ...]:
@@ -197,21 +275,35 @@ def _side_name(form: str, forms: Iterable[str]) -> str:
 
 
 def _figures(
-    case: Case, source: Input, ours: Sequence[SideRun], native: Mapping[str, Sequence[SideRun]], warm: int
+    case: Case,
+    source: Input,
+    ours: Sequence[SideRun],
+    native: Mapping[str, Sequence[SideRun]],
+    warm: int,
 ) -> dict[str, Any]:
     """Rows per second of all sides over the batches that all of their runs have, and where they come from."""
     batches = counted([*ours, *(run for each in native.values() for run in each)], warm)
     mine = speed(ours, batches, source.rows)
-    figures: dict[str, Any] = {"case": case.name, "text": case.text, "windows": [window.name for window in case.windows]}
+    figures: dict[str, Any] = {
+        "case": case.name,
+        "text": case.text,
+        "windows": [window.name for window in case.windows],
+    }
     figures |= {"anabranch_rows_per_s": round(mine.rows_per_s), "anabranch_batch_s": mine.batch_s}
-    figures |= {"state_mb": max(run.state_bytes for run in ours) >> 20, "peak_mb": dict(ours[0].peak_mb)}
+    figures |= {
+        "state_mb": max(run.state_bytes for run in ours) >> 20,
+        "peak_mb": dict(ours[0].peak_mb),
+    }
     for form, runs in native.items():
         if not runs:
             continue
         rival, name = speed(runs, batches, source.rows), _side_name(form, native)
         ratio = name.replace("native", "ratio")
         figures |= {f"{name}_rows_per_s": round(rival.rows_per_s), f"{name}_batch_s": rival.batch_s}
-        figures |= {ratio: round(mine.rows_per_s / rival.rows_per_s, 2), f"{name}_batches_s": rival.each_s}
+        figures |= {
+            ratio: round(mine.rows_per_s / rival.rows_per_s, 2),
+            f"{name}_batches_s": rival.each_s,
+        }
     if native:
         figures["native_form"] = next(iter(native))
     return figures | {"counted_batches": list(batches), "anabranch_batches_s": mine.each_s}
@@ -222,16 +314,24 @@ def _as_run(limit: Limit, source: Input, plan: str) -> SideRun:
     return SideRun(side=name, batch_s=(), watermark_us=source.watermark_us(), files=limit.files)
 
 
-def _verify(bench: Bench[WindowsOptions], case: Case, source: Input, runs: Sequence[SideRun]) -> dict[str, Any]:
+def _verify(
+    bench: Bench[WindowsOptions], case: Case, source: Input, runs: Sequence[SideRun]
+) -> dict[str, Any]:
     """Every window at or below the final watermark of each side, all rows, against the reference."""
     with Reference(case, source.files) as reference:
-        return verify_all(reference.differences, runs, lambda text: bench.say(f"case {case.name}: {text}"))
+        return verify_all(
+            reference.differences, runs, lambda text: bench.say(f"case {case.name}: {text}")
+        )
 
 
 def _small_batch(bench: Bench[WindowsOptions]) -> dict[str, Any]:
     """The fixed cost of a batch: 1,000 rows, a minute of event time each, so that every batch closes a window."""
     spec = replace(
-        bench.options.data(), rows=SMALL_ROWS * SMALL_BATCHES, batch_rows=SMALL_ROWS, rows_per_minute=SMALL_ROWS, disorder_s=1.0
+        bench.options.data(),
+        rows=SMALL_ROWS * SMALL_BATCHES,
+        batch_rows=SMALL_ROWS,
+        rows_per_minute=SMALL_ROWS,
+        disorder_s=1.0,
     )
     case, warm = CASES["A"], SMALL_BATCHES // 3
     with scratch(bench, "small") as place:
@@ -240,17 +340,27 @@ def _small_batch(bench: Bench[WindowsOptions]) -> dict[str, Any]:
     batches = counted([*ours, *native], warm)
     mine = speed(ours, batches, source.rows)
     steps = sorted(run.inner_s[batch] for run in ours for batch in batches)
-    figures: dict[str, Any] = {"rows": SMALL_ROWS, "case": case.name, "counted_batches": [batches.start, batches.stop - 1]}
-    figures |= {"anabranch_s": round(mine.batch_s, 4), "anabranch_step_s": round(steps[len(steps) // 2], 4)}
+    figures: dict[str, Any] = {
+        "rows": SMALL_ROWS,
+        "case": case.name,
+        "counted_batches": [batches.start, batches.stop - 1],
+    }
+    figures |= {
+        "anabranch_s": round(mine.batch_s, 4),
+        "anabranch_step_s": round(steps[len(steps) // 2], 4),
+    }
     if native:
         figures["native_s"] = round(speed(native, batches, source.rows).batch_s, 4)
     bench.say(
-        f"a batch of {SMALL_ROWS:,} rows: " + ", ".join(f"{k[:-2]} {v} s" for k, v in figures.items() if k.endswith("_s"))
+        f"a batch of {SMALL_ROWS:,} rows: "
+        + ", ".join(f"{k[:-2]} {v} s" for k, v in figures.items() if k.endswith("_s"))
     )
     return figures
 
 
-def _rounds_small(bench: Bench[WindowsOptions], source: Input, case: Case, place: Path) -> tuple[list[SideRun], list[SideRun]]:
+def _rounds_small(
+    bench: Bench[WindowsOptions], source: Input, case: Case, place: Path
+) -> tuple[list[SideRun], list[SideRun]]:
     ours: list[SideRun] = []
     native: list[SideRun] = []
     for number in range(_SMALL_ROUNDS):
@@ -259,11 +369,15 @@ def _rounds_small(bench: Bench[WindowsOptions], source: Input, case: Case, place
         ours.append(run_anabranch(bench, source, case, place / f"anabranch-{number}"))
         if bench.options.native:
             settings = NativeSettings(store=bench.store, form=_forms(bench, case)[0])
-            native.append(run_native(bench.spark, source, case, place / f"native-{number}", settings))
+            native.append(
+                run_native(bench.spark, source, case, place / f"native-{number}", settings)
+            )
     return ours, native
 
 
-def _settings(bench: Bench[WindowsOptions], trial: dict[str, float], seconds: float) -> dict[str, Any]:
+def _settings(
+    bench: Bench[WindowsOptions], trial: dict[str, float], seconds: float
+) -> dict[str, Any]:
     """All that one needs to know to judge the figures, or to repeat them."""
     found = settings_of(bench, seconds)
     found["native"] |= {
@@ -276,20 +390,37 @@ def _settings(bench: Bench[WindowsOptions], trial: dict[str, float], seconds: fl
 
 def windows_command(
     *,
-    case: Annotated[str, typer.Option(metavar="A,B,C,many,long", help=f"Which cases: {_CASES_TEXT}.")] = "A,B,C",
+    case: Annotated[
+        str, typer.Option(metavar="A,B,C,many,long", help=f"Which cases: {_CASES_TEXT}.")
+    ] = "A,B,C",
     windows_: Annotated[
         str | None,
-        typer.Option("--windows", metavar="LENGTH/SLIDE,...", help="Windows of your own instead, such as 7m/3m,21m/3m,5m."),
+        typer.Option(
+            "--windows",
+            metavar="LENGTH/SLIDE,...",
+            help="Windows of your own instead, such as 7m/3m,21m/3m,5m.",
+        ),
     ] = None,
     rows: Annotated[int, typer.Option(metavar="N", help="Rows of input.")] = 5_000_000,
     keys: Annotated[int, typer.Option(metavar="N", help="Distinct keys.")] = 10_000,
-    skew: Annotated[float, typer.Option(metavar="S", help="Zipf exponent of the keys; 0 is uniform.")] = 1.0,
-    disorder: Annotated[float, typer.Option(metavar="SECONDS", help="How much older than its arrival a row may be.")] = 10.0,
+    skew: Annotated[
+        float, typer.Option(metavar="S", help="Zipf exponent of the keys; 0 is uniform.")
+    ] = 1.0,
+    disorder: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How much older than its arrival a row may be.")
+    ] = 10.0,
     batch_rows: Annotated[int, typer.Option(metavar="N", help="Rows a batch.")] = 500_000,
-    rows_per_minute: Annotated[int, typer.Option(metavar="N", help="Rows a minute of event time.")] = 36_500,
-    slots: Annotated[int | None, typer.Option(metavar="N", help="Anabranch's parallel tasks. Default: one a core.")] = None,
+    rows_per_minute: Annotated[
+        int, typer.Option(metavar="N", help="Rows a minute of event time.")
+    ] = 36_500,
+    slots: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Anabranch's parallel tasks. Default: one a core."),
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="The input is made from it.")] = 1,
-    native: Annotated[bool, typer.Option("--native/--no-native", help="Also measure native Structured Streaming.")] = True,
+    native: Annotated[
+        bool, typer.Option("--native/--no-native", help="Also measure native Structured Streaming.")
+    ] = True,
     native_form: Annotated[
         str,
         typer.Option(
@@ -298,19 +429,37 @@ def windows_command(
             "for each, and panes first beside it.",
         ),
     ] = "auto",
-    limit: Annotated[bool, typer.Option("--limit/--no-limit", help="Also measure Polars or DuckDB on the same rows.")] = True,
-    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")] = True,
-    small_batch: Annotated[
-        bool, typer.Option("--small-batch/--no-small-batch", help="Also measure the fixed cost of a batch of 1,000 rows.")
+    limit: Annotated[
+        bool,
+        typer.Option("--limit/--no-limit", help="Also measure Polars or DuckDB on the same rows."),
     ] = True,
-    rounds: Annotated[int, typer.Option(metavar="N", help="Rounds of both sides, if there is time.")] = 3,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")
+    ] = True,
+    small_batch: Annotated[
+        bool,
+        typer.Option(
+            "--small-batch/--no-small-batch",
+            help="Also measure the fixed cost of a batch of 1,000 rows.",
+        ),
+    ] = True,
+    rounds: Annotated[
+        int, typer.Option(metavar="N", help="Rounds of both sides, if there is time.")
+    ] = 3,
     minutes: Annotated[
-        float, typer.Option(metavar="N", help="Plan rounds so that the benchmark ends within this time.")
+        float,
+        typer.Option(metavar="N", help="Plan rounds so that the benchmark ends within this time."),
     ] = 14.0,
     keep: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Leave input and results there, as parquet; it must be empty or new.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Leave input and results there, as parquet; it must be empty or new.",
+        ),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="The last line of standard output is one JSON object.")] = False,
+    json_: Annotated[
+        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
+    ] = False,
 ) -> None:
     """Event-time windows: rows per second of Anabranch, of native Spark, and of the bare limit.
 

@@ -13,7 +13,14 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from anabranch.cli.elastic import Latency, MaxSlots, PolicyName, elastic_of, history_command, replay_command
+from anabranch.cli.elastic import (
+    Latency,
+    MaxSlots,
+    PolicyName,
+    elastic_of,
+    history_command,
+    replay_command,
+)
 from anabranch.cli.load import MistakeError, load_topology, said
 from anabranch.cli.run import RunOptions, run_file
 from anabranch.cli.state import state_command
@@ -26,9 +33,18 @@ from anabranch.state.checkpoint.commits import open_checkpoint
 from anabranch.state.checkpoint.files import Files
 
 _EAGER = ("run", "explain", "plan", "state", "history", "replay")
-_STYLE: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
+_STYLE: dict[str, Any] = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,
+}
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A Python file that defines a Topology, best in a variable `app`.")]
+File = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", help="A Python file that defines a Topology, best in a variable `app`."
+    ),
+]
 
 
 class LazyGroup(TyperGroup):
@@ -71,7 +87,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         if message is None:
             raise
         text = " ".join(str(message()).split())
-        complain(f"{text} Valid: {', '.join([*_EAGER, *_LAZY])}." if "No such command" in text else text)
+        complain(
+            f"{text} Valid: {', '.join([*_EAGER, *_LAZY])}." if "No such command" in text else text
+        )
         code = 2
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -97,40 +115,67 @@ def run(
     checkpoint: Annotated[
         str | None,
         typer.Option(
-            metavar="DIR", help="Go on where the run with this checkpoint ended. Default: a temporary one, from nothing."
+            metavar="DIR",
+            help="Go on where the run with this checkpoint ended. Default: a temporary one, from nothing.",
         ),
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Remove the checkpoint and the results of earlier runs first.")
+        bool,
+        typer.Option(
+            "--fresh", help="Remove the checkpoint and the results of earlier runs first."
+        ),
     ] = False,
     slots: Annotated[
-        int | None, typer.Option(metavar="N", help="Parallel tasks. Default: as before, at first one a core.")
+        int | None,
+        typer.Option(metavar="N", help="Parallel tasks. Default: as before, at first one a core."),
     ] = None,
     shards: Annotated[
-        int | None, typer.Option(metavar="N", help="Pieces of the key space, fixed for a checkpoint. Default: 64.")
+        int | None,
+        typer.Option(
+            metavar="N", help="Pieces of the key space, fixed for a checkpoint. Default: 64."
+        ),
     ] = None,
     for_: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help='End after this time, such as "45 seconds", start-up included.')
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="TIME",
+            help='End after this time, such as "45 seconds", start-up included.',
+        ),
     ] = None,
-    finish: Annotated[bool, typer.Option("--finish", help="At the end, close every window that is still open.")] = False,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="At the end, close every window that is still open.")
+    ] = False,
     available_now: Annotated[
         bool, typer.Option("--available-now", help="End when all input that is there is processed.")
     ] = False,
     trigger: Annotated[
-        str | None, typer.Option(metavar="TIME", help='Take a batch every "10 seconds". Default: at once.')
+        str | None,
+        typer.Option(metavar="TIME", help='Take a batch every "10 seconds". Default: at once.'),
     ] = None,
     idle: Annotated[
-        str, typer.Option(metavar="TIME", help="Close windows when no batch comes for this long, or `never`.")
+        str,
+        typer.Option(
+            metavar="TIME", help="Close windows when no batch comes for this long, or `never`."
+        ),
     ] = "1 second",
     elastic: Annotated[
-        str | None, typer.Option(metavar="on|advise|off", help="Whether slots adapt by themselves. Default: off.")
+        str | None,
+        typer.Option(
+            metavar="on|advise|off", help="Whether slots adapt by themselves. Default: off."
+        ),
     ] = None,
     latency: Latency = None,
     max_slots: MaxSlots = None,
     policy: PolicyName = "auto",
-    plain: Annotated[bool, typer.Option("--plain", help="Plain lines instead of the live view.")] = False,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Plain lines instead of the live view.")
+    ] = False,
     log: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Spark's log. Default: a temporary file, kept when the run fails.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Spark's log. Default: a temporary file, kept when the run fails."
+        ),
     ] = None,
 ) -> None:
     """Run the topology of a file and watch it.
@@ -179,14 +224,25 @@ def explain(
 @app.command()
 def plan(
     file: File,
-    stats: Annotated[str, typer.Option(metavar="CHECKPOINT", help="A checkpoint that this topology has run on.")],
+    stats: Annotated[
+        str, typer.Option(metavar="CHECKPOINT", help="A checkpoint that this topology has run on.")
+    ],
     *,
-    planner: Annotated[str, typer.Option(metavar="NAME", help="What cuts the topology into components.")] = AUTO,
-    capacity: Annotated[float, typer.Option(metavar="ROWS", help="Rows that a slot takes in a step.")] = inf,
+    planner: Annotated[
+        str, typer.Option(metavar="NAME", help="What cuts the topology into components.")
+    ] = AUTO,
+    capacity: Annotated[
+        float, typer.Option(metavar="ROWS", help="Rows that a slot takes in a step.")
+    ] = inf,
     moving: Annotated[
-        float, typer.Option(metavar="ROWS", help="What a byte of state that moves costs, in rows on a stream.")
+        float,
+        typer.Option(
+            metavar="ROWS", help="What a byte of state that moves costs, in rows on a stream."
+        ),
     ] = 1.0,
-    bound: Annotated[float, typer.Option(metavar="COST", help="The most that adapting a component may cost.")] = inf,
+    bound: Annotated[
+        float, typer.Option(metavar="COST", help="The most that adapting a component may cost.")
+    ] = inf,
     format: Annotated[str, typer.Option(metavar="|".join(FORMATS), help="What to print.")] = "text",
 ) -> None:
     """Print the components that a topology would have by what a run of it has measured: rates of its streams, keys of its windows.
@@ -205,7 +261,9 @@ def plan(
             raise MistakeError(f"--stats {stats} is not a checkpoint: it has no anabranch.json")
         with redirect_stdout(sys.stderr):
             topology = load_topology(file)
-        typer.echo(topology.explain(format, checkpoint=stats, planner=planner, adaptation=adaptation))
+        typer.echo(
+            topology.explain(format, checkpoint=stats, planner=planner, adaptation=adaptation)
+        )
 
 
 def _bench() -> typer.Typer:
@@ -235,9 +293,13 @@ def _missing(name: str, error: ImportError) -> typer.Typer:
     """Stands for a command whose packages are not installed."""
     alone = typer.Typer(**_STYLE)
 
-    @alone.command(name, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+    @alone.command(
+        name, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+    )
     def command() -> None:
-        complain(f"`anabranch {name}` needs more packages ({error}): pip install 'anabranch[bench]'")
+        complain(
+            f"`anabranch {name}` needs more packages ({error}): pip install 'anabranch[bench]'"
+        )
         raise typer.Exit(2)
 
     command.__doc__ = f"Not installed: pip install 'anabranch[bench]' ({error})."

@@ -25,14 +25,26 @@ from anabranch.state.checkpoint.history import read_history
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Latency = Annotated[
-    str | None, typer.Option(metavar="TIME", help='From the arrival of a row to its results, such as "2 seconds".')
+    str | None,
+    typer.Option(
+        metavar="TIME", help='From the arrival of a row to its results, such as "2 seconds".'
+    ),
 ]
-MaxSlots = Annotated[int | None, typer.Option(metavar="N", help="Slots of a level at most. Default: as many as cores.")]
-PolicyName = Annotated[str, typer.Option("--policy", metavar="NAME", help=f"One of auto, {', '.join(POLICIES)}.")]
+MaxSlots = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Slots of a level at most. Default: as many as cores."),
+]
+PolicyName = Annotated[
+    str, typer.Option("--policy", metavar="NAME", help=f"One of auto, {', '.join(POLICIES)}.")
+]
 
 
 def elastic_of(
-    mode: str | None, latency: str | None, max_slots: int | None, policy: str = "auto", balance: str = "shards"
+    mode: str | None,
+    latency: str | None,
+    max_slots: int | None,
+    policy: str = "auto",
+    balance: str = "shards",
 ) -> Elastic | None:
     """What the command line says about elasticity; None where it says nothing."""
     if mode is not None and mode not in MODES:
@@ -44,14 +56,21 @@ def elastic_of(
     silent = mode is None and latency is None and max_slots is None and policy == "auto"
     if silent or mode == OFF:
         return None
-    return Elastic(latency=latency, max_slots=max_slots, policy=policy, balance=balance, mode=mode or "on")
+    return Elastic(
+        latency=latency, max_slots=max_slots, policy=policy, balance=balance, mode=mode or "on"
+    )
 
 
 def history_command(
     checkpoint: Annotated[
-        str, typer.Argument(metavar="CHECKPOINT", help="The directory or URI that the run was started with.")
+        str,
+        typer.Argument(
+            metavar="CHECKPOINT", help="The directory or URI that the run was started with."
+        ),
     ],
-    last: Annotated[int, typer.Option(metavar="N", min=1, help="How many events are printed, the newest.")] = 40,
+    last: Annotated[
+        int, typer.Option(metavar="N", min=1, help="How many events are printed, the newest.")
+    ] = 40,
     as_json: Json = False,
 ) -> None:
     """Show what happened to a run and what its controller decided, why, with what effect; and what its steps were like.
@@ -70,7 +89,13 @@ def history_command(
         steps = []
     if as_json:
         typer.echo(
-            json.dumps({"checkpoint": checkpoint, "steps": _summary(steps), "events": [asdict(each) for each in events]})
+            json.dumps(
+                {
+                    "checkpoint": checkpoint,
+                    "steps": _summary(steps),
+                    "events": [asdict(each) for each in events],
+                }
+            )
         )
         return
     console = Console(highlight=False)
@@ -91,15 +116,23 @@ def history_command(
 
 def replay_command(
     history: Annotated[
-        str, typer.Argument(metavar="HISTORY", help="A checkpoint, its directory `history`, or one file of that.")
+        str,
+        typer.Argument(
+            metavar="HISTORY", help="A checkpoint, its directory `history`, or one file of that."
+        ),
     ],
     *,
     policy: PolicyName = "auto",
     latency: Latency = None,
     max_slots: MaxSlots = None,
     min_slots: Annotated[int, typer.Option(metavar="N", help="Slots of a component at least.")] = 1,
-    balance: Annotated[str, typer.Option(metavar="|".join(BALANCES), help="How shards are balanced over slots.")] = "shards",
-    theta: Annotated[float, typer.Option(metavar="X", help="Most loaded slot over the mean, from which shards move.")] = 1.2,
+    balance: Annotated[
+        str, typer.Option(metavar="|".join(BALANCES), help="How shards are balanced over slots.")
+    ] = "shards",
+    theta: Annotated[
+        float,
+        typer.Option(metavar="X", help="Most loaded slot over the mean, from which shards move."),
+    ] = 1.2,
     as_json: Json = False,
 ) -> None:
     """Show what a policy would have decided over the steps that a run has recorded.
@@ -115,7 +148,12 @@ def replay_command(
     found = replay(steps, settings)
     figures = asdict(totals(found))
     if as_json:
-        told = {"history": history, "policy": policy, **figures, "decisions": [_plain(each) for each in found if _speaks(each)]}
+        told = {
+            "history": history,
+            "policy": policy,
+            **figures,
+            "decisions": [_plain(each) for each in found if _speaks(each)],
+        }
         typer.echo(json.dumps(told))
         return
     console = Console(highlight=False)
@@ -140,7 +178,10 @@ def _speaks(each: Replayed) -> bool:
 def _told(each: Replayed) -> list[str]:
     """What a person wants to know of a step: decisions, effects, notes."""
     start = f"{_clock(each.seen.at)}  step {each.seen.step}  "
-    lines = [f"{start}effect: {e.what}: {e.observed:.4g} {e.unit}, expected {e.expected:.4g}" for e in each.decision.effects]
+    lines = [
+        f"{start}effect: {e.what}: {e.observed:.4g} {e.unit}, expected {e.expected:.4g}"
+        for e in each.decision.effects
+    ]
     lines += [f"{start}note: {note}" for note in each.decision.notes]
     return [*lines, f"{start}{each.decision.reason}"] if each.decision else lines
 

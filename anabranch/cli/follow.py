@@ -38,7 +38,9 @@ class Until:
         if self.seconds is None:
             return False
         now = time.monotonic()
-        return now - began >= self.seconds or (now - self.since >= self.seconds and bool(run.progress))
+        return now - began >= self.seconds or (
+            now - self.since >= self.seconds and bool(run.progress)
+        )
 
 
 def follow(run: Run, view: View, until: Until) -> str:

@@ -66,7 +66,12 @@ class LiveView:
         self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._live.stop()
 
     def show(self, run: Run, doing: str) -> None:
@@ -78,21 +83,43 @@ class LiveView:
     def _picture(self, doing: str) -> RenderableType:
         seconds = time.monotonic() - self._started
         hint = "Ctrl-C stops it" if doing == "running" else "Ctrl-C again ends at once"
-        title = Text.assemble((self._title, "bold cyan"), f"  {doing}, {seconds:.0f} s  ", (hint, "dim"))
+        title = Text.assemble(
+            (self._title, "bold cyan"), f"  {doing}, {seconds:.0f} s  ", (hint, "dim")
+        )
         if not self._ledger.recent:
-            return Group(title, Text("the first step takes longest: Spark compiles it", style="dim"))
-        left = self._console.size.height - 9  # below the title, the figures and the header of the steps
+            return Group(
+                title, Text("the first step takes longest: Spark compiles it", style="dim")
+            )
+        left = (
+            self._console.size.height - 9
+        )  # below the title, the figures and the header of the steps
         told = (
             []
             if self._decision is None
-            else [Text(controller_line(self._decision), style="green", no_wrap=True, overflow="ellipsis")]
+            else [
+                Text(
+                    controller_line(self._decision),
+                    style="green",
+                    no_wrap=True,
+                    overflow="ellipsis",
+                )
+            ]
         )
         left -= len(told)
         events = self._events[-(left - 2) :] if left > 2 else []
         left -= len(events) + bool(events)
         steps = self._ledger.recent[-max(1, min(_RECENT, left)) :]
-        parts: list[RenderableType] = [title, Text(), figures(self._ledger), *told, Text(), recent_steps(steps)]
-        for table in results_tables(self._watched, "latest results", self._console.width, left - len(steps)):
+        parts: list[RenderableType] = [
+            title,
+            Text(),
+            figures(self._ledger),
+            *told,
+            Text(),
+            recent_steps(steps),
+        ]
+        for table in results_tables(
+            self._watched, "latest results", self._console.width, left - len(steps)
+        ):
             parts += [Text(), table]
         if events:
             parts += [Text(), *(_line(event_line(each), "yellow") for each in events)]
@@ -102,7 +129,12 @@ class LiveView:
 class PlainView:
     """One line for each step, or each second where steps are faster; for logs and pipes."""
 
-    def __init__(self, ledger: Ledger, say: Callable[[str], object], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        say: Callable[[str], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._ledger, self._say, self._clock = ledger, say, clock
         self._waiting: list[Progress] = []
         self._said = float("-inf")
@@ -121,9 +153,15 @@ class PlainView:
 def figures(ledger: Ledger) -> Table:
     """The numbers of a run that matter most, in two columns."""
     last, recent = ledger.recent[-1], ledger.recent
-    rates = [each.rows_in / max(each.duration_s, 1e-9) for each in recent if each.batch_id is not None]
+    rates = [
+        each.rows_in / max(each.duration_s, 1e-9) for each in recent if each.batch_id is not None
+    ]
     behind = ""
-    if last.watermark_us is not None and last.max_event_us is not None and last.max_event_us >= last.watermark_us:
+    if (
+        last.watermark_us is not None
+        and last.max_event_us is not None
+        and last.max_event_us >= last.watermark_us
+    ):
         behind = f", {duration((last.max_event_us - last.watermark_us) / 1e6)} behind"
     pairs = [
         ("rows/s", f"{rows_per_second(recent[-_RECENT:]):,.0f}  {sparks(rates)}"),
@@ -172,7 +210,9 @@ def step_line(steps: Sequence[Progress], rate: float) -> str:
             reasons[reason] = reasons.get(reason, 0) + rows
     facts = [
         f"step {last.step}" if len(steps) == 1 else f"steps {first.step} to {last.step}",
-        "closing" if all(each.batch_id is None for each in steps) else f"{sum(s.rows_in for s in steps):,} rows",
+        "closing"
+        if all(each.batch_id is None for each in steps)
+        else f"{sum(s.rows_in for s in steps):,} rows",
         f"{rate:,.0f} rows/s",
         f"{sum(each.duration_s for each in steps):.2f} s",
         f"{sum(each.rows_out for each in steps):,} results",
@@ -190,7 +230,15 @@ def _line(text: str, style: str) -> Text:
 
 def controller_line(decision: Decision) -> str:
     """What the controller has decided after a step, or why it has left all as it is."""
-    verb = "advises" if decision.advice else "decides" if decision else "waits" if decision.reason != "all is well" else "sees"
+    verb = (
+        "advises"
+        if decision.advice
+        else "decides"
+        if decision
+        else "waits"
+        if decision.reason != "all is well"
+        else "sees"
+    )
     return f"controller after step {decision.step} {verb}: {decision.reason}"
 
 
@@ -224,7 +272,9 @@ def size(count: float) -> str:
     """Bytes as people read them."""
     for unit in ("bytes", "KiB", "MiB"):
         if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "bytes" or count >= 100 else f"{count:.1f} {unit}"
+            return (
+                f"{count:.0f} {unit}" if unit == "bytes" or count >= 100 else f"{count:.1f} {unit}"
+            )
         count /= 1024
     return f"{count:.1f} GiB"
 
@@ -232,9 +282,16 @@ def size(count: float) -> str:
 def duration(seconds: float) -> str:
     """A time as people read it, in its two largest units."""
     whole = round(seconds)
-    parts = [(whole // 86_400, "d"), (whole % 86_400 // 3600, "h"), (whole % 3600 // 60, "min"), (whole % 60, "s")]
+    parts = [
+        (whole // 86_400, "d"),
+        (whole % 86_400 // 3600, "h"),
+        (whole % 3600 // 60, "min"),
+        (whole % 60, "s"),
+    ]
     first = next((i for i, (amount, _) in enumerate(parts) if amount), 3)
-    return " ".join(f"{amount} {unit}" for amount, unit in parts[first : first + 2] if amount) or "0 s"
+    return (
+        " ".join(f"{amount} {unit}" for amount, unit in parts[first : first + 2] if amount) or "0 s"
+    )
 
 
 def instant(us: int | None) -> str:

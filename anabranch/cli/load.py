@@ -26,9 +26,13 @@ def load_topology(path: Path) -> Topology:
         return found["app"]
     distinct = {id(value): value for value in found.values()}
     if not distinct:
-        raise MistakeError(f"{path} defines no topology; it needs a variable such as: app = ab.Topology({path.stem!r})")
+        raise MistakeError(
+            f"{path} defines no topology; it needs a variable such as: app = ab.Topology({path.stem!r})"
+        )
     if len(distinct) > 1:
-        raise MistakeError(f"{path} defines {len(distinct)} topologies ({', '.join(found)}); name the one to run `app`")
+        raise MistakeError(
+            f"{path} defines {len(distinct)} topologies ({', '.join(found)}); name the one to run `app`"
+        )
     return next(iter(distinct.values()))
 
 

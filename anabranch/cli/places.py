@@ -51,7 +51,9 @@ def _clear(files: Files) -> None:
     if files.exists("anabranch.json"):
         files.remove("")
     elif files.list():
-        raise MistakeError(f"--fresh: {files.location} is not a checkpoint (it has no anabranch.json), so it is left alone")
+        raise MistakeError(
+            f"--fresh: {files.location} is not a checkpoint (it has no anabranch.json), so it is left alone"
+        )
 
 
 def _claim(results: Files, *, fresh: bool) -> None:

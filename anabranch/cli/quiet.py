@@ -28,8 +28,13 @@ class SparkLog:
 
     def reason(self) -> str:
         """Why Spark did not start: the first line about Java, else the last one."""
-        lines = self.path.read_text(errors="replace").strip().splitlines() if self.path.exists() else []
-        return next((line.strip() for line in lines if "java" in line.lower()), lines[-1].strip() if lines else "")
+        lines = (
+            self.path.read_text(errors="replace").strip().splitlines() if self.path.exists() else []
+        )
+        return next(
+            (line.strip() for line in lines if "java" in line.lower()),
+            lines[-1].strip() if lines else "",
+        )
 
     def drop(self) -> None:
         if self.temporary:
@@ -57,7 +62,9 @@ def spark_log(path: Path | None) -> Iterator[SparkLog]:
     log = SparkLog(Path(name), temporary=path is None)
     before, kept = sys.stderr, os.dup(_STDERR)
     own = os.fdopen(os.dup(kept), "w", buffering=1) if _is_standard_error(before) else None
-    bridge = logging.getLogger("py4j")  # tracebacks of callbacks, which come back to us as errors anyway
+    bridge = logging.getLogger(
+        "py4j"
+    )  # tracebacks of callbacks, which come back to us as errors anyway
     handler, propagated = logging.FileHandler(log.path), bridge.propagate
     try:
         before.flush()

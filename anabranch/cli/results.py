@@ -43,7 +43,9 @@ class LatestResults(Target):
             self._take(_newest(results.frame().limit(_MOST_ROWS).toArrow()))
             return
         for name in results.names:
-            with pq.ParquetFile(results.files.path(name), filesystem=results.files.filesystem) as file:
+            with pq.ParquetFile(
+                results.files.path(name), filesystem=results.files.filesystem
+            ) as file:
                 batch = next(file.iter_batches(batch_size=_MOST_ROWS), None)
             if batch is not None:
                 self._take(_newest(pa.Table.from_batches([batch])))
@@ -60,7 +62,11 @@ class LatestResults(Target):
     def _take(self, rows: Iterable[Row]) -> None:
         with self._lock:
             for row in rows:
-                key = _key(row) if self._key_columns is None else repr([*row.values()][: self._key_columns])
+                key = (
+                    _key(row)
+                    if self._key_columns is None
+                    else repr([*row.values()][: self._key_columns])
+                )
                 if key in (known := self._known()) or len(known) < self._keys:
                     self._rows[key, row.get(_NAME, "")] = row
 
@@ -79,7 +85,11 @@ def results_tables(watched: Watched, title: str, width: int, room: int) -> list[
     some = {name: latest for name, latest in watched.items() if len(latest)}
     rows = shared_rows([len(latest) for latest in some.values()], room)
     return [
-        results_table(latest.rows(most), f"{title}{f' of {name}' if len(watched) > 1 else ''} (times in UTC)", width)
+        results_table(
+            latest.rows(most),
+            f"{title}{f' of {name}' if len(watched) > 1 else ''} (times in UTC)",
+            width,
+        )
         for (name, latest), most in zip(some.items(), rows, strict=False)
     ]
 
@@ -98,16 +108,25 @@ def shared_rows(wanted: Sequence[int], room: int) -> list[int]:
 def results_table(rows: Sequence[Row], title: str, width: int) -> Table:
     """Results for a terminal of some width: keys, when, which window, aggregates. A narrow one shows the start of a window alone."""
     narrow = width < _WIDE
-    above = Text(title, style="bold", no_wrap=True, overflow="ignore")  # else it breaks where the table is narrow
+    above = Text(
+        title, style="bold", no_wrap=True, overflow="ignore"
+    )  # else it breaks where the table is narrow
     table = Table(title=above, title_justify="left", box=None, pad_edge=False, header_style="dim")
     table.padding = (0, 1 if narrow else 2, 0, 0)
     for name in rows[0] if rows else ():
         number = any(isinstance(row[name], int | float | Decimal) for row in rows)
         header = "from" if narrow and name == "window" else name
         most = 20 if narrow and not number else None
-        table.add_column(header, justify="right" if number else "left", no_wrap=True, max_width=most)
+        table.add_column(
+            header, justify="right" if number else "left", no_wrap=True, max_width=most
+        )
     for row in rows:
-        table.add_row(*(_brief(value) if narrow and name == "window" else shown(value) for name, value in row.items()))
+        table.add_row(
+            *(
+                _brief(value) if narrow and name == "window" else shown(value)
+                for name, value in row.items()
+            )
+        )
     return table
 
 
@@ -119,7 +138,9 @@ def shown(value: object) -> str:
         return "null"
     if isinstance(value, float):
         size = abs(value)
-        return f"{value:,.0f}" if size >= 1000 else f"{value:,.2f}" if size >= 1 else f"{value:,.4f}"
+        return (
+            f"{value:,.0f}" if size >= 1000 else f"{value:,.2f}" if size >= 1 else f"{value:,.4f}"
+        )
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return moment(value) if isinstance(value, datetime) else str(value)
@@ -156,7 +177,11 @@ def _newest(table: pa.Table) -> list[Row]:
         return last
     found: list[Row] = []
     ends = pc.struct_field(table.column("window"), "end")
-    names = table.column(_NAME) if _NAME in table.column_names else pa.chunked_array([pa.repeat("", table.num_rows)])
+    names = (
+        table.column(_NAME)
+        if _NAME in table.column_names
+        else pa.chunked_array([pa.repeat("", table.num_rows)])
+    )
     for name in pc.unique(names).to_pylist():
         named = pc.equal(names, name)
         end = pc.max(pc.filter(ends, named))
@@ -176,4 +201,7 @@ def _key(row: Row) -> str:
 
 def _length(row: Row) -> Any:
     window = row.get("window")
-    return (window["end"] - window["start"] if isinstance(window, dict) else timedelta(), row.get(_NAME, ""))
+    return (
+        window["end"] - window["start"] if isinstance(window, dict) else timedelta(),
+        row.get(_NAME, ""),
+    )

@@ -53,7 +53,11 @@ class RunOptions:
         """As Spark writes it: it knows fewer ways to write a time."""
         if self.available_now:
             return "availableNow"
-        return None if self.trigger is None else f"{duration_us(self.trigger, '--trigger', zero=True)} microseconds"
+        return (
+            None
+            if self.trigger is None
+            else f"{duration_us(self.trigger, '--trigger', zero=True)} microseconds"
+        )
 
     def check(self) -> None:
         """Refuses what does not fit together before Spark is started for it."""
@@ -84,11 +88,20 @@ def run_file(options: RunOptions) -> None:
             why = _follow(run, topology.name, options, console, ledger, watched)
         except Exception as error:
             raise FailedError(f"{place_of(error, options.file)}{said(error)}") from error
-        _summary(console, ledger, watched, f"{topology.name} ended after {duration(time.monotonic() - began)}, {why}")
-        for text in sinks or ["nowhere: the topology has no sink; add one with .to(ab.parquet(...))"]:
+        _summary(
+            console,
+            ledger,
+            watched,
+            f"{topology.name} ended after {duration(time.monotonic() - began)}, {why}",
+        )
+        for text in sinks or [
+            "nowhere: the topology has no sink; add one with .to(ab.parquet(...))"
+        ]:
             console.print(f"results: {text}", markup=False, soft_wrap=True)
         if not place.temporary:
-            text = f"checkpoint: {place.location}; look into it with: anabranch state {place.location}"
+            text = (
+                f"checkpoint: {place.location}; look into it with: anabranch state {place.location}"
+            )
             if options.elastic is not None:
                 text += f", anabranch history {place.location}"
             console.print(text, markup=False, soft_wrap=True)
@@ -108,19 +121,25 @@ def _start(topology: Topology, options: RunOptions, place: Place) -> Run:
 def _watched(topology: Topology) -> dict[str, LatestResults]:
     """What a person can watch: results of windows that go to a sink or, where none does, those of every operator."""
     graph, found = topology.graph, dict[str, LatestResults]()
-    windowed = [each.name for each in graph.operators if isinstance(each, Consolidate | Join | Process)]
+    windowed = [
+        each.name for each in graph.operators if isinstance(each, Consolidate | Join | Process)
+    ]
     written = [sink.input for sink in graph.sinks if not sink.late]
     watchable = [each for each in written if not isinstance(graph.stream_of(each)[0], Apply)]
     for stream in dict.fromkeys(watchable if written else windowed):
         node = graph.stream_of(stream)[0]
         operator = node.name
         name = next(each for each in (operator, stream, f"{operator} itself") if each not in found)
-        found[name] = LatestResults(_WATCHED_KEYS, len(node.by) if isinstance(node, Process) else None)
+        found[name] = LatestResults(
+            _WATCHED_KEYS, len(node.by) if isinstance(node, Process) else None
+        )
         topology.add_sink(stream, found[name], late=False, name=f"the terminal: {name}")
     return found
 
 
-def _follow(run: Run, name: str, options: RunOptions, console: Console, ledger: Ledger, watched: Watched) -> str:
+def _follow(
+    run: Run, name: str, options: RunOptions, console: Console, ledger: Ledger, watched: Watched
+) -> str:
     if not console.is_terminal:
         return follow(run, PlainView(ledger, typer.echo), options.until())
     with LiveView(console, name, ledger, watched) as view:
@@ -133,7 +152,9 @@ def _summary(console: Console, ledger: Ledger, watched: Watched, first: str) -> 
         console.print(table)
         console.print()
     totals = f"{ledger.steps:,} steps, {ledger.rows_in:,} rows in, {ledger.rows_out:,} results"
-    console.print(f"{first}: {totals}, left out: {left_out(ledger.left_out)}", markup=False, soft_wrap=True)
+    console.print(
+        f"{first}: {totals}, left out: {left_out(ledger.left_out)}", markup=False, soft_wrap=True
+    )
 
 
 def _busy(console: Console, doing: str) -> AbstractContextManager[object]:

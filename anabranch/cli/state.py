@@ -22,7 +22,8 @@ from anabranch.cli.results import shown
 from anabranch.cli.told import complain
 from anabranch.errors import AnabranchError, CheckpointError
 from anabranch.plan.consolidation import plan_consolidation
-from anabranch.plan.make import JOINED, Kept, Slotted
+from anabranch.plan.model import JOINED
+from anabranch.plan.operators.base import Kept, OperatorPlan
 from anabranch.plan.operators.joins import SIDES, JoinPlan, JoinSide, join_side
 from anabranch.plan.operators.sessions import NO_WINDOWS, over_session
 from anabranch.plan.panes import Panes
@@ -53,11 +54,19 @@ _T = TypeVar("_T")
 
 def state_command(
     checkpoint: Annotated[
-        str, typer.Argument(metavar="CHECKPOINT", help="The directory or URI that the run was started with.")
+        str,
+        typer.Argument(
+            metavar="CHECKPOINT", help="The directory or URI that the run was started with."
+        ),
     ],
-    shard: Annotated[int | None, typer.Option(metavar="N", help="Show rows of this shard's state.")] = None,
+    shard: Annotated[
+        int | None, typer.Option(metavar="N", help="Show rows of this shard's state.")
+    ] = None,
     operator: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The operator whose shards are shown, where there are several.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The operator whose shards are shown, where there are several."
+        ),
     ] = None,
     rows: Annotated[int, typer.Option(metavar="K", min=0, help="How many rows of it.")] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -74,7 +83,9 @@ def state_command(
             _print(facts, Console(highlight=False))
 
 
-def look(location: str, shard: int | None, most: int, operator: str | None = None) -> dict[str, Any]:
+def look(
+    location: str, shard: int | None, most: int, operator: str | None = None
+) -> dict[str, Any]:
     """What a checkpoint holds, as plain data."""
     found = open_checkpoint(Files(location))
     if found is None:
@@ -85,7 +96,12 @@ def look(location: str, shard: int | None, most: int, operator: str | None = Non
     if operator is not None and operator not in header.operators:
         raise MistakeError(f"--operator {operator}; valid: {', '.join(header.operators)}")
     shown_of = operator or next(iter(header.operators))
-    shards = [each for name in header.operators if operator in {None, name} for each in _shards(found, name)]
+    shards = [
+        each
+        for name in header.operators
+        if operator in {None, name}
+        for each in _shards(found, name)
+    ]
     facts: dict[str, Any] = {
         "checkpoint": found.files.location,
         "topology": header.topology,
@@ -112,7 +128,11 @@ def look(location: str, shard: int | None, most: int, operator: str | None = Non
         "shards": shards,
     }
     if shard is not None:
-        facts["shard"] = {"number": shard, "operator": shown_of, **_state(found, shown_of, shard, most)}
+        facts["shard"] = {
+            "number": shard,
+            "operator": shown_of,
+            **_state(found, shown_of, shard, most),
+        }
     return facts
 
 
@@ -120,7 +140,14 @@ def _shards(found: Checkpoint, operator: str) -> list[dict[str, Any]]:
     """One entry a shard: its slot, its version, and the snapshot and deltas that a restore would read."""
     shards = []
     routes = found.last.routes if found.last else {}
-    route = next((each for name, each in routes.items() if operator.partition(": ")[0] in name.split(JOINED)), None)
+    route = next(
+        (
+            each
+            for name, each in routes.items()
+            if operator.partition(": ")[0] in name.split(JOINED)
+        ),
+        None,
+    )
     for number in range(found.header.shards):
         chain = found.chains.get(operator, {}).get(number, [])
         base = chain[0].snapshot[1] if chain and chain[0].snapshot else None
@@ -147,7 +174,9 @@ def _state(found: Checkpoint, operator: str, shard: int, most: int) -> dict[str,
     if contents.process is not None:
         return _cells(found, operator, shard, most)
     plan = _plan(operator, noted)
-    logged = [decoded(plan, write.snapshot or write.delta) for write in found.writes(operator, shard)]
+    logged = [
+        decoded(plan, write.snapshot or write.delta) for write in found.writes(operator, shard)
+    ]
     pane = format_duration(plan.panes.width_us)
     if not logged:
         return {"pane": pane, "total": 0, "rows": []}
@@ -157,7 +186,11 @@ def _state(found: Checkpoint, operator: str, shard: int, most: int) -> dict[str,
     state.forget(noted.forgotten_us)
     state.drop(last.watermark_us if last else None)
     merged = state.snapshot([shard])[shard]
-    table = waiting_table(merged, plan.join) if isinstance(plan, JoinSide) else _table(merged, contents, plan)
+    table = (
+        waiting_table(merged, plan.join)
+        if isinstance(plan, JoinSide)
+        else _table(merged, contents, plan)
+    )
     table = table.sort_by([("pane", "ascending")])
     return {"pane": pane, "total": len(merged), "rows": table.slice(0, most).to_pylist()}
 
@@ -168,10 +201,19 @@ def _cells(found: Checkpoint, operator: str, shard: int, most: int) -> dict[str,
     cells = cells_of(found, operator, shard)
     keys = decoded_keys(list(cells), [Field(name, kind) for name, kind in _keys(noted)])
     names = noted.contents.keys or ("key",)
-    spelled = [dict(zip(names, key.values(), strict=True)) for key in keys.slice(0, most).to_pylist()]
-    rows = [{**key, **shown_cell(cell, noted.contents)} for key, cell in zip(spelled, cells.values(), strict=False)]
+    spelled = [
+        dict(zip(names, key.values(), strict=True)) for key in keys.slice(0, most).to_pylist()
+    ]
+    rows = [
+        {**key, **shown_cell(cell, noted.contents)}
+        for key, cell in zip(spelled, cells.values(), strict=False)
+    ]
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    return {"pane": None, "total": len(cells), "rows": [{name: row.get(name) for name in columns} for row in rows]}
+    return {
+        "pane": None,
+        "total": len(cells),
+        "rows": [{name: row.get(name) for name in columns} for row in rows],
+    }
 
 
 def shown_cell(cell: bytes, contents: Contents) -> dict[str, Any]:
@@ -191,26 +233,42 @@ def shown_cell(cell: bytes, contents: Contents) -> dict[str, Any]:
     return found
 
 
-def _plan(operator: str, noted: Noted) -> Slotted:
+def _plan(operator: str, noted: Noted) -> OperatorPlan:
     """As much of the plan as merging needs, from what the checkpoint's header says."""
     contents = noted.contents
     keys = tuple(Field(name, kind) for name, kind in _keys(noted))
     panes = Panes(width_us=noted.pane_us, offset_us=noted.pane_offset_us, windows=contents.windows)
     if contents.join:
-        left, right = (tuple(Field(*each) for each in side) for side in (contents.left, contents.right))
-        join = JoinPlan(operator=operator, keys=keys, panes=panes, left=left, right=right, how="full", time_type="timestamp")
+        left, right = (
+            tuple(Field(*each) for each in side) for side in (contents.left, contents.right)
+        )
+        join = JoinPlan(
+            operator=operator,
+            keys=keys,
+            panes=panes,
+            left=left,
+            right=right,
+            how="full",
+            time_type="timestamp",
+        )
         return join_side(join, "left", operator)
     kinds = {kind.__name__: kind for kind in _kinds(Partial)}  # type: ignore[type-abstract]
     kept: list[Kept] = []
     for each in contents.partials:
         if each.kind not in kinds:
-            raise CheckpointError(f"the checkpoint holds partials of kind {each.kind}, which this version does not know")
+            raise CheckpointError(
+                f"the checkpoint holds partials of kind {each.kind}, which this version does not know"
+            )
         if issubclass(kinds[each.kind], Custom):
-            raise MistakeError(f"no rows can be shown: only the topology's own code can merge the state of udaf({each.input})")
+            raise MistakeError(
+                f"no rows can be shown: only the topology's own code can merge the state of udaf({each.input})"
+            )
         first = kept[-1].columns.stop if kept else 0
         partial = kinds[each.kind](each.type, **each.parameters)
-        kept.append(Kept(partial=partial, input=0, columns=slice(first, first + len(partial.columns))))
-    plan = Slotted(
+        kept.append(
+            Kept(partial=partial, input=0, columns=slice(first, first + len(partial.columns)))
+        )
+    plan = OperatorPlan(
         operator=operator,
         keys=keys,
         panes=panes,
@@ -243,17 +301,23 @@ def _kinds(kind: type[Partial]) -> Iterator[type[Partial]]:
         yield from _kinds(each)
 
 
-def _table(merged: Entries, contents: Contents, plan: Slotted) -> pa.Table:
+def _table(merged: Entries, contents: Contents, plan: OperatorPlan) -> pa.Table:
     keys = merged.keys.take(pa.array(merged.key))
-    columns: dict[str, pa.Array | pa.ChunkedArray] = {name: keys.column(i) for i, name in enumerate(contents.keys)}
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {
+        name: keys.column(i) for i, name in enumerate(contents.keys)
+    }
     columns["pane"] = pa.array([instant(int(start)) for start in merged.pane], pa.string())
     for kept, note in zip(plan.kept, contents.partials, strict=True):
         parts, values = kept.partial.columns, merged.columns[kept.columns]
         unreached = [
-            array == part.identity for array, part in zip(values, parts, strict=True) if part.identity not in (0, None)
+            array == part.identity
+            for array, part in zip(values, parts, strict=True)
+            if part.identity not in (0, None)
         ]
         for i, (array, part) in enumerate(zip(values, parts, strict=True)):
-            name = f"{note.kind.lower()}({note.input})" + (f".{_PARTS.get(note.kind, range(9))[i]}" if len(parts) > 1 else "")
+            name = f"{note.kind.lower()}({note.input})" + (
+                f".{_PARTS.get(note.kind, range(9))[i]}" if len(parts) > 1 else ""
+            )
             if element_of(part.type) is not None:
                 columns[name] = part.to_arrow(array)
             else:
@@ -277,7 +341,12 @@ def waiting_table(merged: JoinEntries, plan: JoinPlan) -> pa.Table:
 
 
 def _print(facts: dict[str, Any], console: Console) -> None:
-    console.print(f"topology {facts['topology']}, checkpoint {facts['checkpoint']}", style="bold", markup=False, soft_wrap=True)
+    console.print(
+        f"topology {facts['topology']}, checkpoint {facts['checkpoint']}",
+        style="bold",
+        markup=False,
+        soft_wrap=True,
+    )
     for operator in facts["operators"]:
         for part, text in operator.items():
             console.print(f"  {part + ':':<12} {text}", markup=False, soft_wrap=True)
@@ -288,9 +357,16 @@ def _print(facts: dict[str, Any], console: Console) -> None:
     batch = "none" if facts["batch_id"] is None else facts["batch_id"]
     console.print(f"step {facts['step']}, last batch {batch}")
     for name, route in facts["routes"].items():
-        console.print(f"component {name}: {route['slots']} slots by route version {route['version']}", markup=False)
-    console.print(f"watermark {instant(facts['watermark_us'])}, newest row {instant(facts['max_event_us'])} (UTC)")
-    console.print(f"{rows.pop('in', 0):,} rows in, {rows.pop('out', 0):,} results, left out: {left_out(rows)}")
+        console.print(
+            f"component {name}: {route['slots']} slots by route version {route['version']}",
+            markup=False,
+        )
+    console.print(
+        f"watermark {instant(facts['watermark_us'])}, newest row {instant(facts['max_event_us'])} (UTC)"
+    )
+    console.print(
+        f"{rows.pop('in', 0):,} rows in, {rows.pop('out', 0):,} results, left out: {left_out(rows)}"
+    )
     if "shard" in facts:
         _print_shard(facts["shard"], console)
         return
@@ -304,7 +380,15 @@ def _print(facts: dict[str, Any], console: Console) -> None:
         column.justify = "right"
     for each in held:
         base = "-" if each["snapshot_bytes"] is None else size(each["snapshot_bytes"])
-        numbers = (each["shard"], each["slot"], each["step"], base, each["deltas"], size(each["bytes"]), each["version"])
+        numbers = (
+            each["shard"],
+            each["slot"],
+            each["step"],
+            base,
+            each["deltas"],
+            size(each["bytes"]),
+            each["version"],
+        )
         table.add_row(each["operator"], *map(str, numbers))
     console.print(table)
 
@@ -313,7 +397,9 @@ def _print_shard(shard: dict[str, Any], console: Console) -> None:
     rows = shard["rows"]
     what = f"shard {shard['number']} of {shard['operator']}"
     held = (
-        f"{shard['total']:,} keys" if shard["pane"] is None else f"{shard['total']:,} rows of state, panes of {shard['pane']}"
+        f"{shard['total']:,} keys"
+        if shard["pane"] is None
+        else f"{shard['total']:,} rows of state, panes of {shard['pane']}"
     )
     console.print(f"{what}: {held}; {len(rows)} shown\n", markup=False)
     if rows:

@@ -45,10 +45,14 @@ def told(file: Path, log: Path | None) -> Iterator[None]:
 
 def _tell(error: Exception, file: Path, spark: SparkLog) -> int:
     if "JAVA_GATEWAY_EXITED" in str(error.__cause__ or error):
-        complain(f"{file}: Spark did not start; it needs Java 17 or newer, in JAVA_HOME or on the PATH ({spark.reason()})")
+        complain(
+            f"{file}: Spark did not start; it needs Java 17 or newer, in JAVA_HOME or on the PATH ({spark.reason()})"
+        )
         spark.drop()
         return 2
-    if isinstance(error, MistakeError | TopologyError | CheckpointError) or (isinstance(error, OSError) and error.filename):
+    if isinstance(error, MistakeError | TopologyError | CheckpointError) or (
+        isinstance(error, OSError) and error.filename
+    ):
         complain(said(error))
         spark.drop()
         return 2

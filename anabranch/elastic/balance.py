@@ -110,7 +110,13 @@ def spread(loads: Floats, route: Route, slots: int) -> Route:
     stays = np.zeros(len(old), dtype=bool)
     stays[order] = (old[order] < slots) & (own <= mean * EVEN)
     new = np.where(stays, old, -1)
-    heap = list(zip(np.bincount(old[stays], weights=weights[stays], minlength=slots).tolist(), range(slots), strict=True))
+    heap = list(
+        zip(
+            np.bincount(old[stays], weights=weights[stays], minlength=slots).tolist(),
+            range(slots),
+            strict=True,
+        )
+    )
     heapq.heapify(heap)
     homeless = np.flatnonzero(~stays)
     for shard in homeless[np.argsort(-weights[homeless], kind="stable")].tolist():
@@ -160,5 +166,9 @@ def _nearest(held: Sequence[tuple[float, int]], difference: float) -> int | None
     """
     difference *= 1 - 1e-9
     above = bisect_left(held, (difference / 2, -1))
-    near = [place for place in (above - 1, above) if 0 <= place < len(held) and 0 < held[place][0] < difference]
+    near = [
+        place
+        for place in (above - 1, above)
+        if 0 <= place < len(held) and 0 < held[place][0] < difference
+    ]
     return min(near, key=lambda place: abs(held[place][0] - difference / 2), default=None)

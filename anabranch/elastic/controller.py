@@ -14,7 +14,17 @@ from anabranch.elastic.balance import balance, dealt, flux, moved, spread
 from anabranch.elastic.effects import evener, judge, shorter
 from anabranch.elastic.evaluation import evaluate
 from anabranch.elastic.memory import IN, MOVE, OUT, PLAN, Asked, Memory, Planned, kind_of
-from anabranch.elastic.observation import Change, Decision, Evaluation, Loaded, Observation, Offer, Reroute, Resize, Wanted
+from anabranch.elastic.observation import (
+    Change,
+    Decision,
+    Evaluation,
+    Loaded,
+    Observation,
+    Offer,
+    Reroute,
+    Resize,
+    Wanted,
+)
 from anabranch.elastic.policies.baselines import Centric
 from anabranch.elastic.settings import ADVISE, OFF, Elastic, Guards, Learns, Policy
 from anabranch.plan.route import Route
@@ -38,7 +48,9 @@ def control(memory: Memory, seen: Observation, settings: Elastic) -> tuple[Memor
     memory, policy = _policy(memory, evaluation, settings)
     wanted = policy.wanted(evaluation, settings.latency_s, settings.most(seen.cores))
     memory = _asked(memory, evaluation, wanted, settings)
-    decision = replace(decision, figures=wanted.figures, notes=notes + hot_shards(evaluation, settings))
+    decision = replace(
+        decision, figures=wanted.figures, notes=notes + hot_shards(evaluation, settings)
+    )
     waiting = _waiting(memory, evaluation, settings.guards)
     if waiting is not None:
         return _told(memory, replace(decision, reason=waiting), evaluation, settings)
@@ -69,7 +81,9 @@ def _policy(memory: Memory, seen: Evaluation, settings: Elastic) -> tuple[Memory
     return replace(memory, policy=policy), policy
 
 
-def decide(memory: Memory, seen: Evaluation, wanted: Wanted, settings: Elastic) -> tuple[tuple[Change, ...], str]:
+def decide(
+    memory: Memory, seen: Evaluation, wanted: Wanted, settings: Elastic
+) -> tuple[tuple[Change, ...], str]:
     """All resizes that the guards let pass; where there are none, a reroute of what is out of balance."""
     changes: list[Change] = []
     reasons: list[str] = []
@@ -87,7 +101,9 @@ def decide(memory: Memory, seen: Evaluation, wanted: Wanted, settings: Elastic) 
         change = _reroute(memory, seen, each, settings)
         if change is not None:
             changes.append(change)
-            better = change.expected.after / change.expected.before if change.expected.before else 1.0
+            better = (
+                change.expected.after / change.expected.before if change.expected.before else 1.0
+            )
             reasons.append(
                 f"{each.name}: {change.moved} shards move, most loaded slot over mean {each.imbalance:.2f} -> "
                 f"{each.imbalance * better:.2f}"
@@ -112,21 +128,31 @@ def allowed(memory: Memory, seen: Evaluation, each: Loaded, settings: Elastic) -
     return min(most, max(settings.min_slots, slots)), reason
 
 
-def _more(memory: Memory, seen: Evaluation, each: Loaded, wanted: int, guards: Guards) -> tuple[int, str]:
+def _more(
+    memory: Memory, seen: Evaluation, each: Loaded, wanted: int, guards: Guards
+) -> tuple[int, str]:
     if seen.waits and seen.drains:
-        return each.slots, f"{wanted} slots wanted; what waits ({seen.backlog:,.0f} rows) gets less already"
+        return (
+            each.slots,
+            f"{wanted} slots wanted; what waits ({seen.backlog:,.0f} rows) gets less already",
+        )
     if memory.blocked.get((each.name, OUT), 0.0) > seen.now:
         return each.slots, f"{wanted} slots wanted; more slots had no effect the last time"
     useful = max(each.slots, ceil(1 / each.hot_share - 1e-9))
     if wanted > useful == each.slots:
-        return each.slots, f"{wanted} slots wanted; shard {each.hottest} alone has {each.hot_share:.0%} of the load"
+        return (
+            each.slots,
+            f"{wanted} slots wanted; shard {each.hottest} alone has {each.hot_share:.0%} of the load",
+        )
     return min(wanted, useful, max(each.slots + 1, int(each.slots * guards.grow))), ""
 
 
 def _fewer(memory: Memory, seen: Evaluation, each: Loaded, guards: Guards) -> tuple[int, str]:
     """As many as were wanted at most for some time; not while rows wait or slots are busy."""
     patience = guards.stabilise_s * memory.patience.get(each.name, 1)
-    lately = [one for one in memory.asked if one.at >= seen.now - patience and each.name in one.slots]
+    lately = [
+        one for one in memory.asked if one.at >= seen.now - patience and each.name in one.slots
+    ]
     covered = bool(memory.asked) and memory.asked[0].at <= seen.now - patience
     highest = max(one.slots[each.name] for one in lately)
     if seen.waits:
@@ -153,17 +179,31 @@ def hot_shards(seen: Evaluation, settings: Elastic) -> tuple[str, ...]:
 
 
 def _resize(memory: Memory, each: Loaded, slots: int, *, careful: bool) -> Resize:
-    route = spread(each.share, each.route, slots) if careful else dealt(each.share, slots, each.route.version + 1)
-    return Resize(component=each.name, route=route, before=each.slots, expected=shorter(memory, each, route))
+    route = (
+        spread(each.share, each.route, slots)
+        if careful
+        else dealt(each.share, slots, each.route.version + 1)
+    )
+    return Resize(
+        component=each.name, route=route, before=each.slots, expected=shorter(memory, each, route)
+    )
 
 
 def _reroute(memory: Memory, seen: Evaluation, each: Loaded, settings: Elastic) -> Reroute | None:
     """Other shards in the same slots, where that is wanted for some steps, is worth it and was not in vain the last time."""
     latest = memory.asked[-settings.guards.confirm_steps :]
-    confirmed = len(latest) == settings.guards.confirm_steps and all(each.name in one.uneven for one in latest)
-    if settings.balancing == "none" or not confirmed or memory.blocked.get((each.name, MOVE), 0.0) > seen.now:
+    confirmed = len(latest) == settings.guards.confirm_steps and all(
+        each.name in one.uneven for one in latest
+    )
+    if (
+        settings.balancing == "none"
+        or not confirmed
+        or memory.blocked.get((each.name, MOVE), 0.0) > seen.now
+    ):
         return None
-    goal = (1 + settings.theta) / 2  # not theta itself: what is just below it is above it again a step later, by chance
+    goal = (
+        1 + settings.theta
+    ) / 2  # not theta itself: what is just below it is above it again a step later, by chance
     if settings.balancing == "flux":
         moves = flux(each.share, each.route.slot_of, each.slots, goal)
     else:
@@ -175,10 +215,17 @@ def _reroute(memory: Memory, seen: Evaluation, each: Loaded, settings: Elastic) 
     return Reroute(component=each.name, route=route, moved=len(moves), expected=expected)
 
 
-def _worth(memory: Memory, seen: Evaluation, offer: Offer | None, settings: Elastic) -> Offer | None:
+def _worth(
+    memory: Memory, seen: Evaluation, offer: Offer | None, settings: Elastic
+) -> Offer | None:
     """Other components, where they save enough, nothing waits, and the last ones are old and were not in vain."""
     guards = settings.guards
-    if offer is None or not settings.replan or seen.waits or memory.blocked.get(("", PLAN), 0.0) > seen.now:
+    if (
+        offer is None
+        or not settings.replan
+        or seen.waits
+        or memory.blocked.get(("", PLAN), 0.0) > seen.now
+    ):
         return None
     young = memory.planned_at is not None and seen.now - memory.planned_at < guards.replan_s
     saves = offer.rows_before - offer.rows_after
@@ -188,9 +235,13 @@ def _worth(memory: Memory, seen: Evaluation, offer: Offer | None, settings: Elas
 
 def _asked(memory: Memory, seen: Evaluation, wanted: Wanted, settings: Elastic) -> Memory:
     keep_s = settings.guards.stabilise_s * _MOST_PATIENCE
-    uneven = frozenset(each.name for each in seen.components if not seen.idle and each.imbalance > settings.theta)
+    uneven = frozenset(
+        each.name for each in seen.components if not seen.idle and each.imbalance > settings.theta
+    )
     asked = (*memory.asked, Asked(at=seen.now, slots=wanted.slots, uneven=uneven))
-    return replace(memory, asked=tuple(one for one in asked if one.at >= seen.now - keep_s - seen.period_s))
+    return replace(
+        memory, asked=tuple(one for one in asked if one.at >= seen.now - keep_s - seen.period_s)
+    )
 
 
 def _waiting(memory: Memory, seen: Evaluation, guards: Guards) -> str | None:
@@ -202,17 +253,26 @@ def _waiting(memory: Memory, seen: Evaluation, guards: Guards) -> str | None:
     return None
 
 
-def _told(memory: Memory, decision: Decision, seen: Evaluation, settings: Elastic) -> tuple[Memory, Decision]:
+def _told(
+    memory: Memory, decision: Decision, seen: Evaluation, settings: Elastic
+) -> tuple[Memory, Decision]:
     """What is remembered of a decision; what was said not long ago is not said again."""
     said = {text: at for text, at in memory.said.items() if seen.now - at < settings.guards.block_s}
     notes = tuple(note for note in decision.notes if _subject(note) not in said)
     said |= {_subject(note): seen.now for note in notes}
     decision = replace(decision, notes=notes)
     if settings.mode == ADVISE and decision:
-        advice = " and ".join(f"{change.component} to {change.route.slots} by {kind_of(change)}" for change in decision.changes)
-        advice = advice or f"components {', '.join(decision.replan.after if decision.replan else ())}"
+        advice = " and ".join(
+            f"{change.component} to {change.route.slots} by {kind_of(change)}"
+            for change in decision.changes
+        )
+        advice = (
+            advice or f"components {', '.join(decision.replan.after if decision.replan else ())}"
+        )
         if advice in said:
-            quiet = replace(decision, changes=(), replan=None, reason=f"advised already: {advice}", pause_s=0.0)
+            quiet = replace(
+                decision, changes=(), replan=None, reason=f"advised already: {advice}", pause_s=0.0
+            )
             return replace(memory, said=said), quiet
         return replace(memory, said={**said, advice: seen.now}), replace(decision, advice=True)
     memory = replace(memory, said=said)
@@ -229,7 +289,9 @@ def _changed(memory: Memory, decision: Decision, seen: Evaluation, guards: Guard
         elif kind_of(change) == OUT and name in shrunk:
             soon = seen.now - shrunk.pop(name) < 2 * guards.stabilise_s * patience.get(name, 1)
             patience[name] = min(_MOST_PATIENCE, 2 * patience.get(name, 1)) if soon else 1
-    resized = any(kind_of(change) != MOVE for change in decision.changes) or decision.replan is not None
+    resized = (
+        any(kind_of(change) != MOVE for change in decision.changes) or decision.replan is not None
+    )
     if decision.replan is not None:
         known = [fact.between for fact in memory.history.facts[-3:] if fact.between is not None]
         planned = Planned(offer=decision.replan, between=median(known) if known else 0.0)

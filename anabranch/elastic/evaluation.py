@@ -15,7 +15,15 @@ from statistics import median
 
 import numpy as np
 
-from anabranch.elastic.observation import ComponentSeen, Evaluation, Floats, Loaded, Observation, by_slot, slot_table
+from anabranch.elastic.observation import (
+    ComponentSeen,
+    Evaluation,
+    Floats,
+    Loaded,
+    Observation,
+    by_slot,
+    slot_table,
+)
 from anabranch.elastic.policies.latency import makespan
 from anabranch.elastic.settings import Guards
 
@@ -24,7 +32,9 @@ _TELLING = 0.01  # of the squared mean: the variance of rows from which on a lin
 _AT_LEAST = 0.02  # of a slot's work is for its rows
 _FADING = 0.9  # a step later, what slots had counts so much less
 _SHIFTED = 0.1  # of all work in other shards
-_BY_CHANCE = 1.2  # three times the mean of what chance moves: half of sqrt(2 / pi) * sqrt(shards / rows)
+_BY_CHANCE = (
+    1.2  # three times the mean of what chance moves: half of sqrt(2 / pi) * sqrt(shards / rows)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,7 +45,9 @@ class Smoothed:
     rows: float
     rows_out: float
     source_rows: float
-    moments: Floats = field(default_factory=lambda: np.zeros(5))  # of rows and work of slots: n, sums of x, y, x x, x y
+    moments: Floats = field(
+        default_factory=lambda: np.zeros(5)
+    )  # of rows and work of slots: n, sums of x, y, x x, x y
 
     @property
     def fixed_s(self) -> float:
@@ -59,12 +71,16 @@ class Fact:
     backlog: float
     rates: Mapping[str, float]  # rows a second that each component gets of what arrives
     worked: Mapping[str, float]  # seconds of work
-    longest_s: Mapping[str, float]  # seconds of the longest slot for a row of the component; only where it had rows
+    longest_s: Mapping[
+        str, float
+    ]  # seconds of the longest slot for a row of the component; only where it had rows
     uneven: Mapping[str, float]  # the longest slot over the mean of all, likewise
     versions: Mapping[str, int]  # of the routes
     fixed_s: float
     overhead_s: float
-    between: float | None = None  # rows that came from other components, for a row of the sources; None without rows
+    between: float | None = (
+        None  # rows that came from other components, for a row of the sources; None without rows
+    )
     components: tuple[str, ...] = ()
 
 
@@ -83,15 +99,24 @@ class History:
 def evaluate(history: History, seen: Observation, guards: Guards) -> tuple[History, Evaluation]:
     """The history with this step, and what it means."""
     fact = _fact(history, seen)
-    settled = history.settled + 1 if history.last is not None and _versions(history.last) == _versions(seen) else 0
+    settled = (
+        history.settled + 1
+        if history.last is not None and _versions(history.last) == _versions(seen)
+        else 0
+    )
     warmed = history.warmed + (seen.rows > 0)
     hold = _hold(replace(history, settled=settled, warmed=warmed), seen, guards)
     skipped = history.skipped + 1 if hold else 0
     facts, smoothed = history.facts, history.smoothed
     if hold is None:
         facts = (*facts, fact)[-guards.remember :]
-        smoothed = {each.name: _smoothed(smoothed.get(each.name), each, seen.rows, guards.smooth) for each in seen.components}
-    after = History(facts=facts, smoothed=smoothed, warmed=warmed, skipped=skipped, last=seen, settled=settled)
+        smoothed = {
+            each.name: _smoothed(smoothed.get(each.name), each, seen.rows, guards.smooth)
+            for each in seen.components
+        }
+    after = History(
+        facts=facts, smoothed=smoothed, warmed=warmed, skipped=skipped, last=seen, settled=settled
+    )
     return after, _meaning(after, fact, seen, (hold,) if hold else (), guards)
 
 
@@ -105,7 +130,11 @@ def _hold(history: History, seen: Observation, guards: Guards) -> str | None:
         return "the step was tried again or restored shards"
     explained = _explained_s(history, seen)
     many = guards.steps(guards.pause_steps, seen.duration_s)
-    if explained is not None and seen.duration_s > guards.pause * explained and history.skipped < many:
+    if (
+        explained is not None
+        and seen.duration_s > guards.pause * explained
+        and history.skipped < many
+    ):
         return f"a pause: the step took {seen.duration_s:.2f} s, its rows explain {explained:.2f} s"
     return None
 
@@ -122,7 +151,9 @@ def _explained_s(history: History, seen: Observation) -> float | None:
             longest = float(rows.max()) * past.work_s.sum() / past.rows
             levels[each.level] = max(levels.get(each.level, 0.0), longest)
     recent = history.facts[-_RECENT:]
-    overhead = median(fact.overhead_s for fact in recent) * len({each.level for each in seen.components})
+    overhead = median(fact.overhead_s for fact in recent) * len(
+        {each.level for each in seen.components}
+    )
     return median(fact.fixed_s for fact in recent) + overhead + sum(levels.values())
 
 
@@ -131,16 +162,27 @@ def _fact(history: History, seen: Observation) -> Fact:
     period_s = max(seen.at - last.at, seen.duration_s) if last is not None else seen.duration_s
     arrives = 0.0
     for name, source in seen.sources.items():
-        waited = last.sources[name].backlog if last is not None and name in last.sources else source.backlog
+        waited = (
+            last.sources[name].backlog
+            if last is not None and name in last.sources
+            else source.backlog
+        )
         known = source.rows_per_s
-        arrives += known if known is not None else max(0.0, source.rows + source.backlog - waited) / max(period_s, 1e-9)
+        arrives += (
+            known
+            if known is not None
+            else max(0.0, source.rows + source.backlog - waited) / max(period_s, 1e-9)
+        )
     total = seen.rows
     levels: dict[int, list[Floats]] = {}
     for each in seen.components:
         levels.setdefault(each.level, []).append(each.slot_s)
     slots_s = sum(makespan(np.concatenate(tasks), seen.cores) for tasks in levels.values())
     fixed_s = {name: past.fixed_s for name, past in history.smoothed.items()}
-    beside = [each.slot_s - by_slot(net_work(each, fixed_s.get(each.name, 0.0)), each.route) for each in seen.components]
+    beside = [
+        each.slot_s - by_slot(net_work(each, fixed_s.get(each.name, 0.0)), each.route)
+        for each in seen.components
+    ]
     overheads = np.maximum(0.0, np.concatenate(beside))
     return Fact(
         step=seen.step,
@@ -149,10 +191,21 @@ def _fact(history: History, seen: Observation) -> Fact:
         period_s=period_s,
         arrives=arrives,
         backlog=sum(source.backlog for source in seen.sources.values()),
-        rates={each.name: arrives * float(each.rows.sum() / total) if total else 0.0 for each in seen.components},
+        rates={
+            each.name: arrives * float(each.rows.sum() / total) if total else 0.0
+            for each in seen.components
+        },
         worked={each.name: float(each.work_s.sum()) for each in seen.components},
-        longest_s={each.name: float(each.slot_s.max() / rows) for each in seen.components if (rows := each.rows.sum()) > 0},
-        uneven={each.name: float(each.slot_s.max() / mean) for each in seen.components if (mean := each.slot_s.mean()) > 0},
+        longest_s={
+            each.name: float(each.slot_s.max() / rows)
+            for each in seen.components
+            if (rows := each.rows.sum()) > 0
+        },
+        uneven={
+            each.name: float(each.slot_s.max() / mean)
+            for each in seen.components
+            if (mean := each.slot_s.mean()) > 0
+        },
         versions=_versions(seen),
         fixed_s=max(0.0, seen.duration_s - slots_s),
         overhead_s=float(np.median(overheads)) if overheads.size else 0.0,
@@ -161,7 +214,9 @@ def _fact(history: History, seen: Observation) -> Fact:
     )
 
 
-def _smoothed(past: Smoothed | None, each: ComponentSeen, source_rows: float, weight: float) -> Smoothed:
+def _smoothed(
+    past: Smoothed | None, each: ComponentSeen, source_rows: float, weight: float
+) -> Smoothed:
     if past is None or len(past.work_s) != len(each.work_s):
         first = Smoothed(
             moments=_moments(each),
@@ -176,7 +231,9 @@ def _smoothed(past: Smoothed | None, each: ComponentSeen, source_rows: float, we
     moments = _FADING * past.moments + _moments(each)
     now_s = net_work(each, replace(past, moments=moments).fixed_s)
     work_s = past.work_s
-    if _shifted(work_s, now_s, each.rows.sum()):  # other keys are hot: what was known about shards is of no use
+    if _shifted(
+        work_s, now_s, each.rows.sum()
+    ):  # other keys are hot: what was known about shards is of no use
         work_s = now_s * (work_s.sum() / now_s.sum())
     return Smoothed(
         moments=moments,
@@ -209,7 +266,9 @@ def _shifted(before: Floats, now: Floats, rows: float) -> bool:
     return moved > max(_SHIFTED, _BY_CHANCE * sqrt(len(now) / max(rows, 1.0)))
 
 
-def _meaning(history: History, fact: Fact, seen: Observation, holds: tuple[str, ...], guards: Guards) -> Evaluation:
+def _meaning(
+    history: History, fact: Fact, seen: Observation, holds: tuple[str, ...], guards: Guards
+) -> Evaluation:
     recent = history.facts[-_RECENT:] or (fact,)
     period_s = max(1e-9, median(each.period_s for each in recent))
     drains = _drains(history.facts, fact, guards.catch_up_s)
@@ -222,7 +281,8 @@ def _meaning(history: History, fact: Fact, seen: Observation, holds: tuple[str, 
         overhead_s=median(each.overhead_s for each in recent),
         cores=seen.cores,
         components=tuple(
-            _loaded(each, history, fact, 0.0 if drains else fact.backlog / guards.catch_up_s) for each in seen.components
+            _loaded(each, history, fact, 0.0 if drains else fact.backlog / guards.catch_up_s)
+            for each in seen.components
         ),
         backlog=fact.backlog,
         waits=_waits(fact),
@@ -244,13 +304,17 @@ def _loaded(each: ComponentSeen, history: History, fact: Fact, pending: float) -
         level=each.level,
         parents=each.parents,
         route=each.route,
-        share=past.work_s / total if past and total > 0 else np.full(len(each.rows), 1.0 / len(each.rows)),
+        share=past.work_s / total
+        if past and total > 0
+        else np.full(len(each.rows), 1.0 / len(each.rows)),
         cost_s=total / past.rows if past and past.rows > 0 else 0.0,
         selectivity=past.rows_out / past.rows if past and past.rows > 0 else 1.0,
         rate=median(rate for _, rate in rates[-3:]) if rates else 0.0,
         rates=rates,
         pending=pending * (past.rows / past.source_rows if past and past.source_rows else 1.0),
-        busy=sum(one.worked[each.name] for one in recent) / span / each.route.slots if span > 0 else 0.0,
+        busy=sum(one.worked[each.name] for one in recent) / span / each.route.slots
+        if span > 0
+        else 0.0,
     )
 
 

@@ -39,9 +39,13 @@ class Memory:
     pending: tuple[Change, ...] = ()  # whose effect is not judged yet
     planned: Planned | None = None
     planned_at: float | None = None
-    blocked: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (component, kind of change) -> until when
+    blocked: Mapping[tuple[str, str], float] = field(
+        default_factory=dict
+    )  # (component, kind of change) -> until when
     shrunk_at: Mapping[str, float] = field(default_factory=dict)
-    patience: Mapping[str, int] = field(default_factory=dict)  # how many times as long fewer slots must suffice
+    patience: Mapping[str, int] = field(
+        default_factory=dict
+    )  # how many times as long fewer slots must suffice
     said: Mapping[str, float] = field(default_factory=dict)  # notes and advice, and when
     policy: Policy | None = None  # with what it has learnt, if it learns
 

@@ -33,7 +33,9 @@ def slot_table(route: Route) -> npt.NDArray[np.int64]:
 
 def by_slot(values: Floats, route: Route) -> Floats:
     """Figures by shard, added up by slot."""
-    return np.bincount(slot_table(route), weights=values, minlength=route.slots).astype(np.float64, copy=False)
+    return np.bincount(slot_table(route), weights=values, minlength=route.slots).astype(
+        np.float64, copy=False
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,9 @@ class SourceSeen:
     """One source in one step."""
 
     rows: float  # that the step took
-    rows_per_s: float | None = None  # that arrive; None where nobody has counted them, then what the step took counts
+    rows_per_s: float | None = (
+        None  # that arrive; None where nobody has counted them, then what the step took counts
+    )
     backlog: float = 0.0  # rows that wait at the source after the step
     lag_s: float | None = None  # how far the newest event time is behind the clock
 
@@ -59,7 +63,9 @@ class ComponentSeen:
     slot_s: Floats
     level: int = 0
     parents: tuple[str, ...] = ()
-    busy_s: Floats | None = None  # that slots spent on the rows of each shard, waiting for others included; None: the CPU
+    busy_s: Floats | None = (
+        None  # that slots spent on the rows of each shard, waiting for others included; None: the CPU
+    )
 
     @property
     def work_s(self) -> Floats:
@@ -235,7 +241,9 @@ class Decision:
     notes: tuple[str, ...] = ()  # what a person should know though nothing changes
     replan: Offer | None = None  # other components
     effects: tuple[Effect, ...] = ()  # of earlier changes
-    pause_s: float = 0.0  # what the change costs by itself, in the way of a rival that must stop for it
+    pause_s: float = (
+        0.0  # what the change costs by itself, in the way of a rival that must stop for it
+    )
 
     def __bool__(self) -> bool:
         return bool(self.changes) or self.replan is not None

@@ -14,7 +14,14 @@ import numpy as np
 
 from anabranch.elastic.controller import control
 from anabranch.elastic.memory import Memory, kind_of
-from anabranch.elastic.observation import ComponentSeen, Decision, Floats, Observation, Resize, by_slot
+from anabranch.elastic.observation import (
+    ComponentSeen,
+    Decision,
+    Floats,
+    Observation,
+    Resize,
+    by_slot,
+)
 from anabranch.elastic.policies.latency import makespan
 from anabranch.elastic.settings import Elastic
 from anabranch.plan.route import Route
@@ -107,7 +114,9 @@ def totals(replayed: Sequence[Replayed]) -> Totals:
 
 def _slot_seconds(steps: Sequence[Observation]) -> float:
     """Slots that were there, over the time from step to step."""
-    return sum((b.at - a.at) * sum(each.route.slots for each in b.components) for a, b in pairwise(steps))
+    return sum(
+        (b.at - a.at) * sum(each.route.slots for each in b.components) for a, b in pairwise(steps)
+    )
 
 
 def figures_of(decision: Decision) -> dict[str, float]:
@@ -116,12 +125,18 @@ def figures_of(decision: Decision) -> dict[str, float]:
     for change in decision.changes:
         name, expected = change.component, change.expected
         if isinstance(change, Resize):
-            found |= {f"{name}: slots before": change.before, f"{name}: slots after": change.route.slots}
+            found |= {
+                f"{name}: slots before": change.before,
+                f"{name}: slots after": change.route.slots,
+            }
             what, scale = "longest slot us a row", 1e6
         else:
             found[f"{name}: shards moved"] = change.moved
             what, scale = "longest slot over mean", 1.0
-        found |= {f"{name}: {what}, before": scale * expected.before, f"{name}: {what}, expected": scale * expected.after}
+        found |= {
+            f"{name}: {what}, before": scale * expected.before,
+            f"{name}: {what}, expected": scale * expected.after,
+        }
     if decision.replan is not None:
         found |= {"rows between components, before": decision.replan.rows_before}
         found |= {"rows between components, expected": decision.replan.rows_after}

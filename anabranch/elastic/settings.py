@@ -9,7 +9,14 @@ from typing import Protocol, Self, runtime_checkable
 from anabranch.elastic.balance import THETA
 from anabranch.elastic.observation import Evaluation, Wanted
 from anabranch.elastic.policies.autoscale import AutoScale
-from anabranch.elastic.policies.baselines import NAIVE, RESOURCE_CENTRIC, Centric, Incremental, Learning, Static
+from anabranch.elastic.policies.baselines import (
+    NAIVE,
+    RESOURCE_CENTRIC,
+    Centric,
+    Incremental,
+    Learning,
+    Static,
+)
 from anabranch.elastic.policies.latency import Network, Stepwise
 from anabranch.errors import TopologyError
 from anabranch.topology.durations import Duration, duration_us
@@ -53,7 +60,9 @@ class Guards:
     long_s: float = 10.0  # steps that together take so long count as enough of them, here and below
     settle_steps: int = 1  # after a change, steps that tell nothing about it
     judge_steps: int = 3  # steps after that, by which its effect is judged
-    confirm_steps: int = 2  # steps in a row that must ask for more slots, or for other shards in them
+    confirm_steps: int = (
+        2  # steps in a row that must ask for more slots, or for other shards in them
+    )
     cool_down_s: float = 5.0  # between two changes
     stabilise_s: float = 60.0  # so long fewer slots must suffice before any is given up
     stabilise_steps: int = 5
@@ -63,7 +72,9 @@ class Guards:
     catch_up_s: float = 60.0  # what waits should be gone by then
     pause: float = 3.0  # a step that took so many times what its rows explain is a pause
     pause_steps: int = 3  # unless so many follow each other: then it is no pause
-    without_effect: float = 0.1  # a change that brings less than this part of what it promised is not repeated
+    without_effect: float = (
+        0.1  # a change that brings less than this part of what it promised is not repeated
+    )
     block_s: float = 600.0  # for so long
     worth: float = 0.05  # other shards in the slots must save this part of the longest slot
     replan_s: float = 600.0  # between two plans, and between two looks for a better one
@@ -80,10 +91,14 @@ class Guards:
 class Elastic:
     """How a run adapts: `ab.Elastic(latency="2 seconds", max_slots=8)`. Everything has a default that works."""
 
-    latency: Duration | None = None  # from a row's arrival to its results; None: keep up with time to spare
+    latency: Duration | None = (
+        None  # from a row's arrival to its results; None: keep up with time to spare
+    )
     min_slots: int = 1
     max_slots: int | None = None  # of one level; None: as many as there are cores
-    policy: str | Policy = "auto"  # the step model with a latency, AutoScale+ without; or one of POLICIES, or your own
+    policy: str | Policy = (
+        "auto"  # the step model with a latency, AutoScale+ without; or one of POLICIES, or your own
+    )
     balance: str = "shards"
     theta: float = THETA
     replan: bool = True  # whether components may change
@@ -92,7 +107,9 @@ class Elastic:
 
     def __post_init__(self) -> None:
         if isinstance(self.policy, str) and self.policy not in ("auto", *POLICIES):
-            raise TopologyError(f"policy {self.policy!r} is unknown; valid: auto, {', '.join(POLICIES)}, or your own")
+            raise TopologyError(
+                f"policy {self.policy!r} is unknown; valid: auto, {', '.join(POLICIES)}, or your own"
+            )
         for name, value, valid in (("mode", self.mode, MODES), ("balance", self.balance, BALANCES)):
             if value not in valid:
                 raise TopologyError(f"{name} {value!r} is unknown; valid: {', '.join(valid)}")
@@ -101,7 +118,9 @@ class Elastic:
         if self.max_slots is not None and self.max_slots < self.min_slots:
             raise TopologyError(f"max_slots {self.max_slots} is below min_slots {self.min_slots}")
         if self.theta < 1:
-            raise TopologyError(f"theta {self.theta} is too low; the most loaded slot is never below the mean: at least 1")
+            raise TopologyError(
+                f"theta {self.theta} is too low; the most loaded slot is never below the mean: at least 1"
+            )
         if self.latency is not None:
             duration_us(self.latency, "latency")
 
@@ -119,7 +138,13 @@ class Elastic:
         """The policy itself."""
         if not isinstance(self.policy, str):
             return self.policy
-        return POLICIES[self.policy if self.policy != "auto" else "autoscale" if self.latency is None else "latency"]
+        return POLICIES[
+            self.policy
+            if self.policy != "auto"
+            else "autoscale"
+            if self.latency is None
+            else "latency"
+        ]
 
     @property
     def most_slots(self) -> int | None:

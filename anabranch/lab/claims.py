@@ -43,7 +43,9 @@ class Claim:
 
 def check_ids(claims: Sequence[Claim]) -> None:
     """Refuses claims of which two have one id: a verdict must be found again by its id, in another run as well."""
-    twice = sorted({claim.id for claim in claims if sum(other.id == claim.id for other in claims) > 1})
+    twice = sorted(
+        {claim.id for claim in claims if sum(other.id == claim.id for other in claims) > 1}
+    )
     if twice:
         raise AnabranchError(
             f"claims have one id twice: {', '.join(twice)}; valid: an id of the papers' list with a suffix of its own"
@@ -62,11 +64,20 @@ def as_line(lab: str, claims: Sequence[Claim], settings: Mapping[str, Any], **mo
 
 def as_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Rows in columns as wide as they need, numbers to the right."""
-    cells = [list(map(str, head)), *([f"{x:,.4g}" if isinstance(x, float) else str(x) for x in row] for row in rows)]
+    cells = [
+        list(map(str, head)),
+        *([f"{x:,.4g}" if isinstance(x, float) else str(x) for x in row] for row in rows),
+    ]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
-    numeric = [all(isinstance(row[i], int | float) and not isinstance(row[i], bool) for row in rows) for i in range(len(head))]
+    numeric = [
+        all(isinstance(row[i], int | float) and not isinstance(row[i], bool) for row in rows)
+        for i in range(len(head))
+    ]
     return "\n".join(
-        "  ".join(c.rjust(w) if right else c.ljust(w) for c, w, right in zip(row, widths, numeric, strict=True)).rstrip()
+        "  ".join(
+            c.rjust(w) if right else c.ljust(w)
+            for c, w, right in zip(row, widths, numeric, strict=True)
+        ).rstrip()
         for row in cells
     )
 
@@ -75,7 +86,10 @@ def claims_table(claims: Sequence[Claim]) -> str:
     """All claims, for people; below the table, why some do not hold."""
     table = as_table(
         ["claim", "what", "paper", "ours", "test", "holds"],
-        [(c.id, c.what, float(c.paper), float(c.ours), c.test, "yes" if c.holds else "NO") for c in claims],
+        [
+            (c.id, c.what, float(c.paper), float(c.ours), c.test, "yes" if c.holds else "NO")
+            for c in claims
+        ],
     )
     reasons = [f"{c.id}, {c.what}: {c.why}" for c in claims if c.why and not c.holds]
     return "\n".join([table, *(["", *reasons] if reasons else [])])

@@ -46,7 +46,9 @@ def _cbp(seed: int) -> Report:
 
 
 def _consolidation(seed: int) -> Report:
-    return enorm_consolidation.experiment(parse_windows(enorm_consolidation.PAPER), _MINUTE_US, 20, seed)
+    return enorm_consolidation.experiment(
+        parse_windows(enorm_consolidation.PAPER), _MINUTE_US, 20, seed
+    )
 
 
 LABS: Mapping[str, Callable[[int], Report]] = {
@@ -99,9 +101,9 @@ def as_page(found: Sequence[Ran], seed: int) -> str:
             lines += ["", f"## {title}", "", *_table(own)]
     failed = [claim for claim in claims if not claim.holds]
     lines += ["", "## What does not hold, and why", ""]
-    lines += [f"- **{claim.id}**, {claim.what}: {claim.why or 'no reason is known.'}" for claim in failed] or [
-        "Everything holds."
-    ]
+    lines += [
+        f"- **{claim.id}**, {claim.what}: {claim.why or 'no reason is known.'}" for claim in failed
+    ] or ["Everything holds."]
     noted = [claim for claim in claims if claim.note]
     if noted:
         lines += ["", "## What rests on a choice or a constant of ours", ""]
@@ -109,7 +111,11 @@ def as_page(found: Sequence[Ran], seed: int) -> str:
     lines += ["", "## Settings", ""]
     for ran in found:
         lines.append(f"- `{ran.report.lab}`: {json.dumps(dict(ran.report.settings))}")
-    lines += [f"- `{name}`: not run for this page" for name in LABS if name not in {ran.report.lab for ran in found}]
+    lines += [
+        f"- `{name}`: not run for this page"
+        for name in LABS
+        if name not in {ran.report.lab for ran in found}
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -121,19 +127,29 @@ def _which(found: Sequence[Ran]) -> str:
 
 
 def _table(claims: Sequence[Claim]) -> list[str]:
-    rows = ["| claim | what | paper | ours | test | holds |", "| --- | --- | ---: | ---: | --- | --- |"]
+    rows = [
+        "| claim | what | paper | ours | test | holds |",
+        "| --- | --- | ---: | ---: | --- | --- |",
+    ]
     for claim in claims:
         verdict = "yes" if claim.holds else "**no**"
-        rows.append(f"| {claim.id} | {claim.what} | {claim.paper:,.4g} | {claim.ours:,.4g} | `{claim.test}` | {verdict} |")
+        rows.append(
+            f"| {claim.id} | {claim.what} | {claim.paper:,.4g} | {claim.ours:,.4g} | `{claim.test}` | {verdict} |"
+        )
     return rows
 
 
 def all_command(
     *,
-    only: Annotated[str | None, typer.Option(help=f"Experiments separated by commas: {', '.join(LABS)}.")] = None,
-    spark: Annotated[bool, typer.Option("--spark/--no-spark", help=f"Also run {SPARK}, which needs Java.")] = True,
+    only: Annotated[
+        str | None, typer.Option(help=f"Experiments separated by commas: {', '.join(LABS)}.")
+    ] = None,
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help=f"Also run {SPARK}, which needs Java.")
+    ] = True,
     out: Annotated[
-        Path | None, typer.Option(help="Write the page there; without --only or --no-spark: docs/papers.md.")
+        Path | None,
+        typer.Option(help="Write the page there; without --only or --no-spark: docs/papers.md."),
     ] = None,
     seed: Seed = 1,
     as_json: AsJson = False,
@@ -142,7 +158,11 @@ def all_command(
 
     Example: anabranch lab all --only osg,dabs --out papers.md
     """
-    names = [name.strip() for name in only.split(",")] if only else [name for name in LABS if spark or name != SPARK]
+    names = (
+        [name.strip() for name in only.split(",")]
+        if only
+        else [name for name in LABS if spark or name != SPARK]
+    )
     for name in names:
         if name not in LABS:
             raise TopologyError(unknown("--only", name, LABS))

@@ -90,11 +90,16 @@ def check_plot(file: str | None) -> str | None:
     if not Path(file).absolute().parent.is_dir():
         raise TopologyError(f"--plot {file!r} is in a folder that does not exist")
     if not _installed("matplotlib"):
-        raise TopologyError("--plot needs matplotlib, which is not installed: pip install 'anabranch[lab]'")
+        raise TopologyError(
+            "--plot needs matplotlib, which is not installed: pip install 'anabranch[lab]'"
+        )
     return file
 
 
-Plot = Annotated[str | None, typer.Option(callback=check_plot, help="Draw the figures into a file: .png, .svg or .pdf.")]
+Plot = Annotated[
+    str | None,
+    typer.Option(callback=check_plot, help="Draw the figures into a file: .png, .svg or .pdf."),
+]
 
 
 def _installed(name: str) -> bool:

@@ -94,7 +94,9 @@ class Simulation:
     core_of: list[Ints]
     shares: list[Floats]
     upstream: int = 32  # executors of the source
-    home_of: list[Ints] | None = None  # by shard: the host that receives its rows first; None: rows go to cores directly
+    home_of: list[Ints] | None = (
+        None  # by shard: the host that receives its rows first; None: rows go to cores directly
+    )
     queue: float = BUFFER
     now: float = 0.0
     totals: Totals = field(default_factory=Totals)
@@ -120,12 +122,19 @@ class Simulation:
                 self.per_source[j] = self.per_source[parents[j]] * self.jobs[j].per_parent
         self.row_bytes = np.array(  # in and out: what passes between an executor's receiver, its cores and its emitter
             [
-                job.row_bytes + max((self.jobs[c].per_parent * self.jobs[c].row_bytes for c in self.children[j]), default=0.0)
+                job.row_bytes
+                + max(
+                    (self.jobs[c].per_parent * self.jobs[c].row_bytes for c in self.children[j]),
+                    default=0.0,
+                )
                 for j, job in enumerate(self.jobs)
             ]
         )
         self.ends = sum(1 for kids in self.children if not kids)
-        self._weights = np.array([(1.0 if self.children[j] else 1.0 / self.ends) for j in range(count)]) / self.per_source
+        self._weights = (
+            np.array([(1.0 if self.children[j] else 1.0 / self.ends) for j in range(count)])
+            / self.per_source
+        )
         self.host_of = self.cluster.host_of()
         self._relink()
 
@@ -155,7 +164,14 @@ class Simulation:
         self.seen = [np.zeros_like(each) for each in seen]
         return seen
 
-    def run(self, seconds: float, offered: float, dt: float, mover: Mover | None = None, period_s: float = 1.0) -> list[float]:
+    def run(
+        self,
+        seconds: float,
+        offered: float,
+        dt: float,
+        mover: Mover | None = None,
+        period_s: float = 1.0,
+    ) -> list[float]:
         """Source rows done in each second, while so many a second are offered and the mover is asked every period."""
         done: list[float] = []
         slices = round(1 / dt)
@@ -253,7 +269,9 @@ class Simulation:
             np.add.at(self.rows[each.job], cores, self.kept[each.job][shards])
             self.kept[each.job][shards] = 0.0
             if not ready.all():
-                left.append(Moves(each.job, each.shards[~ready], each.cores[~ready], each.due[~ready]))
+                left.append(
+                    Moves(each.job, each.shards[~ready], each.cores[~ready], each.due[~ready])
+                )
         self.moves = left
         if changed:
             self._relink()
@@ -311,4 +329,6 @@ def zipf(keys: int, skew: float) -> Floats:
 
 def by_shard(frequencies: Floats, shard_of: Ints, shards: int) -> Floats:
     """Frequencies of shards."""
-    return np.bincount(shard_of, weights=frequencies, minlength=shards).astype(np.float64, copy=False)
+    return np.bincount(shard_of, weights=frequencies, minlength=shards).astype(
+        np.float64, copy=False
+    )

@@ -15,7 +15,15 @@ import numpy as np
 
 from anabranch.elastic.controller import Memory, control
 from anabranch.elastic.evaluation import History, evaluate
-from anabranch.elastic.observation import ComponentSeen, Decision, Evaluation, Floats, Observation, SourceSeen, by_slot
+from anabranch.elastic.observation import (
+    ComponentSeen,
+    Decision,
+    Evaluation,
+    Floats,
+    Observation,
+    SourceSeen,
+    by_slot,
+)
 from anabranch.elastic.policies.latency import StepModel, Work, makespan
 from anabranch.elastic.settings import Elastic, Guards
 from anabranch.plan.route import Route, even_route
@@ -46,20 +54,33 @@ def foretold(observations: Sequence[Observation], guards: Guards | None = None) 
     for seen in observations:
         rows = sum(source.rows for source in seen.sources.values())
         if known is not None and rows > 0 and history.facts and _same_routes(known, seen):
-            found.append(Foretold(step=seen.step, expected_s=expected_s(known, seen), took_s=seen.duration_s))
+            found.append(
+                Foretold(step=seen.step, expected_s=expected_s(known, seen), took_s=seen.duration_s)
+            )
         history, evaluation = evaluate(history, seen, guards)
-        known = evaluation if not evaluation.holds else known if known is not None and _same_routes(known, seen) else None
+        known = (
+            evaluation
+            if not evaluation.holds
+            else known
+            if known is not None and _same_routes(known, seen)
+            else None
+        )
     return found
 
 
 def expected_s(known: Evaluation, seen: Observation) -> float:
     """What the step model makes of the rows of a step, by what was known before it: fixed, and for each level overhead and work."""
     rows = {each.name: float(each.rows.sum()) for each in seen.components}
-    works = [Work(each.level, each.cost_s * rows[each.name], each.hot_share) for each in known.components]
+    works = [
+        Work(each.level, each.cost_s * rows[each.name], each.hot_share) for each in known.components
+    ]
     slots = [each.slots for each in known.components]
     busy = [each.imbalance for each in known.components if rows[each.name] > 0]
     model = StepModel(
-        fixed_s=known.fixed_s, overhead_s=known.overhead_s, cores=max(1, known.cores), uneven=max(busy, default=1.0)
+        fixed_s=known.fixed_s,
+        overhead_s=known.overhead_s,
+        cores=max(1, known.cores),
+        uneven=max(busy, default=1.0),
     )
     without, more = model.parts(works, slots)
     return without + more
@@ -105,7 +126,9 @@ class Steps:
     decisions: list[Decision] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.routes: dict[str, Route] = {part.name: even_route(len(self.shares), self.slots) for part in self.parts}
+        self.routes: dict[str, Route] = {
+            part.name: even_route(len(self.shares), self.slots) for part in self.parts
+        }
         self._chance = np.random.default_rng([self.seed, 43])
         self._memory = Memory()
         self._at = 0.0

@@ -37,10 +37,17 @@ def moved_bytes(before: Cores, after: Cores, holders: Sequence[Holder]) -> float
 
 def remote_bytes_per_s(held: Cores, holders: Sequence[Holder]) -> float:
     """Rows that travel between components and their cores on other hosts."""
-    return float(sum(each.bytes_per_s * (held[:, j].sum() - held[each.home, j]) for j, each in enumerate(holders)))
+    return float(
+        sum(
+            each.bytes_per_s * (held[:, j].sum() - held[each.home, j])
+            for j, each in enumerate(holders)
+        )
+    )
 
 
-def assign(held: Cores, holders: Sequence[Holder], cores: Sequence[int], phi: float = PHI) -> Cores | None:
+def assign(
+    held: Cores, holders: Sequence[Holder], cores: Sequence[int], phi: float = PHI
+) -> Cores | None:
     """Cores for all, with little state moved; None where there are too few cores."""
     if sum(each.wanted for each in holders) > sum(cores):
         return None
@@ -51,11 +58,15 @@ def assign(held: Cores, holders: Sequence[Holder], cores: Sequence[int], phi: fl
         phi *= 2
 
 
-def _assign(held: Cores, holders: Sequence[Holder], cores: Sequence[int], phi: float) -> Cores | None:
+def _assign(
+    held: Cores, holders: Sequence[Holder], cores: Sequence[int], phi: float
+) -> Cores | None:
     now = held.copy()
     for j in sorted(_short(now, holders), key=lambda j: -holders[j].bytes_per_s):
         while (has := int(now[:, j].sum())) < holders[j].wanted:
-            gained = holders[j].state_bytes * (has - now[:, j]) / max(1, has * (has + 1))  # C+ of the paper
+            gained = (
+                holders[j].state_bytes * (has - now[:, j]) / max(1, has * (has + 1))
+            )  # C+ of the paper
             costs = _offers(now, holders, cores) + gained[:, None]
             if holders[j].bytes_per_s >= phi:
                 costs[np.arange(len(cores)) != holders[j].home] = inf

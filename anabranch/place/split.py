@@ -42,7 +42,10 @@ def split_cost(period: Period) -> Cost:
 def combine_cost(period: Period) -> Cost:
     """T_p W E + MK_p K_1 PW_p, and MK_p L of latency."""
     computed = period.rows * period.windows * period.row_cost_s
-    return Cost(computed + period.moved * period.state_cost_s * period.partials, period.moved * period.move_s)
+    return Cost(
+        computed + period.moved * period.state_cost_s * period.partials,
+        period.moved * period.move_s,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,18 @@
 """From the graph to a plan: which operators share a component, which panes their windows share. Functions of values."""
 
 from anabranch.plan.explain import explain
-from anabranch.plan.make import Component, Plan, Slotted, make_plan
+from anabranch.plan.make import make_plan
+from anabranch.plan.model import Component, Plan
+from anabranch.plan.operators.base import OperatorPlan
 from anabranch.plan.panes import Closing, Panes, panes_of
 
-__all__ = ["Closing", "Component", "Panes", "Plan", "Slotted", "explain", "make_plan", "panes_of"]
+__all__ = [
+    "Closing",
+    "Component",
+    "OperatorPlan",
+    "Panes",
+    "Plan",
+    "explain",
+    "make_plan",
+    "panes_of",
+]

@@ -22,8 +22,12 @@ PANE = -1  # in the place of a family: panes themselves
 HOUR_US = 3_600_000_000
 _MANY_WAYS = 24  # a family does not use another where that would take more different ways than this
 _MANY_USED = 24  # nor more others than this
-_LONG = 1 << 12  # longer intervals take the longest parts that fit; the cheapest are not searched for
-_LONG_TURN = 1 << 14  # intervals of a turn that are followed one by one, to count what is really needed
+_LONG = (
+    1 << 12
+)  # longer intervals take the longest parts that fit; the cheapest are not searched for
+_LONG_TURN = (
+    1 << 14
+)  # intervals of a turn that are followed one by one, to count what is really needed
 _WORTH = 0.9  # helpers take memory: they must save a tenth of the merges
 
 Keys = Callable[[int], float]
@@ -47,7 +51,9 @@ class Family:
     phase: int
     windows: tuple[int, ...] = ()
     ways: tuple[tuple[Part, ...], ...] = ()
-    kept: int | None = None  # for how many panes an interval is asked for again after it is formed; None: never again
+    kept: int | None = (
+        None  # for how many panes an interval is asked for again after it is formed; None: never again
+    )
 
     def parts(self, end: int) -> tuple[Part, ...]:
         """The parts of the interval that ends before pane number `end`."""
@@ -92,7 +98,14 @@ def _planned(panes: Panes, keys: Keys | None) -> Consolidation:
             naive = sum(len(f.windows) * hourly / f.every * f.length for f in wanted)
             of = {window: i for i, family in enumerate(families) for window in family.windows}
             numbers = tuple(of[i] for i in range(len(panes.windows)))
-            best = Consolidation(families, numbers, _per_hour(families, hourly, lambda _: 1.0), naive, cost, keys is not None)
+            best = Consolidation(
+                families,
+                numbers,
+                _per_hour(families, hourly, lambda _: 1.0),
+                naive,
+                cost,
+                keys is not None,
+            )
     assert best is not None
     return best
 
@@ -120,9 +133,15 @@ def _helper_sets(wanted: Sequence[Family]) -> Iterable[list[Family]]:
     """Sets of helpers that may pay: none; for each slide its doublings; doubling intervals side by side."""
     yield []
     longest = max(family.length for family in wanted)
-    shapes = sorted({(family.every, family.phase) for family in wanted if family.length >= 3 * family.every})
+    shapes = sorted(
+        {(family.every, family.phase) for family in wanted if family.length >= 3 * family.every}
+    )
     for every, phase in shapes[:4]:
-        yield [Family(length, every, phase % every) for length in _doublings(every, longest) if length > 1]
+        yield [
+            Family(length, every, phase % every)
+            for length in _doublings(every, longest)
+            if length > 1
+        ]
     if longest <= _LONG:
         yield [Family(length, length, 0) for length in _doublings(2, min(longest, 2 * _MANY_WAYS))]
 
@@ -165,13 +184,19 @@ def _usable(family: Family, shorter: Sequence[Family]) -> tuple[list[int], int]:
     ways = 1
     usable: list[int] = []
     for i in sorted(range(len(shorter)), key=lambda i: (turns(shorter[i]), -shorter[i].length)):
-        if len(usable) < _MANY_USED and shorter[i].length > 1 and (together := lcm(ways, turns(shorter[i]))) <= _MANY_WAYS:
+        if (
+            len(usable) < _MANY_USED
+            and shorter[i].length > 1
+            and (together := lcm(ways, turns(shorter[i]))) <= _MANY_WAYS
+        ):
             ways = together
             usable.append(i)
     return usable, ways
 
 
-def _cheapest(family: Family, end: int, usable: Sequence[int], shorter: Sequence[Family], weight: Keys) -> list[int]:
+def _cheapest(
+    family: Family, end: int, usable: Sequence[int], shorter: Sequence[Family], weight: Keys
+) -> list[int]:
     """The cheapest parts of the interval that ends at `end`, oldest first: a shortest path over the edges of its panes."""
     costs = {PANE: weight(1)} | {i: weight(shorter[i].length) for i in usable}
     # Of equally cheap ways the one whose parts reach back least: they need not be kept for long.
@@ -180,7 +205,9 @@ def _cheapest(family: Family, end: int, usable: Sequence[int], shorter: Sequence
     for back in range(family.length):
         for i in (PANE, *usable):
             to = back + (1 if i == PANE else shorter[i].length)
-            if to <= family.length and (i == PANE or (end - back - shorter[i].phase) % shorter[i].every == 0):
+            if to <= family.length and (
+                i == PANE or (end - back - shorter[i].phase) % shorter[i].every == 0
+            ):
                 found = (best[back][0] + costs[i], best[back][1] + back)
                 if found < best[to]:
                     best[to], came[to] = found, i
@@ -191,14 +218,19 @@ def _cheapest(family: Family, end: int, usable: Sequence[int], shorter: Sequence
     return parts
 
 
-def _longest_first(family: Family, end: int, usable: Sequence[int], shorter: Sequence[Family]) -> tuple[Part, ...]:
+def _longest_first(
+    family: Family, end: int, usable: Sequence[int], shorter: Sequence[Family]
+) -> tuple[Part, ...]:
     """Always the longest part that fits, oldest first, and panes up to the next one; panes alone where that makes too many parts."""
     parts: list[Part] = []
     at, start = family.length, end - family.length
     by_length = sorted(usable, key=lambda i: -shorter[i].length)
     while at and len(parts) < _LONG:
         # How many panes lie before the next interval of each family that fits into what is left.
-        gaps = ((i, (shorter[i].phase - shorter[i].length - start) % shorter[i].every) for i in by_length)
+        gaps = (
+            (i, (shorter[i].phase - shorter[i].length - start) % shorter[i].every)
+            for i in by_length
+        )
         fitting = [(i, gap) for i, gap in gaps if gap + shorter[i].length <= at]
         i, gap = min(fitting, key=lambda each: each[1], default=(PANE, at))
         if gap:
@@ -231,7 +263,10 @@ def _used(formed: Sequence[Family]) -> list[Family]:
     return [
         replace(
             formed[i],
-            ways=tuple(tuple(replace(part, family=number[part.family]) for part in way) for way in formed[i].ways),
+            ways=tuple(
+                tuple(replace(part, family=number[part.family]) for part in way)
+                for way in formed[i].ways
+            ),
         )
         for i in sorted(needed)
     ]
@@ -259,7 +294,9 @@ def _asked(families: Sequence[Family]) -> list[dict[int, list[int]]] | None:
         for end, lags in asked[i].items():
             for part in family.parts(end):
                 if part.family != PANE:
-                    asked[part.family].setdefault((end - part.back) % turn, []).append(min(lags) + part.back)
+                    asked[part.family].setdefault((end - part.back) % turn, []).append(
+                        min(lags) + part.back
+                    )
     return asked
 
 
@@ -267,12 +304,18 @@ def _kept(families: Sequence[Family]) -> tuple[Family, ...]:
     """How long intervals stay of use after they are formed."""
     asked = _asked(families)
     if asked is not None:
-        spans = [max((max(lags) - min(lags) for lags in each.values() if len(lags) > 1), default=None) for each in asked]
+        spans = [
+            max((max(lags) - min(lags) for lags in each.values() if len(lags) > 1), default=None)
+            for each in asked
+        ]
     else:  # as if each family were formed at any time between its first and its last use
         uses: list[list[int]] = [[0] if family.windows else [] for family in families]
         for i in range(len(families) - 1, -1, -1):
             for part in (part for way in families[i].ways for part in way if part.family != PANE):
-                uses[part.family] += [min(uses[i]) + part.back, (0 if families[i].windows else max(uses[i])) + part.back]
+                uses[part.family] += [
+                    min(uses[i]) + part.back,
+                    (0 if families[i].windows else max(uses[i])) + part.back,
+                ]
         spans = [max(each) - min(each) if len(each) > 1 else None for each in uses]
     return tuple(replace(family, kept=span) for family, span in zip(families, spans, strict=True))
 
@@ -281,10 +324,20 @@ def _per_hour(families: Sequence[Family], hourly: float, weight: Keys) -> float:
     """What all intervals of an hour cost: the sum of their parts' weights."""
 
     def cost(parts: Iterable[Part]) -> float:
-        return sum(part.count * weight(1 if part.family == PANE else families[part.family].length) for part in parts)
+        return sum(
+            part.count * weight(1 if part.family == PANE else families[part.family].length)
+            for part in parts
+        )
 
     asked = _asked(families)
     if asked is not None:
-        once = sum(cost(family.parts(end)) for family, each in zip(families, asked, strict=True) for end in each)
+        once = sum(
+            cost(family.parts(end))
+            for family, each in zip(families, asked, strict=True)
+            for end in each
+        )
         return once * hourly / _turn(families)
-    return sum(hourly / family.every * sum(map(cost, family.ways)) / len(family.ways) for family in families)
+    return sum(
+        hourly / family.every * sum(map(cost, family.ways)) / len(family.ways)
+        for family in families
+    )

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from anabranch.plan.make import Node, Plan
+from anabranch.plan.model import Node, Plan
 from anabranch.plan.operators.joins import JoinSide
 from anabranch.plan.operators.process import ProcessPlan
 from anabranch.topology.graph import EARLY_COLUMN, Field
 
-EVENT_TIME, LATE_ROW = "t", "row"
+EVENT_TIME, ARRIVAL, LATE_ROW = "t", "arrival", "row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,10 @@ def pack(kinds: Mapping[str, Sequence[Field]]) -> Packed:
     for kind, fields in kinds.items():
         seen: Counter[tuple[str, str]] = Counter()
         for each in fields:
-            role = (each.type, "key" if is_key(each.name) else LATE_ROW if each.name == LATE_ROW else "value")
+            role = (
+                each.type,
+                "key" if is_key(each.name) else LATE_ROW if each.name == LATE_ROW else "value",
+            )
             shared = columns.setdefault((*role, seen[role]), Field(f"p{len(columns)}", each.type))
             seen[role] += 1
             places.setdefault(kind, {})[each.name] = shared.name
@@ -60,7 +63,9 @@ def arriving(node: Node, *, late: bool = False) -> list[Field]:
     if isinstance(node.slotted, JoinSide | ProcessPlan):
         fields += [Field(f"r{i}", each.type) for i, each in enumerate(node.slotted.payload)]
     if late:
-        inner = ",".join(f"`{each.name.replace('`', '``')}`:{each.type}" for each in node.feed.fields)
+        inner = ",".join(
+            f"`{each.name.replace('`', '``')}`:{each.type}" for each in node.feed.fields
+        )
         fields.append(Field(LATE_ROW, f"struct<{inner}>"))
     return fields
 
@@ -74,8 +79,17 @@ def whole_rows(plan: Plan) -> dict[str, list[Field]]:
     """Rows that applies take, whole; and what they make, for each of those who read it, before maps and expressions."""
     kinds = {each.name: _numbered(each.feed.fields) for each in plan.applies}
     made = {each.name: each.fields for each in plan.applies}
-    feeds = {**{node.name: node.feed for node in plan.nodes}, **{each.name: each.feed for each in plan.applies}}
-    kinds.update({raw(name): _numbered(made[feed.stream]) for name, feed in feeds.items() if feed.stream in made})
+    feeds = {
+        **{node.name: node.feed for node in plan.nodes},
+        **{each.name: each.feed for each in plan.applies},
+    }
+    kinds.update(
+        {
+            raw(name): _numbered(made[feed.stream])
+            for name, feed in feeds.items()
+            if feed.stream in made
+        }
+    )
     return kinds
 
 
@@ -87,7 +101,11 @@ def later_rows(plan: Plan) -> Packed:
     """Rows that go from one level to a later one: results of the nodes that feed it, and what its nodes need of them."""
     kinds: dict[str, Sequence[Field]] = {}
     for node in (
-        n for c in plan.components if c.level > 1 for n in c.nodes if not plan.is_fused(n) and not fed_by_source(plan, n)
+        n
+        for c in plan.components
+        if c.level > 1
+        for n in c.nodes
+        if not plan.is_fused(n) and not fed_by_source(plan, n)
     ):
         upstream = plan.parts_of(node.feed.stream)[0]
         kinds[raw(node.name)] = results_of(upstream)
@@ -106,7 +124,11 @@ def results_of(node: Node) -> list[Field]:
         *node.compute.by,
         Field("window", f"struct<start:{moment},end:{moment}>"),
         Field("window_name", "string"),
-        *(Field(each.named.name, each.type) for each in node.slotted.results if each.named.name != EARLY_COLUMN),
+        *(
+            Field(each.named.name, each.type)
+            for each in node.slotted.results
+            if each.named.name != EARLY_COLUMN
+        ),
     ]
 
 

@@ -11,7 +11,8 @@ from typing import Any
 from anabranch.errors import TopologyError, unknown
 from anabranch.plan.consolidation import PANE, Consolidation, Family, Part
 from anabranch.plan.limits import slots_limit
-from anabranch.plan.make import Component, Node, Plan, is_plain
+from anabranch.plan.make import is_plain
+from anabranch.plan.model import Component, Node, Plan
 from anabranch.plan.operators.applies import Applied, stages_of
 from anabranch.plan.operators.joins import JoinSide
 from anabranch.plan.operators.process import ProcessPlan
@@ -45,7 +46,10 @@ def explain(
 
 
 def describe(
-    graph: Graph, plan: Plan, measures: Measures = UNMEASURED, groupings: Mapping[str, str] = _NOTHING
+    graph: Graph,
+    plan: Plan,
+    measures: Measures = UNMEASURED,
+    groupings: Mapping[str, str] = _NOTHING,
 ) -> dict[str, Any]:
     """The plan as plain data."""
     fusion = plan.fusion
@@ -57,7 +61,10 @@ def describe(
     }
     return {
         "topology": plan.topology,
-        "sources": [{"name": s.name, "event_time": s.event_time, "delay": format_duration(s.delay_us)} for s in plan.sources],
+        "sources": [
+            {"name": s.name, "event_time": s.event_time, "delay": format_duration(s.delay_us)}
+            for s in plan.sources
+        ],
         "applies": [_apply(each, groupings.get(each.name)) for each in plan.applies],
         "components": [_component(plan, component, measures) for component in plan.components],
         "fusion": {
@@ -65,15 +72,26 @@ def describe(
             "measured": bool(measures.operators),
             **{name: round(cost, 3) for name, cost in costs.items()},
             "streams": [
-                {"from": r.stream.source, "to": r.stream.target, "fused": r.fused, "reason": _why(plan, r)}
+                {
+                    "from": r.stream.source,
+                    "to": r.stream.target,
+                    "fused": r.fused,
+                    "reason": _why(plan, r),
+                }
                 for r in fusion.reasons
             ],
         },
         "exchanges": [
-            *(f"rows to slots for {', '.join(each.name for each in stage)}, whole" for stage in stages_of(plan.applies)),
+            *(
+                f"rows to slots for {', '.join(each.name for each in stage)}, whole"
+                for stage in stages_of(plan.applies)
+            ),
             *(_exchange(plan, level) for level in range(1, plan.levels + 1)),
         ],
-        "sinks": [f"{sink.name} <- {sink.input}{_left_out(graph, sink)}: {sink.target}" for sink in graph.sinks],
+        "sinks": [
+            f"{sink.name} <- {sink.input}{_left_out(graph, sink)}: {sink.target}"
+            for sink in graph.sinks
+        ],
     }
 
 
@@ -129,7 +147,8 @@ def _process(plan: Plan, node: Node, process: ProcessPlan) -> dict[str, Any]:
         "rows": _inflow(plan, node),
         "combined": read,
         "process": f"{logic.name}, {form}, by {'event time' if logic.order == 'event_time' else 'arrival'}",
-        "state": spelled(logic.described()) + (f", kept for {format_duration(logic.ttl_us)}" if logic.ttl_us else ""),
+        "state": spelled(logic.described())
+        + (f", kept for {format_duration(logic.ttl_us)}" if logic.ttl_us else ""),
         "output": ", ".join(f"{each.name}: {each.type}" for each in process.result_fields),
         "event_time": logic.event_time,
     }
@@ -138,7 +157,9 @@ def _process(plan: Plan, node: Node, process: ProcessPlan) -> dict[str, Any]:
 def _partials(node: Node, numbers: Sequence[int]) -> str:
     """Partials of a node by their numbers, as text."""
     kept = [node.slotted.kept[number] for number in numbers]
-    return ", ".join(f"{type(each.partial).__name__.lower()}({node.inputs[each.input]})" for each in kept)
+    return ", ".join(
+        f"{type(each.partial).__name__.lower()}({node.inputs[each.input]})" for each in kept
+    )
 
 
 def _inflow(plan: Plan, node: Node) -> str:
@@ -149,8 +170,15 @@ def _node(plan: Plan, node: Node) -> dict[str, Any]:
     if node.process is not None:
         return _process(plan, node, node.process)
     panes = node.slotted.panes
-    copies = sum(-(-w.length_us // w.every_us) for w in node.consolidate.windows) + len(node.consolidate.sessions)
-    chain = [node.feed.stream, *(each.name for each in node.feed.maps), node.compute.name, node.name]
+    copies = sum(-(-w.length_us // w.every_us) for w in node.consolidate.windows) + len(
+        node.consolidate.sessions
+    )
+    chain = [
+        node.feed.stream,
+        *(each.name for each in node.feed.maps),
+        node.compute.name,
+        node.name,
+    ]
     rows = len(node.sharing.groups) + len(node.consolidate.sessions)
     how = "through the exchange"
     if plan.is_fused(node):
@@ -179,20 +207,30 @@ def _side(node: Node, side: JoinSide, how: str) -> dict[str, Any]:
     """A side of a join: its rows wait as they are, so there are neither partials nor merges."""
     return {
         "name": node.name,
-        "chain": [node.feed.stream, *(each.name for each in node.feed.maps), f"{node.operator} ({side.side})"],
+        "chain": [
+            node.feed.stream,
+            *(each.name for each in node.feed.maps),
+            f"{node.operator} ({side.side})",
+        ],
         "keys": [each.name for each in side.keys],
         "rows": how,
         "join": side.join.how,
         "side": side.side,
         "pane": format_duration(side.panes.width_us),
-        "windows": dict.fromkeys(dict.fromkeys(window.name for window in side.panes.windows), "rows of its panes"),
+        "windows": dict.fromkeys(
+            dict.fromkeys(window.name for window in side.panes.windows), "rows of its panes"
+        ),
         "kept": [each.name for each in side.payload],
     }
 
 
 def _exchange(plan: Plan, level: int) -> str:
     """What goes through the exchange before a level."""
-    passing = [node.name for node in plan.nodes if plan.passes(node) and plan.component_of(node.name).level > level]
+    passing = [
+        node.name
+        for node in plan.nodes
+        if plan.passes(node) and plan.component_of(node.name).level > level
+    ]
     behind = f"; rows for {', '.join(passing)} pass" if passing else ""
     routed = [
         f"{node.name} by ({', '.join(each.name for each in component.attributes)})"
@@ -201,12 +239,22 @@ def _exchange(plan: Plan, level: int) -> str:
         if not plan.is_fused(node)
     ]
     if level > 1:
-        arrive = [node.name for node in plan.nodes if plan.passes(node) and plan.component_of(node.name).level == level]
+        arrive = [
+            node.name
+            for node in plan.nodes
+            if plan.passes(node) and plan.component_of(node.name).level == level
+        ]
         combined = f", those of sources for {', '.join(arrive)} combined" if arrive else ""
         return f"results to slots for {', '.join(routed)}, row by row{combined}{behind}"
-    nodes = [node for component in plan.at(1) for node in component.nodes if not plan.is_fused(node)]
+    nodes = [
+        node for component in plan.at(1) for node in component.nodes if not plan.is_fused(node)
+    ]
     raw = [node.name for node in nodes if node.row_by_row]
-    combined = ", combined per key and pane before it, or after it if cheaper" if len(raw) < len(nodes) else ", row by row"
+    combined = (
+        ", combined per key and pane before it, or after it if cheaper"
+        if len(raw) < len(nodes)
+        else ", row by row"
+    )
     combined += f"; row by row for {', '.join(raw)}" if 0 < len(raw) < len(nodes) else ""
     if len(plan.nodes) == 1:
         names = ", ".join(each.name for each in plan.components[0].attributes if each.name)
@@ -215,7 +263,11 @@ def _exchange(plan: Plan, level: int) -> str:
 
 
 def _why(plan: Plan, reason: Reason) -> str:
-    nodes = [each for each in plan.parts_of(reason.stream.target) if each.feed.stream == reason.stream.source]
+    nodes = [
+        each
+        for each in plan.parts_of(reason.stream.target)
+        if each.feed.stream == reason.stream.source
+    ]
     node = next((each for each in nodes if not is_plain(each)), nodes[0])
     if not reason.fused and not is_plain(node):
         if node.feed.maps:
@@ -233,31 +285,47 @@ def _consolidation(panes: Panes, plan: Consolidation) -> dict[str, Any]:
 
     def formula(way: tuple[Part, ...]) -> str:
         terms = [
-            f"{part.count} pane{'s' if part.count > 1 else ''}" if part.family == PANE else length(plan.families[part.family])
+            f"{part.count} pane{'s' if part.count > 1 else ''}"
+            if part.family == PANE
+            else length(plan.families[part.family])
             for part in way
         ]
         counted = [(term, len(list(group))) for term, group in itertools.groupby(terms)]
         return " + ".join(f"{count} x {term}" if count > 1 else term for term, count in counted)
 
     def formulas(family: Family) -> str:
-        return " or ".join(dict.fromkeys(formula(way) for way in family.ways[:4])) + (" or ..." if len(family.ways) > 4 else "")
+        return " or ".join(dict.fromkeys(formula(way) for way in family.ways[:4])) + (
+            " or ..." if len(family.ways) > 4 else ""
+        )
 
     if not plan.families:
         names = dict.fromkeys(window.name for window in panes.windows)
-        return {"windows": dict.fromkeys(names, "rows of its panes"), "helpers": {}, "merges": 0, "naive_merges": 0}
+        return {
+            "windows": dict.fromkeys(names, "rows of its panes"),
+            "helpers": {},
+            "merges": 0,
+            "naive_merges": 0,
+        }
     of = dict(enumerate(plan.of_window))
     by_name: dict[str, list[int]] = {}
     for i, window in enumerate(panes.windows):
         by_name.setdefault(window.name, []).append(i)
     return {
         "windows": {
-            name if (steps := len(group)) == 1 else f"{name} ({steps} steps, the last)": formulas(plan.families[of[group[-1]]])
+            name if (steps := len(group)) == 1 else f"{name} ({steps} steps, the last)": formulas(
+                plan.families[of[group[-1]]]
+            )
             for name, group in by_name.items()
         },
-        "helpers": {f"{length(f)} every {format_duration(f.every * panes.width_us)}": formulas(f) for f in plan.helpers},
+        "helpers": {
+            f"{length(f)} every {format_duration(f.every * panes.width_us)}": formulas(f)
+            for f in plan.helpers
+        },
         "merges": round(plan.merges_per_hour, 1),
         "naive_merges": round(plan.naive_per_hour, 1),
-        "merges_chosen_by": "keys that were measured" if plan.measured else "number of merges, as nothing is measured yet",
+        "merges_chosen_by": "keys that were measured"
+        if plan.measured
+        else "number of merges, as nothing is measured yet",
     }
 
 
@@ -265,7 +333,9 @@ def _early(node: Node) -> str:
     early = node.consolidate.early
     if early is None:
         return "never"
-    return f"every {early.steps} steps" if early.us is None else f"every {format_duration(early.us)}"
+    return (
+        f"every {early.steps} steps" if early.us is None else f"every {format_duration(early.us)}"
+    )
 
 
 def _reason(component: Component) -> str:
@@ -277,7 +347,9 @@ def _reason(component: Component) -> str:
     names = [
         name
         for node in component.nodes
-        for name in ([node.operator] if node.side or node.process else [node.compute.name, node.name])
+        for name in (
+            [node.operator] if node.side or node.process else [node.compute.name, node.name]
+        )
     ]
     names = list(dict.fromkeys(names))
     if len(names) == 1:
@@ -287,14 +359,21 @@ def _reason(component: Component) -> str:
 
 def _text(facts: dict[str, Any]) -> str:
     lines = [f"topology {facts['topology']}"]
-    lines += [f"  source {each['name']}: event time {each['event_time']}, delay {each['delay']}" for each in facts["sources"]]
+    lines += [
+        f"  source {each['name']}: event time {each['event_time']}, delay {each['delay']}"
+        for each in facts["sources"]
+    ]
     for each in facts["applies"]:
         lines += [
             f"  apply {' -> '.join(each['chain'])}, form {each['form']}, on error {each['on_error']}",
             f"    grouping:  {each['grouping']}: {each['reason']}",
         ]
     for component in facts["components"]:
-        level = f", level {component['level']}" if max(c["level"] for c in facts["components"]) > 1 else ""
+        level = (
+            f", level {component['level']}"
+            if max(c["level"] for c in facts["components"]) > 1
+            else ""
+        )
         lines += [
             f"  component {component['name']}, partitioned by ({', '.join(component['attributes'])}){level}",
             f"    reason:    {component['reason']}",
@@ -311,11 +390,29 @@ def _text(facts: dict[str, Any]) -> str:
                 f"    operators: {' -> '.join(node['chain'])}"
                 + (f" ({node['rows']})" if "no exchange" in node["rows"] else ""),
                 f"    pane:      {node['pane']}; {node['sharing']}",
-                *(f"    window:    {name} = {formula}" for name, formula in node["windows"].items()),
-                *(f"    helper:    {name} = {formula}" for name, formula in node["helpers"].items()),
-                *([f"    window:    {node['session']}, merged from panes as long as they touch"] if node["session"] else []),
-                *([f"    sharing:   {node['shared_because']}"] if len(node["windows"]) > 1 or not node["shared"] else []),
-                *([f"    early:     open windows {node['early']}, marked"] if node["early"] != "never" else []),
+                *(
+                    f"    window:    {name} = {formula}"
+                    for name, formula in node["windows"].items()
+                ),
+                *(
+                    f"    helper:    {name} = {formula}"
+                    for name, formula in node["helpers"].items()
+                ),
+                *(
+                    [f"    window:    {node['session']}, merged from panes as long as they touch"]
+                    if node["session"]
+                    else []
+                ),
+                *(
+                    [f"    sharing:   {node['shared_because']}"]
+                    if len(node["windows"]) > 1 or not node["shared"]
+                    else []
+                ),
+                *(
+                    [f"    early:     open windows {node['early']}, marked"]
+                    if node["early"] != "never"
+                    else []
+                ),
                 f"    merges:    {node['merges']:,g} partials a key and hour; naively {node['naive_merges']:,g}",
                 f"    partials:  {', '.join(node['partials'])}",
             ]
@@ -329,11 +426,20 @@ def _text(facts: dict[str, Any]) -> str:
 
 
 def _process_text(node: dict[str, Any]) -> list[str]:
-    time = f", at {node['event_time']}" if node["event_time"] else ", for sinks: no column tells their event time"
+    time = (
+        f", at {node['event_time']}"
+        if node["event_time"]
+        else ", for sinks: no column tells their event time"
+    )
     return [
-        f"    operators: {' -> '.join(node['chain'])}" + (f" ({node['rows']})" if "no exchange" in node["rows"] else ""),
+        f"    operators: {' -> '.join(node['chain'])}"
+        + (f" ({node['rows']})" if "no exchange" in node["rows"] else ""),
         f"    process:   {node['process']}",
-        *([f"    reads:     a row a key and step: {', '.join(node['combined'])}"] if node["combined"] else []),
+        *(
+            [f"    reads:     a row a key and step: {', '.join(node['combined'])}"]
+            if node["combined"]
+            else []
+        ),
         f"    state:     {node['state']}, a value a key",
         f"    results:   ({node['output']}){time}",
     ]
@@ -348,12 +454,19 @@ def _side_lines(node: dict[str, Any]) -> list[str]:
         lines.append(
             f"    join:      {node['join']}, by {', '.join(node['keys'])}, in {', '.join(node['windows'])}; pane {node['pane']}"
         )
-    return [*lines, f"    kept:      {', '.join(node['kept']) or 'keys alone'}, with how often each row came"]
+    return [
+        *lines,
+        f"    kept:      {', '.join(node['kept']) or 'keys alone'}, with how often each row came",
+    ]
 
 
 def _cost(fusion: dict[str, Any]) -> str:
     """What is communicated and moved, and what it would be with every operator by itself."""
-    unit = "rows a step between components" if fusion["measured"] else "between components, a stream counted as 1"
+    unit = (
+        "rows a step between components"
+        if fusion["measured"]
+        else "between components, a stream counted as 1"
+    )
     return (
         f"{fusion['communication']:,.6g} {unit} + {fusion['adaptation']:,.6g} for state that moves; unfused "
         f"{fusion['communication_unfused']:,.6g} + {fusion['adaptation_unfused']:,.6g}; planned by {fusion['planner']}"
@@ -372,18 +485,24 @@ def _mermaid(graph: Graph, plan: Plan, facts: dict[str, Any]) -> str:
         f"  %% {each['from']} to {each['to']} {'fused' if each['fused'] else 'not fused'}: {each['reason']}"
         for each in facts["fusion"]["streams"]
     ]
-    lines += [f"  {box(each.name, each.name)}" for each in graph.operators if each.name not in inside]
+    lines += [
+        f"  {box(each.name, each.name)}" for each in graph.operators if each.name not in inside
+    ]
     for i, component in enumerate(plan.components):
         keys = ", ".join(each.name for each in component.attributes)
         most = facts["components"][i]["most_slots"]
         limit = f"level {component.level}, at most {most} slot{'s' if most > 1 else ''}"
-        lines.append(f'  subgraph component{i}["component {component.name} by ({keys})<br/>{limit}"]')
+        lines.append(
+            f'  subgraph component{i}["component {component.name} by ({keys})<br/>{limit}"]'
+        )
         for node in component.nodes:
             if node.name != plan.parts_of(node.operator)[0].name:
                 continue
             windows = "<br/>".join(dict.fromkeys(each.name for each in node.consolidate.windows))
             if node.process is not None:
-                lines.append(f"    {box(node.operator, f'process {node.operator}<br/>{node.process.logic.name}')}")
+                lines.append(
+                    f"    {box(node.operator, f'process {node.operator}<br/>{node.process.logic.name}')}"
+                )
                 continue
             if node.side:
                 lines.append(f"    {box(node.operator, f'join {node.operator}<br/>{windows}')}")
@@ -392,14 +511,18 @@ def _mermaid(graph: Graph, plan: Plan, facts: dict[str, Any]) -> str:
             lines.append(f"    {box(node.operator, f'consolidate {node.operator}<br/>{windows}')}")
         lines.append("  end")
     fused = {node.compute.name for node in plan.nodes if plan.is_fused(node)}
-    fused |= {f"{node.operator} {node.side}" for node in plan.nodes if plan.is_fused(node) and node.side}
+    fused |= {
+        f"{node.operator} {node.side}" for node in plan.nodes if plan.is_fused(node) and node.side
+    }
     for each in graph.operators:
         for side, given in zip(("left", "right"), inputs_of(each), strict=False):
             routed = (isinstance(each, Compute | Process) and each.name not in fused) or (
                 isinstance(each, Join) and f"{each.name} {side}" not in fused
             )
             routed = routed or plan.applied(each.name) is not None
-            lines.append(f"  {names[given]} {'== route ==>' if routed else '-->'} {names[each.name]}")
+            lines.append(
+                f"  {names[given]} {'== route ==>' if routed else '-->'} {names[each.name]}"
+            )
     for i, sink in enumerate(graph.sinks):
         lines.append(
             f'  {names[sink.input]} -->{f"|{kind[1:]}|" if (kind := _left_out(graph, sink)) else ""} s{i}[/"{sink.name}"/]'

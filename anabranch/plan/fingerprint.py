@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anabranch.aggregates.specs import text_of
-from anabranch.plan.make import Node
+from anabranch.plan.model import Node
 from anabranch.plan.operators.joins import JoinSide
 from anabranch.topology.durations import format_duration
 from anabranch.topology.state_types import spelled
@@ -26,7 +26,9 @@ def fingerprint(node: Node) -> dict[str, str]:
     if node.session is not None:
         windows.append(f"{node.session.name} (a gap of {format_duration(node.session.gap_us)})")
     clock = node.feed.clock
-    event_time = f"{clock.column}: {clock.type}" + (f" in units of {clock.unit_us} us" if clock.unit_us is not None else "")
+    event_time = f"{clock.column}: {clock.type}" + (
+        f" in units of {clock.unit_us} us" if clock.unit_us is not None else ""
+    )
     if isinstance(node.slotted, JoinSide):
         columns = ", ".join(f"{each.name}: {each.type}" for each in node.slotted.payload)
         aggregates.append(f"{node.slotted.join.how} join, {node.side}: {columns}")

@@ -11,21 +11,36 @@ from anabranch.topology.graph import Named
 from anabranch.types import column_type
 
 
-def keep(aggregates: Sequence[Named]) -> tuple[tuple[Input, ...], tuple[Kept, ...], tuple[Result, ...]]:
+def keep(
+    aggregates: Sequence[Named],
+) -> tuple[tuple[Input, ...], tuple[Kept, ...], tuple[Result, ...]]:
     """Each distinct input and each distinct partial once; the first partial counts all rows and so tells presence."""
     inputs = [Input(expression=None, where=None)]
     kept = [Kept(partial=Count("bigint"), input=0, columns=slice(0, 1))]
     results = []
     for named in aggregates:
-        wanted = Input(expression=named.aggregate.expression, where=named.aggregate.where, type=named.input_type)
+        wanted = Input(
+            expression=named.aggregate.expression,
+            where=named.aggregate.where,
+            type=named.input_type,
+        )
         index = next((i for i, each in enumerate(inputs) if _same(each, wanted)), len(inputs))
         inputs += [wanted] if index == len(inputs) else []
         numbers = []
         for partial in named.aggregate.partials(named.input_type):
-            number = next((i for i, k in enumerate(kept) if k.partial == partial and k.input == index), len(kept))
+            number = next(
+                (i for i, k in enumerate(kept) if k.partial == partial and k.input == index),
+                len(kept),
+            )
             if number == len(kept):
                 start = kept[-1].columns.stop
-                kept.append(Kept(partial=partial, input=index, columns=slice(start, start + len(partial.columns))))
+                kept.append(
+                    Kept(
+                        partial=partial,
+                        input=index,
+                        columns=slice(start, start + len(partial.columns)),
+                    )
+                )
             numbers.append(number)
         column_type(named.aggregate.result_type(named.input_type))
         # The expression stays behind: a Spark Column cannot travel to a task.
@@ -40,9 +55,12 @@ def _same(left: Input, right: Input) -> bool:
     A struct of one expression is not that expression.
     """
     mine, other = ((*each_of(given.expression), given.where) for given in (left, right))
-    alike = isinstance(left.expression, tuple) == isinstance(right.expression, tuple) and len(mine) == len(other)
+    alike = isinstance(left.expression, tuple) == isinstance(right.expression, tuple) and len(
+        mine
+    ) == len(other)
     return alike and all(
-        a is b or (isinstance(a, str) and isinstance(b, str) and a == b) for a, b in zip(mine, other, strict=True)
+        a is b or (isinstance(a, str) and isinstance(b, str) and a == b)
+        for a, b in zip(mine, other, strict=True)
     )
 
 

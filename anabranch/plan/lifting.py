@@ -60,5 +60,11 @@ class Lifting:
             f"{costs[way]:.2f} us a row against {costs[LIFT_FIRST if way == ROUTE_FIRST else ROUTE_FIRST]:.2f}"
         )
         if way == ROUTE_FIRST and routed >= _TRY_AGAIN:
-            return replace(self, way=LIFT_FIRST, in_all=in_all, routed=routed, reason=f"to measure again after {routed} steps")
+            return replace(
+                self,
+                way=LIFT_FIRST,
+                in_all=in_all,
+                routed=routed,
+                reason=f"to measure again after {routed} steps",
+            )
         return Lifting(way, by_partition, in_all, routed, reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anabranch.plan.make import Component
+from anabranch.plan.model import Component
 from anabranch.plan.planners.measured import Measures
 
 
@@ -21,7 +21,9 @@ def slots_limit(component: Component, measures: Measures) -> Limit:
     by = tuple(each.name for each in component.attributes)
     names = ", ".join(filter(None, by))
     if not names:
-        return Limit(slots=1, reason="one shard has all rows, as there are no attributes to partition by")
+        return Limit(
+            slots=1, reason="one shard has all rows, as there are no attributes to partition by"
+        )
     most = Limit(slots=measures.shards, reason=f"as many as shards ({measures.shards})")
     for node in component.nodes:
         known = measures.operators.get(node.operator)
@@ -29,7 +31,10 @@ def slots_limit(component: Component, measures: Measures) -> Limit:
             continue
         loaded = known.loaded_shards if known.by == by else None
         if loaded is not None and loaded < most.slots:
-            most = Limit(slots=loaded, reason=f"({names}) has values in {loaded} of {measures.shards} shards, as measured")
+            most = Limit(
+                slots=loaded,
+                reason=f"({names}) has values in {loaded} of {measures.shards} shards, as measured",
+            )
         own = set(node.slotted.keys) == set(component.attributes)
         if own and known.keys and (keys := max(1, round(known.keys))) < most.slots:
             most = Limit(slots=keys, reason=f"({names}) has about {keys} values, as measured")

@@ -1,25 +1,20 @@
-"""The component plan: which operators run fused in one slot task, level by level, and what each of them keeps and emits.
-
-A node is a stateful operator as it runs: a compute with its consolidate, the stream that feeds it and the maps on the way. Nodes
-whose keys have attributes in common may share a component: then rows go from one to the next inside the slot task, shard by shard.
-A component is one level further than the furthest one that feeds it; there is one exchange before each level. Rows of a source for
-a later level pass the levels before.
-"""
+"""Makes the plan of a topology: which operators share a component, and what each of them keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from anabranch.errors import TopologyError
 from anabranch.plan.consolidation import plan_consolidation
 from anabranch.plan.keeping import each_of, keep
-from anabranch.plan.operators.applies import NOTHING_FUSED, Applied, Feed, applies_of, refuse_behind_windows
-from anabranch.plan.operators.base import EVERYTHING, Input, Kept, Result, Slotted
-from anabranch.plan.operators.joins import SIDES, JoinSide, Side, join_input, join_plan, join_side
-from anabranch.plan.operators.process import ProcessPlan, process_plan
-from anabranch.plan.operators.sessions import NO_WINDOWS, SessionPlan, session_plan
+from anabranch.plan.model import JOINED, Component, Node, Plan
+from anabranch.plan.operators.applies import NOTHING_FUSED, applies_of, refuse_behind_windows
+from anabranch.plan.operators.base import EVERYTHING, Feed, Input, OperatorPlan
+from anabranch.plan.operators.joins import SIDES, join_input, join_plan, join_side
+from anabranch.plan.operators.process import process_plan
+from anabranch.plan.operators.sessions import NO_WINDOWS, session_plan
 from anabranch.plan.panes import Panes, panes_of
 from anabranch.plan.planners.cost import Adaptation
 from anabranch.plan.planners.measured import Measures
@@ -27,162 +22,16 @@ from anabranch.plan.planners.problem import Hints, Operator, Stream, Streams
 from anabranch.plan.planners.registry import AUTO, UNFUSED, plan_by
 from anabranch.plan.planners.solution import ComponentPlan
 from anabranch.plan.sharing import Sharing, share_or_not
-from anabranch.topology.graph import APPLIES, Compute, Consolidate, Field, Graph, Join, Process, Source, inputs_of
-from anabranch.topology.windows import Session, Window
-
-__all__ = [
-    "EVERYTHING",
-    "JOINED",
-    "Component",
-    "Feed",
-    "Input",
-    "Kept",
-    "Node",
-    "Plan",
-    "Result",
-    "Slotted",
-    "is_plain",
-    "make_plan",
-    "nodes_of",
-    "plain_column",
-    "plan_again",
-    "plan_of",
-    "streams_of",
-]
-
-
-JOINED = " + "  # between the names of operators in the name of their component
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """A stateful operator as it runs, or a part of one: some of its windows, or a session. Its name is that of its state."""
-
-    compute: Compute
-    consolidate: Consolidate
-    feed: Feed
-    inputs: tuple[Input, ...]
-    slotted: Slotted
-    sharing: Sharing
-
-    @property
-    def name(self) -> str:
-        return self.slotted.operator
-
-    @property
-    def operator(self) -> str:
-        """The operator whose results these are."""
-        return self.consolidate.name
-
-    @property
-    def windows(self) -> tuple[Window, ...]:
-        return self.slotted.panes.windows
-
-    @property
-    def side(self) -> Side | None:
-        """Which side of a join it is."""
-        return self.slotted.side if isinstance(self.slotted, JoinSide) else None
-
-    @property
-    def session(self) -> Session | None:
-        return self.slotted.session if isinstance(self.slotted, SessionPlan) else None
-
-    @property
-    def process(self) -> ProcessPlan | None:
-        """What it is as a user's class with state per key."""
-        return self.slotted if isinstance(self.slotted, ProcessPlan) else None
-
-    @property
-    def row_by_row(self) -> bool:
-        """Whether its rows go to slots as they are; those of others are combined on the way."""
-        return self.process is not None and not self.process.kept
-
-    @property
-    def attributes(self) -> frozenset[str]:
-        """The partition attributes, each with its type: an int and a bigint are hashed differently."""
-        return frozenset(f"{each.name}: {each.type}" if each.name else "" for each in self.slotted.keys)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Component:
-    """Operators that run in one task, partitioned by the attributes they have in common; each after those that feed it."""
-
-    name: str
-    attributes: tuple[Field, ...]
-    nodes: tuple[Node, ...]
-    level: int  # 1: no other component feeds it
-
-    def by(self, node: Node) -> tuple[int, ...]:
-        """Which of a node's keys are hashed to find the shard."""
-        return tuple(node.slotted.keys.index(each) for each in self.attributes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The topology cut into components, in the order of their levels."""
-
-    topology: str
-    sources: tuple[Source, ...]
-    nodes: tuple[Node, ...]  # in the order of the topology, which numbers them
-    components: tuple[Component, ...]
-    fusion: ComponentPlan
-    applies: tuple[Applied, ...] = ()  # between sources and the first level, in the order of the topology
-
-    @property
-    def levels(self) -> int:
-        """How many levels of components there are; 0 where no operator has state."""
-        return max((component.level for component in self.components), default=0)
-
-    @property
-    def entries(self) -> frozenset[str]:
-        """The streams that the first level reads: sources, and what applies make of them."""
-        return frozenset({*(each.name for each in self.sources), *(each.name for each in self.applies)})
-
-    @property
-    def routed(self) -> tuple[str, ...]:
-        """What has slots: each component, and all applies together."""
-        return (*(each.name for each in self.components), *((APPLIES,) if self.applies else ()))
-
-    def applied(self, name: str) -> Applied | None:
-        """The apply of a name, None where there is none."""
-        return next((each for each in self.applies if each.name == name), None)
-
-    def at(self, level: int) -> tuple[Component, ...]:
-        return tuple(component for component in self.components if component.level == level)
-
-    def node(self, name: str) -> Node:
-        return next(node for node in self.nodes if node.name == name)
-
-    def component_of(self, name: str) -> Component:
-        return next(component for component in self.components if any(node.name == name for node in component.nodes))
-
-    def passes(self, node: Node) -> bool:
-        """Whether rows of a source pass other levels on their way to a node."""
-        return self.component_of(node.name).level > 1 and node.feed.stream in self.entries
-
-    def is_fused(self, node: Node) -> bool:
-        """Whether a node gets its rows from another one in the same slot task."""
-        return any(other.operator == node.feed.stream for other in self.component_of(node.name).nodes)
-
-    def parts_of(self, operator: str) -> tuple[Node, ...]:
-        """The nodes that an operator runs as."""
-        return tuple(node for node in self.nodes if node.operator == operator)
-
-    def together(self, node: Node) -> tuple[Node, ...]:
-        """The parts of an operator that read the same rows: what none of them takes is late. Sides of a join read different ones."""
-        return (node,) if node.side else self.parts_of(node.operator)
-
-    def late_nodes(self, operator: str) -> tuple[Node, ...]:
-        """The nodes that tell what rows of sources an operator leaves out: its first part, or the sides of a join."""
-        parts = self.parts_of(operator)
-        first = parts if parts and parts[0].side else parts[:1]
-        return tuple(node for node in first if node.feed.stream in self.entries)
-
-    def with_nodes(self, nodes: Sequence[Node]) -> Plan:
-        """The same plan with other nodes of the same names."""
-        new = {node.name: node for node in nodes}
-        parts = tuple(replace(each, nodes=tuple(new[node.name] for node in each.nodes)) for each in self.components)
-        return replace(self, nodes=tuple(new[node.name] for node in self.nodes), components=parts)
+from anabranch.topology.graph import (
+    Compute,
+    Consolidate,
+    Field,
+    Graph,
+    Join,
+    Process,
+    Source,
+    inputs_of,
+)
 
 
 def make_plan(
@@ -209,10 +58,14 @@ def make_plan(
     if measures is not None:
         streams = replace(streams, operators=measures.of(streams.operators))
     hints = Hints(fuse=graph.fuse, apart=(*hints.apart, *graph.apart))
-    return plan_of(graph, nodes, plan_by(planner, streams, hints, adaptation, measured=rates is not None))
+    return plan_of(
+        graph, nodes, plan_by(planner, streams, hints, adaptation, measured=rates is not None)
+    )
 
 
-def plan_again(graph: Graph, components: Iterable[frozenset[str]], *, shared: Mapping[str, bool]) -> Plan:
+def plan_again(
+    graph: Graph, components: Iterable[frozenset[str]], *, shared: Mapping[str, bool]
+) -> Plan:
     """The plan with the components of an earlier one, as far as its operators are still there and may share one."""
     known = {node.operator for node in nodes_of(graph, shared)}
     groups = tuple(group & known for group in components if len(group & known) > 1)
@@ -228,7 +81,11 @@ def plan_of(graph: Graph, nodes: Sequence[Node], fusion: ComponentPlan) -> Plan:
     for node in nodes:
         parts.setdefault(node.operator, []).append(node)
     order = list(parts)
-    of = {name: sorted(each.operators, key=order.index) for each in fusion.components for name in each.operators}
+    of = {
+        name: sorted(each.operators, key=order.index)
+        for each in fusion.components
+        for name in each.operators
+    }
     levels: dict[str, int] = {}
 
     def level(name: str) -> int:
@@ -236,7 +93,9 @@ def plan_of(graph: Graph, nodes: Sequence[Node], fusion: ComponentPlan) -> Plan:
         first = of[name][0]
         if first not in levels:
             streams = {node.feed.stream for each in of[name] for node in parts[each]}
-            levels[first] = 1 + max((level(s) for s in streams if s in parts and s not in of[name]), default=0)
+            levels[first] = 1 + max(
+                (level(s) for s in streams if s in parts and s not in of[name]), default=0
+            )
         return levels[first]
 
     components = [
@@ -250,9 +109,18 @@ def plan_of(graph: Graph, nodes: Sequence[Node], fusion: ComponentPlan) -> Plan:
     ]
     applies = applies_of(graph)
     used = {*(node.feed.stream for node in nodes), *(each.feed.stream for each in applies)}
-    sources = tuple(each for each in graph.operators if isinstance(each, Source) and each.name in used)
+    sources = tuple(
+        each for each in graph.operators if isinstance(each, Source) and each.name in used
+    )
     ordered = tuple(sorted(components, key=lambda each: each.level))
-    return Plan(topology=graph.name, sources=sources, nodes=tuple(nodes), components=ordered, fusion=fusion, applies=applies)
+    return Plan(
+        topology=graph.name,
+        sources=sources,
+        nodes=tuple(nodes),
+        components=ordered,
+        fusion=fusion,
+        applies=applies,
+    )
 
 
 def nodes_of(graph: Graph, shared: Mapping[str, bool] = MappingProxyType({})) -> tuple[Node, ...]:
@@ -266,27 +134,44 @@ def nodes_of(graph: Graph, shared: Mapping[str, bool] = MappingProxyType({})) ->
         for stream in inputs_of(each) if isinstance(each, Compute | Join | Process) else ():
             refuse_behind_windows(graph, stream, each.name)
         if isinstance(each, Compute) and not graph.users_of(each.name):
-            raise TopologyError(f"compute {each.name!r} is not consolidated: add .consolidate(ab.tumbling(...))")
+            raise TopologyError(
+                f"compute {each.name!r} is not consolidated: add .consolidate(ab.tumbling(...))"
+            )
     return tuple(node for each in stateful for node in _nodes(graph, each, shared))
 
 
-def _nodes(graph: Graph, operator: Consolidate | Join | Process, shared: Mapping[str, bool]) -> list[Node]:
+def _nodes(
+    graph: Graph, operator: Consolidate | Join | Process, shared: Mapping[str, bool]
+) -> list[Node]:
     if isinstance(operator, Process):
         return [_processing(graph, operator)]
-    return _sides(graph, operator) if isinstance(operator, Join) else _parts(graph, operator, shared=shared.get(operator.name))
+    return (
+        _sides(graph, operator)
+        if isinstance(operator, Join)
+        else _parts(graph, operator, shared=shared.get(operator.name))
+    )
 
 
-def streams_of(nodes: Sequence[Node], rates: Mapping[str, float] | None = None) -> tuple[Streams, Hints]:
+def streams_of(
+    nodes: Sequence[Node], rates: Mapping[str, float] | None = None
+) -> tuple[Streams, Hints]:
     """The nodes and the streams between them as planners know them, and those that Spark SQL must stand between."""
     first = {node.operator: node for node in reversed(nodes)}
     ordered = [first[name] for name in dict.fromkeys(node.operator for node in nodes)]
-    streaming = {(node.feed.stream, node.operator): node for node in nodes if node.feed.stream in first}
+    streaming = {
+        (node.feed.stream, node.operator): node for node in nodes if node.feed.stream in first
+    }
     between = [(source, node) for (source, _), node in streaming.items()]
     operators = tuple(Operator(name=node.operator, attributes=node.attributes) for node in ordered)
-    streams = tuple(Stream(source, node.operator, (rates or {}).get(node.operator, 1.0)) for source, node in between)
+    streams = tuple(
+        Stream(source, node.operator, (rates or {}).get(node.operator, 1.0))
+        for source, node in between
+    )
     # Both sides of a join may come from one operator, one of them behind maps.
     apart = {
-        frozenset({node.feed.stream, node.operator}): None for node in nodes if node.feed.stream in first and not is_plain(node)
+        frozenset({node.feed.stream, node.operator}): None
+        for node in nodes
+        if node.feed.stream in first and not is_plain(node)
     }
     return Streams(operators, streams), Hints(apart=tuple(apart))
 
@@ -295,7 +180,11 @@ def is_plain(node: Node) -> bool:
     """Whether a node needs nothing but columns of the stream that feeds it: then it can run where the rows come from."""
     return not node.feed.maps and all(
         given.where is None
-        and all(plain_column(part, node.feed.fields) for part in each_of(given.expression) if part is not None)
+        and all(
+            plain_column(part, node.feed.fields)
+            for part in each_of(given.expression)
+            if part is not None
+        )
         for given in node.inputs
     )
 
@@ -303,30 +192,50 @@ def is_plain(node: Node) -> bool:
 def plain_column(expression: object, fields: Sequence[Field]) -> str | None:
     """The column that an expression is; None where it is more than a column."""
     text = str(expression)
-    name = text[len("Column<'") : -len("'>")] if text.startswith("Column<'") and text.endswith("'>") else text
+    name = (
+        text[len("Column<'") : -len("'>")]
+        if text.startswith("Column<'") and text.endswith("'>")
+        else text
+    )
     return name if any(each.name == name for each in fields) else None
 
 
 def _common(nodes: Sequence[Node]) -> tuple[Field, ...]:
-    return tuple(each for each in nodes[0].slotted.keys if all(each in node.slotted.keys for node in nodes))
+    return tuple(
+        each for each in nodes[0].slotted.keys if all(each in node.slotted.keys for node in nodes)
+    )
 
 
 def _sides(graph: Graph, join: Join) -> list[Node]:
     """The nodes of a join: one for each stream. Both have their rows in the state of the left one, which has the join's name."""
-    inputs = [join_input(name, graph.fields_of(name), graph.clock_of(name)) for name in (join.input, join.right)]
+    inputs = [
+        join_input(name, graph.fields_of(name), graph.clock_of(name))
+        for name in (join.input, join.right)
+    ]
     by = [each.name for each in join.by]
     plan = join_plan(join.name, inputs[0], inputs[1], by, join.windows, join.how)
     consolidate = Consolidate(name=join.name, input=join.name, windows=join.windows)
-    sharing = Sharing(groups=(join.windows,), shared=True, reason="rows wait in panes that all windows share")
+    sharing = Sharing(
+        groups=(join.windows,), shared=True, reason="rows wait in panes that all windows share"
+    )
     nodes = []
     for side, given in zip(SIDES, inputs, strict=True):
         stream, maps = graph.stream_of(given.stream)
         feed = Feed(stream=stream.name, maps=maps, clock=given.clock, fields=given.fields)
-        compute = Compute(name=f"{join.name} {side}", input=given.stream, by=plan.keys, aggregates=())
+        compute = Compute(
+            name=f"{join.name} {side}", input=given.stream, by=plan.keys, aggregates=()
+        )
         slotted = join_side(plan, side, join.name if side == "left" else f"{join.name}: right")
         everything = (Input(expression=None, where=None),)
         nodes.append(
-            Node(compute=compute, consolidate=consolidate, feed=feed, inputs=everything, slotted=slotted, sharing=sharing)
+            Node(
+                compute=compute,
+                consolidate=consolidate,
+                feed=feed,
+                inputs=everything,
+                slotted=slotted,
+                sharing=sharing,
+            )
         )
     return nodes
 
@@ -340,7 +249,9 @@ def _processing(graph: Graph, process: Process) -> Node:
         consolidate=Consolidate(name=process.name, input=process.name, windows=()),
         feed=Feed(stream=stream.name, maps=maps, clock=clock, fields=fields),
         inputs=keep(process.combined)[0],
-        slotted=process_plan(process.name, process.by, process.logic, fields, clock, process.combined),
+        slotted=process_plan(
+            process.name, process.by, process.logic, fields, clock, process.combined
+        ),
         sharing=Sharing(groups=(), shared=True, reason="it has no windows"),
     )
 
@@ -352,7 +263,7 @@ def _parts(graph: Graph, consolidate: Consolidate, *, shared: bool | None) -> li
     clock = graph.clock_of(compute.input)
     feed = Feed(stream=stream.name, maps=maps, clock=clock, fields=graph.fields_of(compute.input))
     inputs, kept, results = keep(compute.aggregates)
-    base = Slotted(
+    base = OperatorPlan(
         operator=consolidate.name,
         keys=compute.by or (EVERYTHING,),
         panes=Panes(width_us=1, offset_us=0, windows=()),
@@ -363,14 +274,28 @@ def _parts(graph: Graph, consolidate: Consolidate, *, shared: bool | None) -> li
         time_type=clock.moment,
         early=consolidate.early is not None,
     )
-    sharing = share_or_not(consolidate.windows, wanted=consolidate.share if shared is None else shared)
-    plans: list[Slotted] = []
+    sharing = share_or_not(
+        consolidate.windows, wanted=consolidate.share if shared is None else shared
+    )
+    plans: list[OperatorPlan] = []
     for group in sharing.groups:
         panes = panes_of(group)
         name = consolidate.name if sharing.shared else f"{consolidate.name}: {group[0].name}"
-        plans.append(replace(base, operator=name, panes=panes, consolidation=plan_consolidation(panes)))
-    plans += [session_plan(replace(base, operator=f"{consolidate.name}: {each.name}"), each) for each in consolidate.sessions]
+        plans.append(
+            replace(base, operator=name, panes=panes, consolidation=plan_consolidation(panes))
+        )
+    plans += [
+        session_plan(replace(base, operator=f"{consolidate.name}: {each.name}"), each)
+        for each in consolidate.sessions
+    ]
     return [
-        Node(compute=compute, consolidate=consolidate, feed=feed, inputs=inputs, slotted=plan, sharing=sharing)
+        Node(
+            compute=compute,
+            consolidate=consolidate,
+            feed=feed,
+            inputs=inputs,
+            slotted=plan,
+            sharing=sharing,
+        )
         for plan in plans
     ]

@@ -60,14 +60,19 @@ class Panes:
             np.maximum(found, end, out=found, where=end > panes)
         return found
 
-    def closings(self, panes: Iterable[int], after_us: int | None, until_us: int | None) -> list[Closing]:
+    def closings(
+        self, panes: Iterable[int], after_us: int | None, until_us: int | None
+    ) -> list[Closing]:
         """The windows over any of these panes that end in (after, until], by end, start and definition."""
         ordered = sorted(panes)
         if until_us is None or not ordered:
             return []
         found: list[Closing] = []
         for index, window in enumerate(self.windows):
-            found += [Closing(index, end - window.length_us, end) for end in _ends(window, ordered, after_us, until_us)]
+            found += [
+                Closing(index, end - window.length_us, end)
+                for end in _ends(window, ordered, after_us, until_us)
+            ]
         return sorted(found, key=lambda each: (each.end_us, each.start_us, each.window))
 
     def next_end(self, panes: Iterable[int], after_us: int | None) -> int | None:
@@ -86,12 +91,18 @@ class Panes:
 
     def final_end(self, panes: Iterable[int]) -> int | None:
         """The end of the last window over any of these panes."""
-        return max((end for pane in panes if (end := self.last_end(pane)) is not None), default=None)
+        return max(
+            (end for pane in panes if (end := self.last_end(pane)) is not None), default=None
+        )
 
 
 def first_end(window: Window, after_us: int) -> int:
     """The first end of a window after a time."""
-    return after_us + window.every_us - (after_us - window.offset_us - window.length_us) % window.every_us
+    return (
+        after_us
+        + window.every_us
+        - (after_us - window.offset_us - window.length_us) % window.every_us
+    )
 
 
 def _first_end(window: Window, pane_us: int, after_us: int | None) -> int:

@@ -27,7 +27,9 @@ class Route:
                 new[shard] = slot
                 room[slot] -= 1
         free = (slot for slot in range(slots) for _ in range(room[slot]))
-        return Route(tuple(slot if slot >= 0 else next(free) for slot in new), slots, self.version + 1)
+        return Route(
+            tuple(slot if slot >= 0 else next(free) for slot in new), slots, self.version + 1
+        )
 
 
 def even_route(shards: int, slots: int) -> Route:
@@ -35,7 +37,9 @@ def even_route(shards: int, slots: int) -> Route:
     return Route(tuple(shard % slots for shard in range(shards)), slots, 1)
 
 
-def routes_for(components: Iterable[str], before: Mapping[str, Route], shards: int, slots: int) -> dict[str, Route]:
+def routes_for(
+    components: Iterable[str], before: Mapping[str, Route], shards: int, slots: int
+) -> dict[str, Route]:
     """The routes of components: those that there were, and even ones for new components."""
     return {name: before.get(name) or even_route(shards, slots) for name in components}
 

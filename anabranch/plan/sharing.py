@@ -30,18 +30,27 @@ class Sharing:
     reason: str
 
 
-def share_or_not(windows: Sequence[Window], *, wanted: bool | None = None, rows: float = ROWS_A_KEY_AND_HOUR) -> Sharing:
+def share_or_not(
+    windows: Sequence[Window], *, wanted: bool | None = None, rows: float = ROWS_A_KEY_AND_HOUR
+) -> Sharing:
     """The cheaper of both ways, for so many rows a key and hour; or the one that is wanted."""
     apart = _by_name(windows)
     if len(apart) <= 1:
-        return Sharing(groups=tuple(apart), shared=wanted is not False, reason="there is one window")
+        return Sharing(
+            groups=tuple(apart), shared=wanted is not False, reason="there is one window"
+        )
     costs = {True: _cost([tuple(windows)], rows), False: _cost(apart, rows)}
     shared = costs[True] <= costs[False] if wanted is None else wanted
-    told = {True: f"shared panes take {costs[True]:,.0f} us", False: f"panes of their own {costs[False]:,.0f} us"}
+    told = {
+        True: f"shared panes take {costs[True]:,.0f} us",
+        False: f"panes of their own {costs[False]:,.0f} us",
+    }
     reason = f"{told[shared]} a key and hour of {rows:,.0f} rows, {told[not shared]}"
     if wanted is not None:
         reason = f"as asked for, or as the checkpoint has it ({reason})"
-    return Sharing(groups=(tuple(windows),) if shared else tuple(apart), shared=shared, reason=reason)
+    return Sharing(
+        groups=(tuple(windows),) if shared else tuple(apart), shared=shared, reason=reason
+    )
 
 
 def _by_name(windows: Sequence[Window]) -> list[tuple[Window, ...]]:

@@ -8,14 +8,21 @@ from anabranch.topology.graph import Source
 
 
 def watermark_after(
-    sources: Sequence[Source], seen: Mapping[str, int], silent_us: Mapping[str, int], watermark_us: int | None
+    sources: Sequence[Source],
+    seen: Mapping[str, int],
+    silent_us: Mapping[str, int],
+    watermark_us: int | None,
 ) -> int | None:
     """The watermark of the next step: the least of what each source has seen minus its delay, and never before the last one.
 
     A source that has been silent for longer than it may be is not waited for, as long as there is another; one that has not been
     seen yet holds the watermark where it is.
     """
-    silent = {each.name for each in sources if each.idle_us is not None and silent_us[each.name] > each.idle_us}
+    silent = {
+        each.name
+        for each in sources
+        if each.idle_us is not None and silent_us[each.name] > each.idle_us
+    }
     waited_for = [each for each in sources if each.name not in silent] or list(sources)
     if any(each.name not in seen for each in waited_for):
         return watermark_us

@@ -11,7 +11,15 @@ import pyarrow as pa
 from anabranch.plan.exchange import LATE_ROW, is_key
 from anabranch.plan.operators.joins import JoinSide, Side
 from anabranch.runtime.lateness import all_taken, reasons
-from anabranch.runtime.operator import Arriving, Fused, Moment, NodeTask, Outcome, StateWork, Upstream
+from anabranch.runtime.operator import (
+    Arriving,
+    Fused,
+    Moment,
+    NodeTask,
+    Outcome,
+    StateWork,
+    Upstream,
+)
 from anabranch.runtime.results import late_table
 from anabranch.runtime.windows import arrived_rows, by_shard, keys_of, rows_of_results
 from anabranch.state.codec.joins import SideRows
@@ -48,11 +56,22 @@ class JoinWork(StateWork):
                 why = reasons(pane, plan.panes, moment.after_us)
                 on_time = why == None  # noqa: E711 - element by element
                 for each in set(why[~on_time]):
-                    outcome.left_out[str(each)] = outcome.left_out.get(str(each), 0) + int(times[why == each].sum())
+                    outcome.left_out[str(each)] = outcome.left_out.get(str(each), 0) + int(
+                        times[why == each].sum()
+                    )
                 if LATE_ROW in table.column_names:
-                    left_out = late_table(table.column(LATE_ROW).filter(pa.array(~on_time)), times[~on_time], why[~on_time])
+                    left_out = late_table(
+                        table.column(LATE_ROW).filter(pa.array(~on_time)),
+                        times[~on_time],
+                        why[~on_time],
+                    )
                     late.append(_of_side(left_out, plan))
-                table, shards, pane, times = table.filter(pa.array(on_time)), shards[on_time], pane[on_time], times[on_time]
+                table, shards, pane, times = (
+                    table.filter(pa.array(on_time)),
+                    shards[on_time],
+                    pane[on_time],
+                    times[on_time],
+                )
             keys = [table.column(f"k{i}") for i in range(len(plan.keys))]
             numbers = self.rows.number(keys_of(keys, plan), shards)
             payload = table.select([f"r{i}" for i in range(len(plan.payload))])
@@ -75,7 +94,10 @@ class JoinWork(StateWork):
             incoming, shards = self._mine(incoming)
             names = [name for name in given.columns if is_key(name) or name == LATE_ROW]
             table = pa.table({name: incoming.column(given.columns[name]) for name in names})
-            pane, times = (to_array(incoming.column(name), np.dtype(np.int64), 0) for name in ("pane", given.columns["c0"]))
+            pane, times = (
+                to_array(incoming.column(name), np.dtype(np.int64), 0)
+                for name in ("pane", given.columns["c0"])
+            )
             return table, shards, pane, times
         if isinstance(given, Fused):
             rows = rows_of_results(upstream(given.operator), given)
@@ -83,8 +105,15 @@ class JoinWork(StateWork):
             rows = None if incoming is None else arrived_rows(*self._mine(incoming), plan, given)
         if rows is None:
             return None
-        named = {f"k{i}": each for i, each in enumerate(rows.keys)} | {f"r{i}": each for i, each in enumerate(rows.payload)}
-        return pa.table(named), rows.shards, rows.panes(plan.panes), np.ones(len(rows.t), dtype=np.int64)
+        named = {f"k{i}": each for i, each in enumerate(rows.keys)} | {
+            f"r{i}": each for i, each in enumerate(rows.payload)
+        }
+        return (
+            pa.table(named),
+            rows.shards,
+            rows.panes(plan.panes),
+            np.ones(len(rows.t), dtype=np.int64),
+        )
 
     def close(self, outcome: Outcome, moment: Moment) -> None:
         outcome.until_us = self._until(moment)

@@ -41,6 +41,12 @@ def reasons(pane: Array, panes: Panes, watermark_us: int | None) -> Array:
         if not panes.windows:
             return None
         end = panes.last_end(each)
-        return OUTSIDE if end is None else LATE if watermark_us is not None and end <= watermark_us else None
+        return (
+            OUTSIDE
+            if end is None
+            else LATE
+            if watermark_us is not None and end <= watermark_us
+            else None
+        )
 
     return np.array([*map(why, told.tolist()), None], dtype=object)[at]

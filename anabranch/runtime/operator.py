@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import FencedError, StateError, StateFullError
-from anabranch.plan.operators.base import Slotted
+from anabranch.plan.operators.base import OperatorPlan
 from anabranch.state.checkpoint.commits import Stored, read_chain
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.memory.keyed import NumberedState
@@ -74,18 +74,24 @@ class NodeTask:
 
     number: int
     operator: str
-    plan: Slotted
+    plan: OperatorPlan
     rows: Fused | Arriving
     emits: tuple[Emitted, ...] = ()
     written: bool = True  # some sink wants the results
     committed: Mapping[int, Version] = field(default_factory=dict)
     snapshot: frozenset[int] = frozenset()
-    restore: Mapping[int, list[Stored]] = field(default_factory=dict)  # shards to take from the durable log
-    others: tuple[Slotted, ...] = ()  # the other parts of the operator: what they take is not left out
+    restore: Mapping[int, list[Stored]] = field(
+        default_factory=dict
+    )  # shards to take from the durable log
+    others: tuple[
+        OperatorPlan, ...
+    ] = ()  # the other parts of the operator: what they take is not left out
     first: bool = True  # the part that tells what none takes
     early: bool = False  # also write windows that are still open, as they are
     late: bool = False  # some sink wants the rows that are left out
-    seen: str | None = None  # the column with the latest event times, where this operator tells them for its source
+    seen: str | None = (
+        None  # the column with the latest event times, where this operator tells them for its source
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +120,9 @@ class Outcome:
     writes: dict[int, Write] = field(default_factory=dict)
 
 
-Upstream: TypeAlias = Callable[[str], Sequence[Outcome]]  # what an operator of the same slot has given, of all its parts
+Upstream: TypeAlias = Callable[
+    [str], Sequence[Outcome]
+]  # what an operator of the same slot has given, of all its parts
 
 
 StoreT = TypeVar("StoreT", Shard, CellShard)
@@ -124,18 +132,27 @@ MetaT = TypeVar("MetaT", Meta, CellMeta)
 class ShardWork(ABC, Generic[StoreT, MetaT]):
     """One attempt at the shards of one operator of a slot: opened, loaded, changed, written."""
 
-    def __init__(self, task: NodeTask, where: tuple[str, int], files: Files, host: Host, state: StateSettings) -> None:
+    def __init__(
+        self, task: NodeTask, where: tuple[str, int], files: Files, host: Host, state: StateSettings
+    ) -> None:
         checkpoint, epoch = where
         self.task, self.plan = task, task.plan
         self._files, self._host, self._settings = files, host, state
         self._path = host.component(checkpoint, task.plan.operator)
-        self._cached_as = f"{checkpoint}/{task.plan.operator}/{epoch}"  # a later run may have another plan
+        self._cached_as = (
+            f"{checkpoint}/{task.plan.operator}/{epoch}"  # a later run may have another plan
+        )
         self.opened: dict[int, StoreT] = {}
         self.metas: dict[int, MetaT] = {}
 
-    def open(self, shards: Sequence[int], stack: ExitStack, fence: Fence, step: int, *, distrust: bool) -> None:
+    def open(
+        self, shards: Sequence[int], stack: ExitStack, fence: Fence, step: int, *, distrust: bool
+    ) -> None:
         """Holds the shards, and finds out which of them are in the committed state, or are now: undone, or restored."""
-        self.opened = {shard: stack.enter_context(self._shard(shard).held(self._settings.wait_s)) for shard in shards}
+        self.opened = {
+            shard: stack.enter_context(self._shard(shard).held(self._settings.wait_s))
+            for shard in shards
+        }
         for shard, store in self.opened.items():
             try:
                 if distrust:
@@ -145,7 +162,9 @@ class ShardWork(ABC, Generic[StoreT, MetaT]):
                     continue
                 meta = self._meta(store)
                 store.check(meta.fence, fence)
-                if (at := self._rewound(store, meta, self.task.committed.get(shard), step, fence)) is not None:
+                if (
+                    at := self._rewound(store, meta, self.task.committed.get(shard), step, fence)
+                ) is not None:
                     self.metas[shard] = at
             except FencedError:
                 raise
@@ -170,7 +189,9 @@ class ShardWork(ABC, Generic[StoreT, MetaT]):
         """What a shard holds."""
 
     @abstractmethod
-    def _rewound(self, store: StoreT, meta: MetaT, committed: Version | None, step: int, fence: Fence) -> MetaT | None:
+    def _rewound(
+        self, store: StoreT, meta: MetaT, committed: Version | None, step: int, fence: Fence
+    ) -> MetaT | None:
         """What a shard holds at the committed version, with another attempt at this step undone; None where that cannot be."""
 
     @abstractmethod
@@ -262,7 +283,14 @@ class StateWork(ShardWork[Shard, Meta]):
     def _meta(self, store: Shard) -> Meta:
         return store.meta()
 
-    def _rewound(self, store: Shard, meta: Meta, committed: Version | None, step: int, fence: Fence) -> Meta | None:  # noqa: ARG002
+    def _rewound(  # every argument is part of the interface
+        self,
+        store: Shard,  # noqa: ARG002
+        meta: Meta,
+        committed: Version | None,
+        step: int,
+        fence: Fence,  # noqa: ARG002
+    ) -> Meta | None:
         return meta.rewound(committed, step)
 
     def _restore(self, store: Shard, writes: Sequence[Write], fence: Fence) -> Meta:
@@ -288,7 +316,12 @@ class StateWork(ShardWork[Shard, Meta]):
                             blob = self.opened[shard].read(link.version, snapshot=False)
                             steps.setdefault(link.version.step, []).append((shard, blob))
                     blobs = [steps[step] for step in sorted(steps)]
-                    kept.absorb_all([[(shard, decoded(self.plan, blob)) for shard, blob in step] for step in blobs])
+                    kept.absorb_all(
+                        [
+                            [(shard, decoded(self.plan, blob)) for shard, blob in step]
+                            for step in blobs
+                        ]
+                    )
                     kept.versions = {shard: meta.version for shard, meta in metas.items()}
                     if kept.dropped_us != after_us:
                         kept.drop(after_us)
@@ -296,7 +329,9 @@ class StateWork(ShardWork[Shard, Meta]):
                     return
         self.state = self._read(metas, after_us)
 
-    def _adapted(self, metas: dict[int, Meta], after_us: int | None) -> NumberedState[Any, Any] | None:
+    def _adapted(
+        self, metas: dict[int, Meta], after_us: int | None
+    ) -> NumberedState[Any, Any] | None:
         """A slot that was kept under another route: shards that left it are forgotten, those that came are read; None where most did.
 
         So another route costs what it moves and not what the slot holds.
@@ -320,7 +355,9 @@ class StateWork(ShardWork[Shard, Meta]):
         for shard, meta in list(metas.items()):
             base, links = meta.base()
             try:
-                parts = [] if base is None else [self.opened[shard].read(base.version, snapshot=True)]
+                parts = (
+                    [] if base is None else [self.opened[shard].read(base.version, snapshot=True)]
+                )
                 parts += [self.opened[shard].read(link.version, snapshot=False) for link in links]
                 held = [decoded(self.plan, blob) for blob in parts]
             except StateError:
@@ -371,7 +408,9 @@ class _Cache:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._slots: OrderedDict[tuple[str, frozenset[int]], NumberedState[Any, Any]] = OrderedDict()
+        self._slots: OrderedDict[tuple[str, frozenset[int]], NumberedState[Any, Any]] = (
+            OrderedDict()
+        )
 
     def take(self, operator: str, shards: frozenset[int]) -> NumberedState[Any, Any] | None:
         return self._slots.pop((operator, shards), None)
@@ -390,11 +429,17 @@ class _Cache:
         One that shares few stays: its slot comes yet in this step, and goes on with it. But no shard is held thrice for long.
         """
         shards = frozenset(state.versions)
-        for key in [key for key in self._slots if key[0] == operator and 2 * len(shards & key[1]) >= len(key[1])]:
+        for key in [
+            key
+            for key in self._slots
+            if key[0] == operator and 2 * len(shards & key[1]) >= len(key[1])
+        ]:
             del self._slots[key]
         self._slots[operator, shards] = state
         mine = [key for key in self._slots if key[0] == operator]
-        many = sum(len(key[1]) for key in mine) - 2 * len(frozenset().union(*(key[1] for key in mine)))
+        many = sum(len(key[1]) for key in mine) - 2 * len(
+            frozenset().union(*(key[1] for key in mine))
+        )
         for key in mine:
             if many <= 0:
                 break

@@ -33,7 +33,9 @@ def _by_shard(table: pa.Table) -> pa.Table:
     to, shards = (to_array(table.column(name), np.dtype(np.int64), 0) for name in ("to", "shard"))
     order = np.lexsort((shards, to))
     table, to, shards = table.take(pa.array(order)), to[order], shards[order]
-    firsts = np.flatnonzero(np.diff(to, prepend=to[:1] - 1) | np.diff(shards, prepend=shards[:1] - 1))
+    firsts = np.flatnonzero(
+        np.diff(to, prepend=to[:1] - 1) | np.diff(shards, prepend=shards[:1] - 1)
+    )
     ends = [*firsts[1:].tolist(), len(to)]
     blobs = [_stream(table.slice(a, b - a)) for a, b in zip(firsts.tolist(), ends, strict=True)]
     return pa.table(
@@ -49,7 +51,9 @@ def unwrapped(table: pa.Table) -> pa.Table:
     """The rows in what was wrapped; rows that were not are as they are."""
     if WRAPPED not in table.column_names or table.column(WRAPPED).null_count:
         return table
-    return pa.concat_tables([pa.ipc.open_stream(blob.as_buffer()).read_all() for blob in table.column(WRAPPED)])
+    return pa.concat_tables(
+        [pa.ipc.open_stream(blob.as_buffer()).read_all() for blob in table.column(WRAPPED)]
+    )
 
 
 def _stream(rows: pa.Table) -> bytes:

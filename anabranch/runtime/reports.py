@@ -35,13 +35,17 @@ class NodeReport:
     missing: tuple[int, ...] = ()
     results: Written | None = None
     late: Written | None = None
-    left_out: Mapping[str, int] = field(default_factory=dict)  # rows that no open window takes, by reason
+    left_out: Mapping[str, int] = field(
+        default_factory=dict
+    )  # rows that no open window takes, by reason
     until_us: int | None = None  # windows that end by then are closed
     next_end_us: int | None = None  # the end of the first window that is still open
     key_numbers: int = 0  # keys that the decoded slot has numbers for
     arrived: int = 0  # combined rows that came
     distinct: int = 0  # of them, keys and panes
-    keys_in: Mapping[int, float] = field(default_factory=dict)  # keys with rows in an interval of so many panes
+    keys_in: Mapping[int, float] = field(
+        default_factory=dict
+    )  # keys with rows in an interval of so many panes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +61,9 @@ class Report:
     cpu_s: float
     nodes: Mapping[str, NodeReport]
     phases: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of the task
-    seen_us: Mapping[int, int] = field(default_factory=dict)  # the latest event time of rows for an operator, by its number
+    seen_us: Mapping[int, int] = field(
+        default_factory=dict
+    )  # the latest event time of rows for an operator, by its number
 
 
 def nodes_in(reports: Sequence[Report]) -> Iterator[tuple[str, NodeReport]]:
@@ -69,8 +75,12 @@ def check_complete(reports: Sequence[Report], wanted: Sequence[tuple[str, int]])
     """Every slot of every level has reported once: a task that Spark ran again may have reported twice, or too late."""
     found = sorted((report.component, report.slot) for report in reports)
     if found != sorted(wanted):
-        odd = sorted({*wanted} ^ {*found}) or sorted({each for each in found if found.count(each) > 1})
-        raise RuntimeError(f"slots that have not reported exactly once: {', '.join(f'{name} {slot}' for name, slot in odd)}")
+        odd = sorted({*wanted} ^ {*found}) or sorted(
+            {each for each in found if found.count(each) > 1}
+        )
+        raise RuntimeError(
+            f"slots that have not reported exactly once: {', '.join(f'{name} {slot}' for name, slot in odd)}"
+        )
 
 
 def missing_in(reports: Sequence[Report]) -> dict[str, list[int]]:
@@ -84,11 +94,16 @@ def missing_in(reports: Sequence[Report]) -> dict[str, list[int]]:
 
 def seen_in(reports: Sequence[Report], watched: Mapping[str, int]) -> dict[str, int]:
     """The latest event time of each source that an operator tells it for, by its number; none where no row had one."""
-    told = {source: [each.seen_us[number] for each in reports if number in each.seen_us] for source, number in watched.items()}
+    told = {
+        source: [each.seen_us[number] for each in reports if number in each.seen_us]
+        for source, number in watched.items()
+    }
     return {source: max(times) for source, times in told.items() if times}
 
 
-def moving_mean(before: Mapping[str, Mapping[int, float]], reports: Sequence[Report]) -> dict[str, dict[int, float]]:
+def moving_mean(
+    before: Mapping[str, Mapping[int, float]], reports: Sequence[Report]
+) -> dict[str, dict[int, float]]:
     """Keys in intervals of so many panes, over all slots: half the last mean, half this step."""
     now: dict[str, dict[int, float]] = {}
     for name, each in nodes_in(reports):
@@ -96,6 +111,9 @@ def moving_mean(before: Mapping[str, Mapping[int, float]], reports: Sequence[Rep
         for length, keys in each.keys_in.items():
             mine[length] = mine.get(length, 0.0) + keys
     return {
-        name: {**(old := before.get(name, {})), **{length: (old.get(length, keys) + keys) / 2 for length, keys in mine.items()}}
+        name: {
+            **(old := before.get(name, {})),
+            **{length: (old.get(length, keys) + keys) / 2 for length, keys in mine.items()},
+        }
         for name, mine in now.items()
     }

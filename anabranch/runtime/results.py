@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch.plan.evolution import INCOMPLETE
-from anabranch.plan.make import EVERYTHING, Slotted
+from anabranch.plan.operators.base import EVERYTHING, OperatorPlan
 from anabranch.plan.operators.sessions import window_names
 from anabranch.plan.panes import NEVER
 from anabranch.state.checkpoint.files import Files
@@ -20,10 +20,14 @@ from anabranch.topology.graph import EARLY_COLUMN
 from anabranch.types import Array, arrow_type, column_type
 
 
-def result_schema(plan: Slotted, keys: pa.Schema) -> pa.Schema:
+def result_schema(plan: OperatorPlan, keys: pa.Schema) -> pa.Schema:
     """The columns of results: keys, window, window name, aggregates."""
     moment = arrow_type(plan.time_type)
-    fields = [pa.field(given.name, keys.field(i).type) for i, given in enumerate(plan.keys) if given != EVERYTHING]
+    fields = [
+        pa.field(given.name, keys.field(i).type)
+        for i, given in enumerate(plan.keys)
+        if given != EVERYTHING
+    ]
     fields += [
         pa.field("window", pa.struct([("start", moment), ("end", moment)])),
         pa.field("window_name", pa.string()),
@@ -33,13 +37,17 @@ def result_schema(plan: Slotted, keys: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
-def result_table(plan: Slotted, state: KeyedState, closed: Sequence[Formed]) -> tuple[pa.Table | None, Array]:
+def result_table(
+    plan: OperatorPlan, state: KeyedState, closed: Sequence[Formed]
+) -> tuple[pa.Table | None, Array]:
     """All rows of the windows that closed, as one table, and the shard of each."""
     sizes = [len(each.rows) for each in closed]
     if not sum(sizes):
         return None, np.empty(0, dtype=np.int32)
     rows = np.concatenate([each.rows for each in closed])
-    columns = [np.concatenate(group) for group in zip(*(each.columns for each in closed), strict=True)]
+    columns = [
+        np.concatenate(group) for group in zip(*(each.columns for each in closed), strict=True)
+    ]
     keys = state.keys.table()
     arrays: list[pa.Array] = []
     numbers = pa.array(rows, pa.int32())
@@ -48,10 +56,20 @@ def result_table(plan: Slotted, state: KeyedState, closed: Sequence[Formed]) -> 
             column = keys.column(i).combine_chunks()
             # Text goes out by number into the shard's keys: nothing is copied, and parquet's own dictionary is the same.
             as_numbers = pa.types.is_string(column.type) and not column.null_count
-            arrays.append(pa.DictionaryArray.from_arrays(numbers, column) if as_numbers else column.take(numbers))
+            arrays.append(
+                pa.DictionaryArray.from_arrays(numbers, column)
+                if as_numbers
+                else column.take(numbers)
+            )
     moment = arrow_type(plan.time_type)
-    edges = [np.concatenate(group) for group in zip(*(each.edges() for each in closed), strict=True)]
-    arrays.append(pa.StructArray.from_arrays([pa.array(edge).cast(moment) for edge in edges], ["start", "end"]))
+    edges = [
+        np.concatenate(group) for group in zip(*(each.edges() for each in closed), strict=True)
+    ]
+    arrays.append(
+        pa.StructArray.from_arrays(
+            [pa.array(edge).cast(moment) for edge in edges], ["start", "end"]
+        )
+    )
     windows = np.repeat(np.array([each.window for each in closed], dtype=np.int32), sizes)
     arrays.append(_names(plan, windows, edges[0]))
     if plan.early:
@@ -61,11 +79,13 @@ def result_table(plan: Slotted, state: KeyedState, closed: Sequence[Formed]) -> 
     return table, state.shard_of[rows]
 
 
-def _names(plan: Slotted, windows: Array, start_us: Array) -> pa.Array:
+def _names(plan: OperatorPlan, windows: Array, start_us: Array) -> pa.Array:
     """The name of each row's window: its own, or the one that says that it lacks rows from before it was added."""
     names = window_names(plan)
     if plan.complete_from:
-        since = np.array([plan.complete_from.get(i, NEVER) for i in range(len(names))], dtype=np.int64)
+        since = np.array(
+            [plan.complete_from.get(i, NEVER) for i in range(len(names))], dtype=np.int64
+        )
         windows = np.where(start_us < since[windows], windows + np.int32(len(names)), windows)
     spelled = pa.array([*names, *(f"{name}{INCOMPLETE}" for name in names)])
     return pa.DictionaryArray.from_arrays(pa.array(windows), spelled)
@@ -76,7 +96,9 @@ def late_table(left_out: pa.ChunkedArray, times: Array, why: Array) -> pa.Table:
     index = pa.array(np.repeat(np.arange(len(times)), times))
     rows = left_out.combine_chunks().take(index)
     reasons = pa.array(why.tolist(), pa.string()).take(index)
-    return pa.Table.from_arrays([*rows.flatten(), reasons], names=[*(field.name for field in rows.type), "reason"])
+    return pa.Table.from_arrays(
+        [*rows.flatten(), reasons], names=[*(field.name for field in rows.type), "reason"]
+    )
 
 
 def write_table(table: pa.Table, files: Files, name: str) -> None:
@@ -109,5 +131,9 @@ def _leaves(fields: pa.Schema | pa.StructType, prefix: str = "") -> list[tuple[s
     found = []
     for field in fields:
         name = f"{prefix}{field.name}"
-        found += _leaves(field.type, f"{name}.") if pa.types.is_struct(field.type) else [(name, field.type)]
+        found += (
+            _leaves(field.type, f"{name}.")
+            if pa.types.is_struct(field.type)
+            else [(name, field.type)]
+        )
     return found

@@ -20,8 +20,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
-from pyspark.sql.types import BinaryType, StructField, StructType
 
 from anabranch.errors import StateFullError
 from anabranch.faults import Faults
@@ -35,14 +33,12 @@ from anabranch.runtime.process.task import ProcessWork
 from anabranch.runtime.reports import NodeReport, Report, ShardReport, Written
 from anabranch.runtime.results import write_table
 from anabranch.runtime.windows import NodeWork, undictionaried
-from anabranch.runtime.worker import received
+from anabranch.runtime.worker import TaskId, received
 from anabranch.state.checkpoint.commits import Stored
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.store.host import Host, open_host
 from anabranch.state.store.version import Fence, Version
 from anabranch.types import to_array
-
-REPORT_SCHEMA = StructType([StructField("report", BinaryType())])  # spelled as text, Spark would read it anew in every step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,20 +63,21 @@ class SlotTask:
     epoch: int
     job: int
     moment: Moment
-    onward: Mapping[str, pa.DataType] | None = None  # columns of rows for later levels; None where there is none
+    onward: Mapping[str, pa.DataType] | None = (
+        None  # columns of rows for later levels; None where there is none
+    )
     distrust: bool = False  # node-local state crashed its readers: do not even open it
     faults: Faults = field(default_factory=Faults)
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        slot = context.partitionId()
+    def run(self, batches: Iterable[pa.RecordBatch], task: TaskId) -> Iterator[pa.RecordBatch]:
+        """The report of a slot, rows for later levels, and what only passes."""
+        slot = task.partition
         for component in self.components:
             if slot < component.slots:
                 break
             slot -= component.slots
         rows, passing = _sorted_out(received(batches), {node.number for node in component.nodes})
-        attempt = _Attempt(self, component, slot, context.attemptNumber())
+        attempt = _Attempt(self, component, slot, task.attempt)
         report = attempt.run({number: unwrapped(each) for number, each in rows.items()})
         encoded = pa.array([msgspec.json.encode(report)], pa.binary())
         if self.onward is None:
@@ -95,7 +92,9 @@ class SlotTask:
             yield spread(table, schema)
 
 
-def _sorted_out(batches: Iterable[pa.RecordBatch], numbers: set[int]) -> tuple[dict[int, pa.Table], list[pa.RecordBatch]]:
+def _sorted_out(
+    batches: Iterable[pa.RecordBatch], numbers: set[int]
+) -> tuple[dict[int, pa.Table], list[pa.RecordBatch]]:
     """The rows for each of some operators, and those that only pass: reports, and rows for later levels."""
     mine: dict[int, list[pa.RecordBatch]] = {}
     passing: list[pa.RecordBatch] = []
@@ -136,12 +135,20 @@ class _Attempt:
         self.nodes: dict[str, ShardWork[Any, Any]] = {}
         for each in component.nodes:
             if isinstance(each.plan, ProcessPlan):
-                self.nodes[each.plan.operator] = ProcessWork(each, where, task.checkpoint, self.host, task.state)
+                self.nodes[each.plan.operator] = ProcessWork(
+                    each, where, task.checkpoint, self.host, task.state
+                )
             elif not isinstance(each.plan, JoinSide):
-                self.nodes[each.plan.operator] = NodeWork(each, where, task.checkpoint, self.host, task.state)
+                self.nodes[each.plan.operator] = NodeWork(
+                    each, where, task.checkpoint, self.host, task.state
+                )
             elif each.plan.side == "left":
-                right = next(n for n in component.nodes if n.operator == each.operator and n is not each)
-                self.nodes[each.plan.operator] = JoinWork(each, right, where, task.checkpoint, self.host, task.state)
+                right = next(
+                    n for n in component.nodes if n.operator == each.operator and n is not each
+                )
+                self.nodes[each.plan.operator] = JoinWork(
+                    each, right, where, task.checkpoint, self.host, task.state
+                )
         self.shards: list[int] = []
         self.onward: list[pa.Table] = []
         self.phases: dict[str, float] = {}
@@ -163,7 +170,9 @@ class _Attempt:
             self._load()
             self._phase("load")
             for name, node in nodes.items():
-                outcomes[name] = node.merge(rows, functools.partial(self._given, outcomes), task.moment)
+                outcomes[name] = node.merge(
+                    rows, functools.partial(self._given, outcomes), task.moment
+                )
                 self._phase("merge")
                 node.close(outcomes[name], task.moment)
                 self._phase("close")
@@ -178,9 +187,14 @@ class _Attempt:
             self._store(outcomes)
             self._fault("slot.stored")
             self._phase("store")
-            sizes = {name: {s: node.opened[s].size_bytes() for s in node.versions} for name, node in nodes.items()}
+            sizes = {
+                name: {s: node.opened[s].size_bytes() for s in node.versions}
+                for name, node in nodes.items()
+            }
         cpu_s = time.process_time() - cpu
-        total = max(sum(count for outcome in outcomes.values() for count in outcome.rows_in.values()), 1)
+        total = max(
+            sum(count for outcome in outcomes.values() for count in outcome.rows_in.values()), 1
+        )
         return Report(
             component=self.component.name,
             slot=self.slot,
@@ -190,7 +204,9 @@ class _Attempt:
             ended=time.time(),
             cpu_s=cpu_s,
             nodes={
-                name: self._report(node, outcomes[name], files[name], stored[name], sizes[name], cpu_s / total)
+                name: self._report(
+                    node, outcomes[name], files[name], stored[name], sizes[name], cpu_s / total
+                )
                 for name, node in nodes.items()
             },
             phases=self.phases,
@@ -232,8 +248,14 @@ class _Attempt:
     def _seen(self, rows: Mapping[int, pa.Table]) -> dict[int, int]:
         """The latest event time among the rows of each operator that tells it, those of missing shards too."""
         wanted = {node.number: node.seen for node in self.component.nodes if node.seen is not None}
-        latest = {number: pc.max(rows[number].column(name)).as_py() for number, name in wanted.items() if number in rows}
-        return {number: us for number, us in latest.items() if us is not None and us >= -FARTHEST_US}
+        latest = {
+            number: pc.max(rows[number].column(name)).as_py()
+            for number, name in wanted.items()
+            if number in rows
+        }
+        return {
+            number: us for number, us in latest.items() if us is not None and us >= -FARTHEST_US
+        }
 
     def _needed(self, rows: Mapping[int, pa.Table]) -> list[int]:
         """The shards of this slot that have state or get rows: the others, often most of them where keys are few, stay closed."""
@@ -241,8 +263,14 @@ class _Attempt:
         for node in self.component.nodes:
             needed.update(node.committed, node.restore)
         for table in rows.values():
-            needed.update(np.unique(to_array(table.column("shard"), np.dtype(np.int64), 0)).tolist())
-        return [shard for shard, slot in enumerate(self.component.route) if slot == self.slot and shard in needed]
+            needed.update(
+                np.unique(to_array(table.column("shard"), np.dtype(np.int64), 0)).tolist()
+            )
+        return [
+            shard
+            for shard, slot in enumerate(self.component.route)
+            if slot == self.slot and shard in needed
+        ]
 
     def _load(self) -> None:
         """Loads the shards that all operators have; one that turns out to be damaged is left alone by all of them."""
@@ -255,14 +283,24 @@ class _Attempt:
 
     def _given(self, outcomes: Mapping[str, Outcome], operator: str) -> list[Outcome]:
         """What an operator of this slot has given: of all its parts."""
-        return [outcomes[name] for name, each in self.nodes.items() if each.task.operator == operator]
+        return [
+            outcomes[name] for name, each in self.nodes.items() if each.task.operator == operator
+        ]
 
-    def _results(self, node: ShardWork[Any, Any], outcome: Outcome) -> tuple[Written | None, Written | None]:
+    def _results(
+        self, node: ShardWork[Any, Any], outcome: Outcome
+    ) -> tuple[Written | None, Written | None]:
         """Writes what sinks want, and keeps what later levels need."""
-        late = None if outcome.late is None else self._write(f"late-{node.task.number}", outcome.late)
+        late = (
+            None if outcome.late is None else self._write(f"late-{node.task.number}", outcome.late)
+        )
         if outcome.results is None:
             return None, late
-        results = self._write(f"results-{node.task.number}", outcome.results) if node.task.written else None
+        results = (
+            self._write(f"results-{node.task.number}", outcome.results)
+            if node.task.written
+            else None
+        )
         if node.task.emits and outcome.shards is not None and len(outcome.shards):
             complete = undictionaried(outcome.results.slice(0, len(outcome.shards)))
             for each in node.task.emits:
@@ -288,7 +326,11 @@ class _Attempt:
                         at += len(blob)
                 assert places[0] is not None
                 stored[operator][shard] = Stored(
-                    version=self.version, file=name, delta=places[0], snapshot=places[1], since=write.since
+                    version=self.version,
+                    file=name,
+                    delta=places[0],
+                    snapshot=places[1],
+                    since=write.since,
                 )
         if parts:
             with room(self.task.checkpoint.location):
@@ -298,7 +340,11 @@ class _Attempt:
 
     def _store(self, outcomes: Mapping[str, Outcome]) -> None:
         """Writes the shards that changed, and keeps the decoded state for the next step."""
-        writes = [(self.nodes[name], *each) for name, outcome in outcomes.items() for each in outcome.writes.items()]
+        writes = [
+            (self.nodes[name], *each)
+            for name, outcome in outcomes.items()
+            for each in outcome.writes.items()
+        ]
         self.host.need(sum(len(write.delta) + len(write.snapshot or b"") for _, _, write in writes))
         for i, (node, shard, write) in enumerate(writes):
             if i == len(writes) // 2:

@@ -7,14 +7,33 @@ import socket
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cache
 from gc import freeze
-from typing import TypeVar
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
 
 _FIRST_FILES = range(3, 16)
 _AT_ONCE = getattr(socket, "TCP_QUICKACK", None)  # Linux alone has it
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskId:
+    """Which task of a stage this is, and which attempt at it."""
+
+    partition: int
+    attempt: int = 0
+
+
+class WorkerTask(Protocol):
+    """What runs in a Python worker: rows of a partition in, rows out."""
+
+    def run(
+        self, batches: Iterable[pa.RecordBatch], task: TaskId, /
+    ) -> Iterator[pa.RecordBatch]: ...
 
 
 def settle() -> None:

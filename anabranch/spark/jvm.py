@@ -21,12 +21,18 @@ _warm: set[str] = set()
 def check_session(session: SparkSession) -> None:
     """Refuses sessions on which steps cannot run exactly once."""
     if not hasattr(session, "_jsparkSession"):
-        raise TopologyError("this is a Spark Connect session; Anabranch needs a classic one: SparkSession.builder.master(...)")
+        raise TopologyError(
+            "this is a Spark Connect session; Anabranch needs a classic one: SparkSession.builder.master(...)"
+        )
     if str(session.conf.get("spark.speculation", "false")).lower() == "true":
-        raise TopologyError("spark.speculation is true: two attempts at a task would run side by side; valid: false")
+        raise TopologyError(
+            "spark.speculation is true: two attempts at a task would run side by side; valid: false"
+        )
 
 
-def check_map(fn: Callable[[DataFrame], DataFrame], frame: DataFrame, clock: Clock | None) -> DataFrame:
+def check_map(
+    fn: Callable[[DataFrame], DataFrame], frame: DataFrame, clock: Clock | None
+) -> DataFrame:
     """What a map makes of a stream; refuses what is not deterministic, not stateless, or loses the event time."""
     if not callable(fn):
         raise TopologyError(f"map({fn!r}) is not a function of a DataFrame")
@@ -35,19 +41,27 @@ def check_map(fn: Callable[[DataFrame], DataFrame], frame: DataFrame, clock: Clo
     except AnabranchError:
         raise
     except Exception as error:  # noqa: BLE001 - the user's function may raise anything
-        raise TopologyError(f"map failed on columns ({', '.join(frame.columns)}): {str(error).splitlines()[0]}") from None
+        raise TopologyError(
+            f"map failed on columns ({', '.join(frame.columns)}): {str(error).splitlines()[0]}"
+        ) from None
     if not isinstance(mapped, DataFrame):
         raise TopologyError(f"map must return a DataFrame; it returned {type(mapped).__name__}")
     analyzed = mapped._jdf.queryExecution().analyzed()
     if not analyzed.deterministic():
-        raise TopologyError("map must be deterministic: rand, uuid, shuffle and the like would change a step that runs again")
+        raise TopologyError(
+            "map must be deterministic: rand, uuid, shuffle and the like would change a step that runs again"
+        )
     stateful = [name for node in _nodes(analyzed) if (name := node.nodeName()) in _STATEFUL]
     if frame.isStreaming and stateful:
-        raise TopologyError(f"map must be stateless; it has {', '.join(stateful)}. Aggregate with compute() instead")
+        raise TopologyError(
+            f"map must be stateless; it has {', '.join(stateful)}. Aggregate with compute() instead"
+        )
     kinds = {field.name: field.dataType.simpleString() for field in mapped.schema.fields}
     if clock is not None and kinds.get(clock.column) != clock.type:
         have = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
-        raise TopologyError(f"map must keep the event-time column {clock.column!r} of type {clock.type}; it has {have}")
+        raise TopologyError(
+            f"map must keep the event-time column {clock.column!r} of type {clock.type}; it has {have}"
+        )
     return mapped
 
 
@@ -74,7 +88,11 @@ def needed_columns(frame: DataFrame, used: DataFrame) -> set[str]:
         if len(leaves) != 1:
             return set(frame.columns)
         ids = {each.exprId().id(): each.name() for each in each_of(leaves[0].output())}
-        read = {each.exprId().id() for node in _nodes(plan) for each in each_of(node.references().toSeq())}
+        read = {
+            each.exprId().id()
+            for node in _nodes(plan)
+            for each in each_of(node.references().toSeq())
+        }
         return {name for number, name in ids.items() if number in read}
     except Exception:  # noqa: BLE001 - Spark's internals may change; then nothing is pruned
         return set(frame.columns)
@@ -87,7 +105,8 @@ def keeps_all(frame: DataFrame, mapped: DataFrame, column: str) -> bool:
     try:
         stream, plan = (each._jdf.queryExecution().analyzed() for each in (frame, mapped))
         ids = [
-            plan_.output().apply(each.columns.index(column)).exprId().id() for plan_, each in ((stream, frame), (plan, mapped))
+            plan_.output().apply(each.columns.index(column)).exprId().id()
+            for plan_, each in ((stream, frame), (plan, mapped))
         ]
         while plan.nodeName() == "Project" and not plan.equals(stream):
             plan = plan.child()
@@ -106,8 +125,13 @@ def in_place(rows: DataFrame, column: str) -> DataFrame:
         scala = scala_of(rows.sparkSession._jvm)
         execution, session = rows._jdf.queryExecution(), rows._jdf.sparkSession()
         plan = execution.analyzed()
-        rdd, output = plan.rdd() if plan.nodeName() == "LogicalRDD" else execution.toRdd(), plan.output()
-        placed = scala.partitioning(scala.one(output.apply(rows.columns.index(column))), rdd.getNumPartitions())
+        rdd, output = (
+            plan.rdd() if plan.nodeName() == "LogicalRDD" else execution.toRdd(),
+            plan.output(),
+        )
+        placed = scala.partitioning(
+            scala.one(output.apply(rows.columns.index(column))), rdd.getNumPartitions()
+        )
         none = scala.none
         node = scala.node(output, rdd, placed, scala.nil, False, none, session, none, none, False)
         return DataFrame(scala.datasets.ofRows(session, node), rows.sparkSession)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anabranch.plan.make import Plan
+from anabranch.plan.model import Plan
 from anabranch.spark.sinks import Target
 
 
@@ -29,9 +29,16 @@ class Wanted:
 
 def wanted_of(outlets: Sequence[Outlet], operator: str) -> Wanted:
     """What sinks want of an operator."""
-    return Wanted(*(any(each.operator == operator and each.late == late for each in outlets) for late in (False, True)))
+    return Wanted(
+        *(
+            any(each.operator == operator and each.late == late for each in outlets)
+            for late in (False, True)
+        )
+    )
 
 
 def late_nodes(plan: Plan, outlets: Sequence[Outlet]) -> frozenset[str]:
     """The nodes whose late rows sinks want."""
-    return frozenset(node.name for each in outlets if each.late for node in plan.late_nodes(each.operator))
+    return frozenset(
+        node.name for each in outlets if each.late for node in plan.late_nodes(each.operator)
+    )

@@ -52,5 +52,7 @@ def local_session(
 def _without_checksums(session: SparkSession) -> None:
     """Hadoop writes a second file with checksums beside each file: of Spark's checkpoint three a batch, 4 ms each."""
     jvm: Any = session._jvm
-    local = jvm.org.apache.hadoop.fs.FileSystem.getLocal(session.sparkContext._jsc.hadoopConfiguration())
+    local = jvm.org.apache.hadoop.fs.FileSystem.getLocal(
+        session.sparkContext._jsc.hadoopConfiguration()
+    )
     local.setWriteChecksum(False)

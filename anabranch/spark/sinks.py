@@ -40,20 +40,35 @@ class StepResults:
     arrow: pa.Schema
     session: SparkSession
     again: int | None = None  # an attempt that died may have written steps from this one on
-    maps: tuple[Callable[[DataFrame], DataFrame], ...] = ()  # what follows windows sees those that are complete
+    maps: tuple[
+        Callable[[DataFrame], DataFrame], ...
+    ] = ()  # what follows windows sees those that are complete
 
     def frame(self) -> DataFrame:
         """A DataFrame over the files; it changes no state, so it may be used any number of times."""
-        paths = [f"file://{self.files.path(n)}" if self.files.local else f"{self.files.location}/{n}" for n in self.names]
-        rows = self.session.read.schema(self.schema).parquet(*paths) if paths else self.session.createDataFrame([], self.schema)
+        paths = [
+            f"file://{self.files.path(n)}" if self.files.local else f"{self.files.location}/{n}"
+            for n in self.names
+        ]
+        rows = (
+            self.session.read.schema(self.schema).parquet(*paths)
+            if paths
+            else self.session.createDataFrame([], self.schema)
+        )
         return behind(rows, self.maps)
 
     def table(self) -> pa.Table:
         """All rows in memory."""
         if self.maps:
             return self.frame().toArrow()
-        tables = [pq.read_table(self.files.path(n), filesystem=self.files.filesystem) for n in self.names]
-        return pa.concat_tables([each.cast(self.arrow) for each in tables]) if tables else self.arrow.empty_table()
+        tables = [
+            pq.read_table(self.files.path(n), filesystem=self.files.filesystem) for n in self.names
+        ]
+        return (
+            pa.concat_tables([each.cast(self.arrow) for each in tables])
+            if tables
+            else self.arrow.empty_table()
+        )
 
 
 def behind(results: DataFrame, maps: Sequence[Callable[[DataFrame], DataFrame]]) -> DataFrame:
@@ -95,9 +110,17 @@ class FileTarget(Target):
         out = Files(self.path)
         out.make()
         prefix = f"step-{results.step:08d}-"
-        steps = range(results.step + 1 if results.again is None else results.again, results.step + 1)
-        stale = [name for name in out.list() if (found := _STEP.match(name)) and int(found[1]) in steps]
-        new = self._parquet(out, prefix, results) if self._as_written(results) else self._by_spark(out, prefix, results)
+        steps = range(
+            results.step + 1 if results.again is None else results.again, results.step + 1
+        )
+        stale = [
+            name for name in out.list() if (found := _STEP.match(name)) and int(found[1]) in steps
+        ]
+        new = (
+            self._parquet(out, prefix, results)
+            if self._as_written(results)
+            else self._by_spark(out, prefix, results)
+        )
         for name in stale:
             if name not in new:
                 out.remove(name)

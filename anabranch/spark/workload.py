@@ -22,9 +22,19 @@ import msgspec
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
@@ -64,13 +74,19 @@ def workload(
     return _reader(spark, spark.readStream, load, columns, partitions).options(**pace).load()
 
 
-def workload_rows(spark: SparkSession, load: Workload, *, columns: Columns | None = None) -> DataFrame:
+def workload_rows(
+    spark: SparkSession, load: Workload, *, columns: Columns | None = None
+) -> DataFrame:
     """The same rows as a static DataFrame, for references and `run_batch`."""
     return _reader(spark, spark.read, load, columns, None).load()
 
 
 def _reader(
-    spark: SparkSession, reader: AnyReader, load: Workload, columns: Columns | None, partitions: int | None
+    spark: SparkSession,
+    reader: AnyReader,
+    load: Workload,
+    columns: Columns | None,
+    partitions: int | None,
 ) -> AnyReader:
     spark.dataSource.register(WorkloadSource)
     dumped = "" if columns is None else b64encode(cloudpickle.dumps(columns)).decode()  # type: ignore[no-untyped-call]
@@ -90,7 +106,11 @@ def backlog(progress: Mapping[str, Any]) -> int | None:
 
 def _waiting(end: str | None, latest: str | None) -> int | None:
     read, due = (json.loads(each) if each else None for each in (end, latest))
-    if not isinstance(read, dict) or not isinstance(due, dict) or read.keys() != {"row", "began_ms", "of"}:
+    if (
+        not isinstance(read, dict)
+        or not isinstance(due, dict)
+        or read.keys() != {"row", "began_ms", "of"}
+    ):
         return None
     return max(0, int(due["row"]) - int(read["row"]))
 
@@ -113,7 +133,9 @@ class WorkloadSource(DataSource):
         self.each_batch: int | None = json.loads(options.get("each_batch", "null"))
         self.most_partitions = int(options["partitions"])
         # The function of this very program, handed from the driver to its tasks: no checkpoint holds it.
-        self.columns: Columns | None = cloudpickle.loads(b64decode(options["columns"])) if options["columns"] else None
+        self.columns: Columns | None = (
+            cloudpickle.loads(b64decode(options["columns"])) if options["columns"] else None
+        )
 
     @classmethod
     def name(cls) -> str:
@@ -170,7 +192,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(0)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - as Spark calls it
-        return ReadAllAvailable() if self.source.each_batch is None else ReadMaxRows(self.source.each_batch)
+        return (
+            ReadAllAvailable()
+            if self.source.each_batch is None
+            else ReadMaxRows(self.source.each_batch)
+        )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - as Spark calls it
         self.to_the_end = True
@@ -178,7 +204,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - as Spark calls it
         """As far as rows are due, and within the limit. A run to the end waits for rows: without any it would be over."""
         if start["of"] != self.fingerprint:
-            raise CheckpointError(f"the offsets are of another workload than this one: {self.source.load}")
+            raise CheckpointError(
+                f"the offsets are of another workload than this one: {self.source.load}"
+            )
         self.began_ms = start["began_ms"]
         first, total = start["row"], self.source.load.total
         while (due := self._due()) <= first < total and self.to_the_end:
@@ -198,7 +226,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _due(self) -> int:
         load, speed = self.source.load, self.source.speed
-        return load.total if speed is None else load.due((time.time() - self.began_ms / 1000) * speed)
+        return (
+            load.total if speed is None else load.due((time.time() - self.began_ms / 1000) * speed)
+        )
 
     def _offset(self, row: int) -> dict[str, Any]:
         return {"row": row, "began_ms": self.began_ms, "of": self.fingerprint}
@@ -210,4 +240,10 @@ def _encoded(load: Workload) -> str:
 
 def _decoded(text: str) -> Workload:
     given = json.loads(text)
-    return Workload(**given | {"rate": msgspec.convert(given["rate"], Rate), "keys": msgspec.convert(given["keys"], Keys)})
+    return Workload(
+        **given
+        | {
+            "rate": msgspec.convert(given["rate"], Rate),
+            "keys": msgspec.convert(given["keys"], Keys),
+        }
+    )

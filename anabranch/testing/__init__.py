@@ -6,12 +6,23 @@ since it needs the package hypothesis.
 
 from __future__ import annotations
 
-from anabranch.testing.compare import bag_differences, differences, flatten_window, read_results, records
+from anabranch.testing.compare import (
+    bag_differences,
+    differences,
+    flatten_window,
+    read_results,
+    records,
+)
 from anabranch.testing.events import EventPlan, event_batches, write_batches
 from anabranch.testing.process import ProcessTester
 from anabranch.testing.reference.joins import JoinQuery, expected_join
 from anabranch.testing.reference.sessions import SessionSteps
-from anabranch.testing.reference.windows import WindowQuery, expected_late, expected_results, sessions_at_once
+from anabranch.testing.reference.windows import (
+    WindowQuery,
+    expected_late,
+    expected_results,
+    sessions_at_once,
+)
 
 __all__ = [
     "EventPlan",

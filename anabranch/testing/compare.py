@@ -33,7 +33,9 @@ def read_results(path: str | Path) -> pa.Table:
     Files and directories whose names begin with `_` or `.` are not results. Without files: a table without columns.
     """
     root = Path(path)
-    files = sorted(file for file in root.rglob("*.parquet") if not _is_hidden(file.relative_to(root)))
+    files = sorted(
+        file for file in root.rglob("*.parquet") if not _is_hidden(file.relative_to(root))
+    )
     tables = [flatten_window(pq.ParquetFile(file).read()) for file in files]
     return pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
 
@@ -50,7 +52,9 @@ def flatten_window(table: pa.Table) -> pa.Table:
     window = table.column(position)
     flat = table.remove_column(position)
     for place, part in enumerate(("start", "end")):
-        flat = flat.add_column(position + place, f"window_{part}", _microseconds(pc.struct_field(window, part)))
+        flat = flat.add_column(
+            position + place, f"window_{part}", _microseconds(pc.struct_field(window, part))
+        )
     return flat
 
 
@@ -100,7 +104,9 @@ def _normalised(table: pa.Table) -> pa.Table:
         if pa.types.is_timestamp(field.type):
             table = table.set_column(place, field.name, _microseconds(table.column(place)))
         elif pa.types.is_dictionary(field.type):
-            table = table.set_column(place, field.name, table.column(place).cast(field.type.value_type))
+            table = table.set_column(
+                place, field.name, table.column(place).cast(field.type.value_type)
+            )
     return table
 
 
@@ -121,9 +127,21 @@ def _one_is_nothing(left: pa.Table, right: pa.Table) -> list[str] | None:
 
 
 def _schema_differences(left: pa.Table, right: pa.Table, keys: Sequence[str]) -> list[str]:
-    found = [f"only left has the column {name!r}" for name in left.column_names if name not in right.column_names]
-    found += [f"only right has the column {name!r}" for name in right.column_names if name not in left.column_names]
-    found += [f"no column {key!r}, which is one of the keys" for key in keys if key not in left.column_names]
+    found = [
+        f"only left has the column {name!r}"
+        for name in left.column_names
+        if name not in right.column_names
+    ]
+    found += [
+        f"only right has the column {name!r}"
+        for name in right.column_names
+        if name not in left.column_names
+    ]
+    found += [
+        f"no column {key!r}, which is one of the keys"
+        for key in keys
+        if key not in left.column_names
+    ]
     for name in left.column_names:
         if name in right.column_names:
             ours, theirs = _kind(left.schema.field(name).type), _kind(right.schema.field(name).type)
@@ -156,7 +174,9 @@ def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _duplicates(db: duckdb.DuckDBPyConnection, side: str, table: str, keys: Sequence[str]) -> list[str]:
+def _duplicates(
+    db: duckdb.DuckDBPyConnection, side: str, table: str, keys: Sequence[str]
+) -> list[str]:
     """Keys that one side has more than once: then no row by row comparison means anything."""
     columns = ", ".join(_quote(key) for key in keys)
     db.execute(f"""
@@ -169,13 +189,20 @@ def _duplicates(db: duckdb.DuckDBPyConnection, side: str, table: str, keys: Sequ
     return [f"{side} has {number} keys more than once: {_show(db, 'SELECT * FROM repeated')}"]
 
 
-def _row_differences(db: duckdb.DuckDBPyConnection, left: pa.Table, keys: Sequence[str]) -> list[str]:
+def _row_differences(
+    db: duckdb.DuckDBPyConnection, left: pa.Table, keys: Sequence[str]
+) -> list[str]:
     values = [name for name in left.column_names if name not in keys]
     matched = " AND ".join(f"l.{_quote(key)} IS NOT DISTINCT FROM r.{_quote(key)}" for key in keys)
     wrong = [_unequal(name, _kind(left.schema.field(name).type)) for name in values]
     chosen = [f"COALESCE(l.{_quote(key)}, r.{_quote(key)}) AS {_quote(key)}" for key in keys]
-    chosen += [f"{side}.{_quote(name)} AS {_quote(f'{side}.{name}')}" for name in values for side in "lr"]
-    chosen += [f"l.here IS NOT NULL AND r.here IS NOT NULL AND {sql} AS __w{i}" for i, sql in enumerate(wrong)]
+    chosen += [
+        f"{side}.{_quote(name)} AS {_quote(f'{side}.{name}')}" for name in values for side in "lr"
+    ]
+    chosen += [
+        f"l.here IS NOT NULL AND r.here IS NOT NULL AND {sql} AS __w{i}"
+        for i, sql in enumerate(wrong)
+    ]
     db.execute(f"""
         CREATE TEMP TABLE bad AS
         SELECT l.here AS __in_left, r.here AS __in_right, {", ".join(chosen)}

@@ -31,9 +31,15 @@ def build_dag(session: Session, dag: Dag, inputs: Path, outputs: Path) -> ab.Top
     streams: dict[str, Any] = {}
     for source in dag.sources:
         path = str(inputs / source.name)
-        rows = session.readStream.schema(session.read.parquet(path).schema).option("maxFilesPerTrigger", 1).parquet(path)
+        rows = (
+            session.readStream.schema(session.read.parquet(path).schema)
+            .option("maxFilesPerTrigger", 1)
+            .parquet(path)
+        )
         delay = timedelta(microseconds=source.delay_us)
-        streams[source.name] = app.source(rows, event_time=source.time, delay=delay, name=source.name)
+        streams[source.name] = app.source(
+            rows, event_time=source.time, delay=delay, name=source.name
+        )
     for node in dag.nodes:
         streams[node.name] = _added(dag, node, [streams[each] for each in node.inputs])
         if not node.is_map:
@@ -41,29 +47,43 @@ def build_dag(session: Session, dag: Dag, inputs: Path, outputs: Path) -> ab.Top
     return app
 
 
-def dag_differences(dag: Dag, steps: Sequence[DagStep], outputs: Path, *, finish: bool = False) -> list[str]:
+def dag_differences(
+    dag: Dag, steps: Sequence[DagStep], outputs: Path, *, finish: bool = False
+) -> list[str]:
     """How the results of all operators differ from the reference, which is on the right."""
     return results_differ(
-        dag, {n.name: read_results(outputs / n.name) for n in dag.results}, expected_of_dag(dag, steps, finish=finish)
+        dag,
+        {n.name: read_results(outputs / n.name) for n in dag.results},
+        expected_of_dag(dag, steps, finish=finish),
     )
 
 
-def compare_runs(dag: Dag, root: Path, batches: Sequence[int | None], *, finish: bool) -> tuple[list[str], int]:
+def compare_runs(
+    dag: Dag, root: Path, batches: Sequence[int | None], *, finish: bool
+) -> tuple[list[str], int]:
     """How a disturbed run differs from an undisturbed one and from the reference, and how many rows were compared.
 
     `batches` are those of the steps, None for a closing one.
     """
     given = {
-        source.name: [pq.read_table(file) for file in sorted((root / "files" / source.name).glob("*.parquet"))]
+        source.name: [
+            pq.read_table(file) for file in sorted((root / "files" / source.name).glob("*.parquet"))
+        ]
         for source in dag.sources
     }
-    steps = [None if batch is None else {name: tables[batch] for name, tables in given.items()} for batch in batches]
+    steps = [
+        None if batch is None else {name: tables[batch] for name, tables in given.items()}
+        for batch in batches
+    ]
     found, calm = (
         {node.name: read_results(root / run / "out" / node.name) for node in dag.results}
         for run in ("disturbed", "undisturbed")
     )
     told = [f"undisturbed: {text}" for text in results_differ(dag, found, calm)]
-    told += [f"DuckDB: {text}" for text in results_differ(dag, found, expected_of_dag(dag, steps, finish=finish))]
+    told += [
+        f"DuckDB: {text}"
+        for text in results_differ(dag, found, expected_of_dag(dag, steps, finish=finish))
+    ]
     return told, sum(table.num_rows for table in found.values())
 
 
@@ -74,21 +94,30 @@ def results_differ(dag: Dag, found: Mapping[str, Any], wanted: Mapping[str, Any]
         identity = [*node.by, "window_start", "window_end", "window_name"]
         joined = node.kind == "join"
         pair = (found[node.name], wanted[node.name])
-        told += [f"{node.name}: {text}" for text in (bag_differences(*pair) if joined else differences(*pair, identity))]
+        told += [
+            f"{node.name}: {text}"
+            for text in (bag_differences(*pair) if joined else differences(*pair, identity))
+        ]
     return told
 
 
 def _added(dag: Dag, node: DagNode, given: Sequence[Any]) -> Any:
     windows = [
         ab.hopping(
-            timedelta(microseconds=length), every=timedelta(microseconds=every), start=timedelta(microseconds=start), name=name
+            timedelta(microseconds=length),
+            every=timedelta(microseconds=every),
+            start=timedelta(microseconds=start),
+            name=name,
         )
         for name, length, every, start in node.windows
     ]
     if node.kind == "join":
         return ab.join(*given, by=list(node.by), window=windows, how=node.how, name=node.name)
     if node.kind == "windows":
-        made = {n: ab.count() if text == "*" else getattr(ab, kind)(text) for n, kind, text in node.aggregates}
+        made = {
+            n: ab.count() if text == "*" else getattr(ab, kind)(text)
+            for n, kind, text in node.aggregates
+        }
         return given[0].aggregate(by=list(node.by), windows=windows, name=node.name, **made)
     column, text = f"{node.name}_v", node.text
     if node.kind == "filter":
@@ -97,7 +126,10 @@ def _added(dag: Dag, node: DagNode, given: Sequence[Any]) -> Any:
         return given[0].map(lambda df: df.selectExpr("*", f"{text} as {column}"), name=node.name)
     if node.kind == "explode":
         return given[0].map(
-            lambda df: df.selectExpr("*", f"explode(sequence(0L, abs({text}) % 3)) as {column}"), name=node.name
+            lambda df: df.selectExpr("*", f"explode(sequence(0L, abs({text}) % 3)) as {column}"),
+            name=node.name,
         )
-    names = {each: renamed(node, each, kind) for each, kind in columns_of(dag, node.inputs[0]).items()}
+    names = {
+        each: renamed(node, each, kind) for each, kind in columns_of(dag, node.inputs[0]).items()
+    }
     return given[0].map(lambda df: df.withColumnsRenamed(names), name=node.name)

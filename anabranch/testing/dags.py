@@ -91,7 +91,11 @@ class Dag:
         return tuple(node for node in self.nodes if not node.is_map)
 
     def __str__(self) -> str:
-        drawn = [f"{n.name} = {n.kind}({', '.join(n.inputs)}{f'; {n.text}' if n.text else ''})" for n in self.nodes if n.is_map]
+        drawn = [
+            f"{n.name} = {n.kind}({', '.join(n.inputs)}{f'; {n.text}' if n.text else ''})"
+            for n in self.nodes
+            if n.is_map
+        ]
         drawn += [
             f"{n.name} = {n.how if n.kind == 'join' else ''}{' ' if n.kind == 'join' else ''}{n.kind}({', '.join(n.inputs)} "
             f"by {', '.join(n.by) or 'nothing'}: {', '.join(name for name, *_ in n.windows)})"
@@ -108,9 +112,13 @@ def columns_of(dag: Dag, name: str) -> dict[str, str]:
     node = next(each for each in dag.nodes if each.name == name)
     given = [columns_of(dag, each) for each in node.inputs]
     if node.kind == "windows":
-        return {key: given[0][key] for key in node.by} | {each: "bigint" for each, *_ in node.aggregates}
+        return {key: given[0][key] for key in node.by} | {
+            each: "bigint" for each, *_ in node.aggregates
+        }
     if node.kind == "join":
-        return {key: given[0][key] for key in node.by} | {n: t for each in given for n, t in each.items() if n not in node.by}
+        return {key: given[0][key] for key in node.by} | {
+            n: t for each in given for n, t in each.items() if n not in node.by
+        }
     if node.kind == "rename":
         return {renamed(node, column, kind): kind for column, kind in given[0].items()}
     return given[0] | ({} if node.kind == "filter" else {f"{node.name}_v": "bigint"})
@@ -136,11 +144,17 @@ def batches_of(dag: Dag, source: DagSource, count: int) -> Iterator[pa.Table]:
         chance = np.random.default_rng((source.seed, number))
         at = dag.start_us + number * _M + chance.integers(-100 * _S, 80 * _S, source.rows)
 
-        def some(chance: np.random.Generator = chance) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        def some(
+            chance: np.random.Generator = chance,
+        ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
             return chance.random(source.rows) < source.null_share
 
         columns = {
-            "a": pa.array([f"é{n}" if n else "" for n in chance.integers(0, 4, source.rows)], pa.string(), mask=some()),
+            "a": pa.array(
+                [f"é{n}" if n else "" for n in chance.integers(0, 4, source.rows)],
+                pa.string(),
+                mask=some(),
+            ),
             "b": pa.array(chance.integers(0, 3, source.rows), pa.int64(), mask=some()),
             "c": pa.array(chance.integers(0, 2, source.rows), pa.int32(), mask=some()),
             source.value: pa.array(chance.integers(-9, 10, source.rows), pa.int64(), mask=some()),
@@ -149,7 +163,9 @@ def batches_of(dag: Dag, source: DagSource, count: int) -> Iterator[pa.Table]:
         yield pa.table(columns)
 
 
-def random_dag(rng: random.Random, *, operators: int = 5, rows: Sequence[int] = (10, 16, 24)) -> Dag:
+def random_dag(
+    rng: random.Random, *, operators: int = 5, rows: Sequence[int] = (10, 16, 24)
+) -> Dag:
     """A DAG of so many operators with results: fan-out, fan-in, diamonds, windows of windows, joins of whatever comes."""
     sources = tuple(
         DagSource(
@@ -161,7 +177,9 @@ def random_dag(rng: random.Random, *, operators: int = 5, rows: Sequence[int] = 
         )
         for i in range(rng.randint(1, 3))
     )
-    drawn = _Drawn(rng, Dag(sources=sources, nodes=(), start_us=rng.choice((0, -5 * _M, 1_700_000_000 * _S))))
+    drawn = _Drawn(
+        rng, Dag(sources=sources, nodes=(), start_us=rng.choice((0, -5 * _M, 1_700_000_000 * _S)))
+    )
     for _ in range(operators):
         drawn.add()
     return pruned(drawn.dag)
@@ -181,7 +199,11 @@ class _Drawn:
 
     def _streams(self) -> list[str]:
         """Sources and operators, those that were drawn last more often."""
-        return [*(each.name for each in self.dag.sources), *(each.name for each in self.dag.nodes[-3:]), *self._named()]
+        return [
+            *(each.name for each in self.dag.sources),
+            *(each.name for each in self.dag.nodes[-3:]),
+            *self._named(),
+        ]
 
     def _named(self) -> list[str]:
         return [each.name for each in self.dag.nodes]
@@ -206,7 +228,9 @@ class _Drawn:
                 inputs=(stream,),
                 by=tuple(key for key in KEYS if key in columns and self.rng.random() < 0.65),
                 windows=self._shapes(),
-                aggregates=tuple((f"{name}_{i}", kind, given) for i, (_, kind, given) in enumerate(chosen)),
+                aggregates=tuple(
+                    (f"{name}_{i}", kind, given) for i, (_, kind, given) in enumerate(chosen)
+                ),
             )
         )
 
@@ -218,8 +242,16 @@ class _Drawn:
         streams = list(dict.fromkeys([*(each.name for each in self.dag.sources), *self._named()]))
         for left in streams:
             for right in streams:
-                keys = [key for key in KEYS if key in columns_of(self.dag, left) and key in columns_of(self.dag, right)]
-                if left == right or not keys or sorted((self._weight(left), self._weight(right))) > [1, 1]:
+                keys = [
+                    key
+                    for key in KEYS
+                    if key in columns_of(self.dag, left) and key in columns_of(self.dag, right)
+                ]
+                if (
+                    left == right
+                    or not keys
+                    or sorted((self._weight(left), self._weight(right))) > [1, 1]
+                ):
                     continue
                 mine, theirs = event_time_of(self.dag, left), event_time_of(self.dag, right)
                 if mine is None or mine is not theirs:  # event times keep their names
@@ -234,29 +266,52 @@ class _Drawn:
         return self._weight(node.inputs[0]) if node.is_map else 0 if node.kind == "windows" else 2
 
     def _join(self, name: str, left: str, right: str) -> None:
-        common = [key for key in KEYS if key in columns_of(self.dag, left) and key in columns_of(self.dag, right)]
-        by = tuple(common if self.rng.random() < 0.5 else self.rng.sample(common, self.rng.randint(1, len(common))))
-        left, right = self._mapped(left, f"{name}l", keep=by), self._mapped(right, f"{name}r", keep=by)
+        common = [
+            key
+            for key in KEYS
+            if key in columns_of(self.dag, left) and key in columns_of(self.dag, right)
+        ]
+        by = tuple(
+            common
+            if self.rng.random() < 0.5
+            else self.rng.sample(common, self.rng.randint(1, len(common)))
+        )
+        left, right = (
+            self._mapped(left, f"{name}l", keep=by),
+            self._mapped(right, f"{name}r", keep=by),
+        )
         taken = {each for each in columns_of(self.dag, left) if each not in by}
         if taken & set(columns_of(self.dag, right)):
             right = self._take(DagNode(name=f"{name}_", kind="rename", inputs=(right,), by=by))
         windows, how = self._shapes(), self.rng.choice(HOWS)
-        self._take(DagNode(name=name, kind="join", inputs=(left, right), by=by, windows=windows, how=how))
+        self._take(
+            DagNode(name=name, kind="join", inputs=(left, right), by=by, windows=windows, how=how)
+        )
 
     def _mapped(self, stream: str, name: str, keep: Sequence[str] = ()) -> str:
         """The stream, or what a map makes of it."""
-        numbers = [each for each, kind in columns_of(self.dag, stream).items() if kind == "bigint" and each not in KEYS]
+        numbers = [
+            each
+            for each, kind in columns_of(self.dag, stream).items()
+            if kind == "bigint" and each not in KEYS
+        ]
         if not numbers or self.rng.random() < 0.6:
             return stream
         column = self.rng.choice(numbers)
-        kinds: tuple[Kind, ...] = ("filter", "column", "explode") if self._weight(stream) < 2 else ("filter", "column")
+        kinds: tuple[Kind, ...] = (
+            ("filter", "column", "explode") if self._weight(stream) < 2 else ("filter", "column")
+        )
         kind = self.rng.choice(kinds)
         text = {
-            "filter": self.rng.choice((f"{column} > 0", f"{column} % 2 = 0", f"{column} IS NULL OR {column} < 5")),
+            "filter": self.rng.choice(
+                (f"{column} > 0", f"{column} % 2 = 0", f"{column} IS NULL OR {column} < 5")
+            ),
             "column": f"{column} * 2 + 1",
             "explode": column,
         }[kind]
-        return self._take(DagNode(name=f"m_{name}", kind=kind, inputs=(stream,), text=text, by=tuple(keep)))
+        return self._take(
+            DagNode(name=f"m_{name}", kind=kind, inputs=(stream,), text=text, by=tuple(keep))
+        )
 
     def _take(self, node: DagNode) -> str:
         self.dag = replace(self.dag, nodes=(*self.dag.nodes, node))
@@ -270,7 +325,9 @@ def pruned(dag: Dag) -> Dag:
         if not node.is_map or node.name in read:
             read.update(node.inputs)
     nodes = tuple(node for node in dag.nodes if not node.is_map or node.name in read)
-    return replace(dag, sources=tuple(each for each in dag.sources if each.name in read), nodes=nodes)
+    return replace(
+        dag, sources=tuple(each for each in dag.sources if each.name in read), nodes=nodes
+    )
 
 
 def shapes_in(dag: Dag) -> Mapping[str, bool]:
@@ -293,11 +350,16 @@ def shapes_in(dag: Dag) -> Mapping[str, bool]:
         "outer join": any(each.how != "inner" for each in joins),
         "rows multiplied": any(node.kind == "explode" for node in dag.nodes),
         "no keys": any(not node.by for node in windows),
-        "diamond": any(_above(dag, left) & _above(dag, right) for left, right in (node.inputs for node in joins)),
+        "diamond": any(
+            _above(dag, left) & _above(dag, right)
+            for left, right in (node.inputs for node in joins)
+        ),
     }
 
 
 def _above(dag: Dag, name: str) -> set[str]:
     """A stream and all that it is made of."""
     node = next((each for each in dag.nodes if each.name == name), None)
-    return {name} | (set() if node is None else {above for given in node.inputs for above in _above(dag, given)})
+    return {name} | (
+        set() if node is None else {above for given in node.inputs for above in _above(dag, given)}
+    )

@@ -79,12 +79,16 @@ class EventPlan:
 
     def __post_init__(self) -> None:
         if self.key_kind not in get_args(KeyKind):
-            raise ValueError(f"no key kind {self.key_kind!r}; there are: {', '.join(get_args(KeyKind))}")
+            raise ValueError(
+                f"no key kind {self.key_kind!r}; there are: {', '.join(get_args(KeyKind))}"
+            )
         for share in ("churn", "null_share", "late_share"):
             if not 0 <= getattr(self, share) <= 1:
                 raise ValueError(f"{share} is {getattr(self, share)}; it must be between 0 and 1")
         if self.keys < 1 or self.rows < 0 or self.batches < 0 or self.skew < 0:
-            raise ValueError("an event plan needs at least one key, and no negative rows, batches or skew")
+            raise ValueError(
+                "an event plan needs at least one key, and no negative rows, batches or skew"
+            )
 
     @property
     def key_columns(self) -> list[str]:
@@ -106,7 +110,9 @@ def event_batches(plan: EventPlan) -> Iterator[pa.Table]:
     cumulative = np.cumsum(weights) / weights.sum()
     for number in range(plan.batches):
         random = np.random.default_rng((plan.seed, number))
-        ranks = np.searchsorted(cumulative, random.random(plan.rows), side="right").clip(0, plan.keys - 1)
+        ranks = np.searchsorted(cumulative, random.random(plan.rows), side="right").clip(
+            0, plan.keys - 1
+        )
         # The keys are a window of key numbers that slides: the oldest give way to new ones.
         identities = (ranks + round(number * plan.churn * plan.keys)).astype(np.int64)
         columns = _key_arrays(plan, random, identities)
@@ -115,7 +121,9 @@ def event_batches(plan: EventPlan) -> Iterator[pa.Table]:
         yield pa.table(columns)
 
 
-def write_batches(batches: Iterable[pa.Table], directory: str | Path, *, first: int = 0) -> list[Path]:
+def write_batches(
+    batches: Iterable[pa.Table], directory: str | Path, *, first: int = 0
+) -> list[Path]:
     """Writes each batch as one parquet file, younger than the one before, numbered from `first`.
 
     Spark's file source takes the oldest files first: with maxFilesPerTrigger=1 each file is one batch. More batches
@@ -139,7 +147,9 @@ def _some(plan: EventPlan, random: np.random.Generator) -> Flags | None:
     return random.random(plan.rows) < plan.null_share if plan.null_share else None
 
 
-def _key_arrays(plan: EventPlan, random: np.random.Generator, identities: Integers) -> dict[str, pa.Array]:
+def _key_arrays(
+    plan: EventPlan, random: np.random.Generator, identities: Integers
+) -> dict[str, pa.Array]:
     match plan.key_kind:
         case "none":
             return {}
@@ -164,7 +174,9 @@ def _looked_up(choices: Any, places: Integers, nulls: Flags | None) -> pa.Array:
 
 def _strings(identities: Integers, nulls: Flags | None) -> pa.Array:
     distinct, places = np.unique(identities, return_inverse=True)
-    names = [WORDS[i] if i < len(WORDS) else f"{WORDS[i % len(WORDS)]}-{i}" for i in distinct.tolist()]
+    names = [
+        WORDS[i] if i < len(WORDS) else f"{WORDS[i % len(WORDS)]}-{i}" for i in distinct.tolist()
+    ]
     return _looked_up(names, places.astype(np.int64), nulls)
 
 
@@ -179,7 +191,11 @@ def _time_array(plan: EventPlan, random: np.random.Generator, number: int) -> pa
     spread = np.arange(plan.rows, dtype=np.int64) * plan.span_us // max(1, plan.rows)
     times = plan.start_us + number * plan.span_us + spread
     times -= random.integers(0, plan.disorder_us + 1, plan.rows)
-    times -= np.where(random.random(plan.rows) < plan.late_share, random.integers(0, plan.late_us + 1, plan.rows), 0)
+    times -= np.where(
+        random.random(plan.rows) < plan.late_share,
+        random.integers(0, plan.late_us + 1, plan.rows),
+        0,
+    )
     return pa.array(times, mask=_some(plan, random)).cast(pa.timestamp("us", tz="UTC"))
 
 
@@ -188,6 +204,10 @@ def _value_arrays(plan: EventPlan, random: np.random.Generator) -> dict[str, pa.
     return {
         "v": pa.array(random.integers(-1_000, 1_001, plan.rows), mask=_some(plan, random)),
         "x": pa.array(random.integers(-8_000, 8_001, plan.rows) / 8, mask=_some(plan, random)),
-        "s": _looked_up(list(WORDS), random.integers(0, len(WORDS), plan.rows), _some(plan, random)),
-        "d": pc.multiply(cents.cast(pa.decimal128(19, 0)), pa.scalar(Decimal("0.01"))).cast(pa.decimal128(10, 2)),
+        "s": _looked_up(
+            list(WORDS), random.integers(0, len(WORDS), plan.rows), _some(plan, random)
+        ),
+        "d": pc.multiply(cents.cast(pa.decimal128(19, 0)), pa.scalar(Decimal("0.01"))).cast(
+            pa.decimal128(10, 2)
+        ),
     }

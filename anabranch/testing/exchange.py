@@ -84,20 +84,42 @@ def trades_of(given: Iterable[Mapping[str, Any]], alive_us: int = ALIVE_US) -> l
         other = (stock, "sell" if buys else "buy")
         books[other] = [each for each in books.get(other, []) if each.at_us + alive_us > new["at"]]
         while left:
-            met = [each for each in books[other] if (each.price <= new["price"] if buys else each.price >= new["price"])]
+            met = [
+                each
+                for each in books[other]
+                if (each.price <= new["price"] if buys else each.price >= new["price"])
+            ]
             if not met:
                 books.setdefault((stock, new["side"]), []).append(
                     Resting(new["order"], new["at"], new["user"], new["price"], left)
                 )
                 break
-            best = min(met, key=lambda each: (each.price if buys else -each.price, each.at_us, each.order))
+            best = min(
+                met, key=lambda each: (each.price if buys else -each.price, each.at_us, each.order)
+            )
             quantity = min(left, best.quantity)
             cash = best.price * quantity
-            buyer, seller = ((new["user"], new["order"]), (best.user, best.order))[:: 1 if buys else -1]
-            trades.append(Trade(new["at"], stock, best.price, quantity, cash, buyer[0], seller[0], buyer[1], seller[1]))
+            buyer, seller = ((new["user"], new["order"]), (best.user, best.order))[
+                :: 1 if buys else -1
+            ]
+            trades.append(
+                Trade(
+                    new["at"],
+                    stock,
+                    best.price,
+                    quantity,
+                    cash,
+                    buyer[0],
+                    seller[0],
+                    buyer[1],
+                    seller[1],
+                )
+            )
             left -= quantity
             place = books[other].index(best)
             books[other][place : place + 1] = (
-                [replace(best, quantity=best.quantity - quantity)] if best.quantity > quantity else []
+                [replace(best, quantity=best.quantity - quantity)]
+                if best.quantity > quantity
+                else []
             )
     return trades

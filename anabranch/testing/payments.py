@@ -28,7 +28,9 @@ def payments(rows: pa.RecordBatch) -> pa.RecordBatch:
     kind, size, amount = (shares(SEED, salt, number) for salt in range(3))
     probes = shares(SEED, 3, card) < 1 / 8
     small, large = size < np.where(probes, 0.6, 0.05), size > 0.9
-    cents = np.where(small, 1 + 99 * amount, np.where(large, LARGE + 100_000 * amount, SMALL + 20_000 * amount))
+    cents = np.where(
+        small, 1 + 99 * amount, np.where(large, LARGE + 100_000 * amount, SMALL + 20_000 * amount)
+    )
     confirms = kind < 0.25
     columns = {
         "at": rows["at"],
@@ -72,6 +74,11 @@ def alerts_of(given: Iterable[Mapping[str, Any]]) -> list[Alert]:
             if len(small) >= PROBES:
                 counted_us = at_us
                 alerts.append(Alert(at_us, card, "probing", row["number"], row["cents"]))
-            if not any(each["kind"] == "confirmation" and 0 < each["at"] - at_us < CONFIRM_US for each in of_card):
-                alerts.append(Alert(at_us + CONFIRM_US, card, "unconfirmed", row["number"], row["cents"]))
+            if not any(
+                each["kind"] == "confirmation" and 0 < each["at"] - at_us < CONFIRM_US
+                for each in of_card
+            ):
+                alerts.append(
+                    Alert(at_us + CONFIRM_US, card, "unconfirmed", row["number"], row["cents"])
+                )
     return alerts

@@ -51,7 +51,9 @@ class ProcessTester:
             times = [each for each, kind in kinds.items() if kind.startswith("timestamp")]
             raise TopologyError(unknown("event_time", event_time, times))
         logic = logic_of(cls, order, keys, fields)
-        combined = [_named(each, aggregate, fields) for each, aggregate in aggregates_of(cls).items()]
+        combined = [
+            _named(each, aggregate, fields) for each, aggregate in aggregates_of(cls).items()
+        ]
         clock = Clock(event_time, kinds[event_time])
         self._plan: ProcessPlan = process_plan(name, keys, logic, fields, clock, combined)
         self._inputs = keep(combined)[0]
@@ -62,17 +64,24 @@ class ProcessTester:
         self.late: list[dict[str, Any]] = []  # rows that were left out, with the reason
 
     def step(
-        self, rows: Iterable[Sequence[Any] | Mapping[str, Any]] = (), *, watermark: datetime | int | None = None
+        self,
+        rows: Iterable[Sequence[Any] | Mapping[str, Any]] = (),
+        *,
+        watermark: datetime | int | None = None,
     ) -> list[dict[str, Any]]:
         """Runs a step with some rows, and the timers up to a watermark (default: as before); gives the rows that came out."""
         until = self._watermark_us if watermark is None else to_micros(watermark)
         if until is not None and self._watermark_us is not None and until < self._watermark_us:
-            raise TopologyError(f"watermark {watermark} is behind the last one, {self.watermark}; it never goes back")
+            raise TopologyError(
+                f"watermark {watermark} is behind the last one, {self.watermark}; it never goes back"
+            )
         return self._run(list(rows), Span(after_us=self._watermark_us, until_us=until))
 
     def finish(self) -> list[dict[str, Any]]:
         """Calls all timers that there are, as the end of a run does."""
-        return self._run([], Span(after_us=self._watermark_us, until_us=self._watermark_us, finish=True))
+        return self._run(
+            [], Span(after_us=self._watermark_us, until_us=self._watermark_us, finish=True)
+        )
 
     @property
     def watermark(self) -> datetime | None:
@@ -97,7 +106,11 @@ class ProcessTester:
     def timers(self, key: Any) -> dict[str, datetime]:
         """The timers of a key by name."""
         cell = self._cells.cells.get(self._encoded(key))
-        return {} if cell is None else {name: self._time(at) for name, at in head_of(cell)[0].timers.items()}
+        return (
+            {}
+            if cell is None
+            else {name: self._time(at) for name, at in head_of(cell)[0].timers.items()}
+        )
 
     def __len__(self) -> int:
         """How many keys have state."""
@@ -113,7 +126,10 @@ class ProcessTester:
 
     def _incoming(self, rows: list[Any]) -> Incoming:
         names = [each.name for each in self._fields]
-        tuples = [tuple(row[name] for name in names) if isinstance(row, Mapping) else tuple(row) for row in rows]
+        tuples = [
+            tuple(row[name] for name in names) if isinstance(row, Mapping) else tuple(row)
+            for row in rows
+        ]
         columns = [
             pa.array(values, column_type(each.type))
             for values, each in zip(zip(*tuples, strict=True), self._fields, strict=True)
@@ -122,25 +138,37 @@ class ProcessTester:
         keys = [table.column(each.name) for each in self._plan.keys if each != EVERYTHING]
         if not keys:
             keys = [pa.chunked_array([np.zeros(len(rows), dtype=np.int32)])]
-        t = to_array(table.column(self._event_time).cast(pa.int64()), np.dtype(np.int64), NO_TIME_US)
+        t = to_array(
+            table.column(self._event_time).cast(pa.int64()), np.dtype(np.int64), NO_TIME_US
+        )
         named = pa.Table.from_arrays(keys, names=key_schema(self._plan).names)
         shards = np.zeros(len(rows), dtype=np.int64)
         if self._plan.kept:
             inputs = [
-                None if each.expression is None else table.column(str(each.expression)).combine_chunks()
+                None
+                if each.expression is None
+                else table.column(str(each.expression)).combine_chunks()
                 for each in self._inputs
             ]
             return lifted_rows(self._plan, named, shards, inputs, t)
         arrival = np.arange(self._arrived, self._arrived + len(rows))
         self._arrived += len(rows)
-        return Incoming(named, table.select([each.name for each in self._plan.fields]), t, shards, arrival)
+        return Incoming(
+            named, table.select([each.name for each in self._plan.fields]), t, shards, arrival
+        )
 
     def _encoded(self, key: Any) -> bytes:
         values = key if isinstance(key, tuple) and len(self._plan.keys) > 1 else (key,)
         schema = key_schema(self._plan)
         if len(values) != len(schema):
-            raise TopologyError(f"key {key!r} has {len(values)} values; valid: {', '.join(f.name for f in self._plan.keys)}")
-        return encoded_keys(pa.table([pa.array([v], f.type) for v, f in zip(values, schema, strict=True)], schema=schema))[0]
+            raise TopologyError(
+                f"key {key!r} has {len(values)} values; valid: {', '.join(f.name for f in self._plan.keys)}"
+            )
+        return encoded_keys(
+            pa.table(
+                [pa.array([v], f.type) for v, f in zip(values, schema, strict=True)], schema=schema
+            )
+        )[0]
 
     def _time(self, us: int) -> datetime:
         return to_time(us, zone=self._plan.time_type == "timestamp")
@@ -149,12 +177,18 @@ class ProcessTester:
 def _named(name: str, aggregate: Any, fields: Sequence[Field]) -> Named:
     """An aggregate that a class reads. Spark is not here to work expressions out, so it is over columns as they are."""
     if not isinstance(aggregate, Aggregate):
-        raise TopologyError(f"{name}={aggregate!r} is not an aggregate; write ab.sum(...) or another one")
+        raise TopologyError(
+            f"{name}={aggregate!r} is not an aggregate; write ab.sum(...) or another one"
+        )
     if aggregate.where is not None:
-        raise TopologyError(f"the tester knows no filters: {name!r} has where={aggregate.where}; make it a column in a map()")
+        raise TopologyError(
+            f"the tester knows no filters: {name!r} has where={aggregate.where}; make it a column in a map()"
+        )
     kinds = {each.name: each.type for each in fields}
     if aggregate.expression is not None and aggregate.expression not in kinds:
-        raise TopologyError(f"aggregate {name!r}: {unknown('column', aggregate.expression, list(kinds))}")
+        raise TopologyError(
+            f"aggregate {name!r}: {unknown('column', aggregate.expression, list(kinds))}"
+        )
     kind = "int" if aggregate.expression is None else kinds[str(aggregate.expression)]
     aggregate.partials(kind)
     return Named(name=name, aggregate=aggregate, input_type=kind)

@@ -66,7 +66,9 @@ class Tagged:
     def kill_all_but_stopped(self) -> None:
         """Kills everything at once, as if the machine had, but leaves stopped processes and those that will continue them."""
         stopped = self.stopped()
-        self._kill(pid for pid in self._pids() if pid not in stopped and "SIGCONT" not in _command(pid))
+        self._kill(
+            pid for pid in self._pids() if pid not in stopped and "SIGCONT" not in _command(pid)
+        )
 
     def settle(self) -> None:
         """Waits until processes that were left behind have ended by themselves, for some time; then ends them."""

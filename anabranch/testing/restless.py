@@ -20,17 +20,30 @@ from anabranch.state.checkpoint.commits import Commit
 class Restless(Steering):
     """Steers as no controller would, by a seed. Slots without a shard and shards all in one slot are among what it does."""
 
-    def __init__(self, seed: int, make_plan: Planning, *, most_slots: int = 4, plans: float = 0.1) -> None:
+    def __init__(
+        self, seed: int, make_plan: Planning, *, most_slots: int = 4, plans: float = 0.1
+    ) -> None:
         super().__init__(Elastic(mode=OFF), Place(cores=1), make_plan, None)
-        self._rng, self._planning, self._most, self._plans = random.Random(seed), make_plan, most_slots, plans
+        self._rng, self._planning, self._most, self._plans = (
+            random.Random(seed),
+            make_plan,
+            most_slots,
+            plans,
+        )
         self.offered: set[frozenset[str]] = set()  # the components of the plans that it asked for
 
     def before(self, stepper: Stepper) -> None:
         if self._rng.random() < self._plans:
-            stepper.pending.plan = self._planning(self._rng.choice(sorted(PLANNERS)), stepper.statistics.rates())
+            stepper.pending.plan = self._planning(
+                self._rng.choice(sorted(PLANNERS)), stepper.statistics.rates()
+            )
             self.offered.add(frozenset(each.name for each in stepper.pending.plan.components))
         shards = stepper.checkpoint.header.shards
-        planned = [each.name for each in stepper.pending.plan.components] if stepper.pending.plan is not None else []
+        planned = (
+            [each.name for each in stepper.pending.plan.components]
+            if stepper.pending.plan is not None
+            else []
+        )
         for name in (*stepper.routes, *planned):
             stepper.pending.routes[name] = random_route(self._rng, shards, min(self._most, shards))
 
@@ -38,9 +51,13 @@ class Restless(Steering):
 class Acting(Steering):
     """Does something before the steps that follow some others, whatever else steers: a person who asks at the right time."""
 
-    def __init__(self, inner: Steering | None, acts: Mapping[int, Sequence[Callable[[], None]]]) -> None:
+    def __init__(
+        self, inner: Steering | None, acts: Mapping[int, Sequence[Callable[[], None]]]
+    ) -> None:
         super().__init__(Elastic(mode=OFF), Place(cores=1), None, None)
-        self._inner = inner if inner is not None else Steering(Elastic(mode=OFF), Place(cores=1), None, None)
+        self._inner = (
+            inner if inner is not None else Steering(Elastic(mode=OFF), Place(cores=1), None, None)
+        )
         self._acts = dict(acts)
 
     def before(self, stepper: Stepper) -> None:
@@ -50,7 +67,9 @@ class Acting(Steering):
         for act in self._acts.pop(last.step - last.replans, ()) if last is not None else ():
             act()
 
-    def after(self, stepper: Stepper, commit: Commit, progress: Progress, reports: Sequence[Report]) -> None:
+    def after(
+        self, stepper: Stepper, commit: Commit, progress: Progress, reports: Sequence[Report]
+    ) -> None:
         self._inner.after(stepper, commit, progress, reports)
 
     def save(self, stepper: Stepper) -> None:

@@ -20,7 +20,11 @@ from anabranch.testing.reference.windows import Aggregate, Window, WindowQuery
 
 Row: TypeAlias = dict[str, Any]
 
-LENGTHS_US = (1, 250_000, *(n * SECOND_US for n in (1, 2, 3, 5, 7, 10, 30, 60, 90, 120, 300, 600, 3600)))
+LENGTHS_US = (
+    1,
+    250_000,
+    *(n * SECOND_US for n in (1, 2, 3, 5, 7, 10, 30, 60, 90, 120, 300, 600, 3600)),
+)
 SLIDES_AT_MOST = 60
 """How many windows of one kind a row may lie in: more adds time, not cases."""
 
@@ -97,7 +101,11 @@ def window_shapes(draw: st.DrawFn) -> tuple[int, int, int]:
     """Length, slide and offset: tumbling, sliding (evenly or not), or hopping with gaps."""
     length = draw(st.sampled_from(LENGTHS_US))
     slides = [each for each in LENGTHS_US if length <= each * SLIDES_AT_MOST]
-    kinds = ([length], [each for each in slides if each < length], [each for each in slides if each > length])
+    kinds = (
+        [length],
+        [each for each in slides if each < length],
+        [each for each in slides if each > length],
+    )
     every = draw(st.sampled_from(draw(st.sampled_from([kind for kind in kinds if kind]))))
     offsets = [each for each in (1, 250_000, SECOND_US, 17 * SECOND_US) if each < every]
     return length, every, draw(st.sampled_from([0] * max(1, len(offsets)) + offsets))
@@ -110,8 +118,18 @@ def aggregate_lists(draw: st.DrawFn) -> list[Aggregate]:
     aggregates: list[Aggregate] = []
     for number, kind in enumerate(kinds):
         expression = draw(st.sampled_from(EXPRESSIONS[kind]))
-        given = {name: draw(st.sampled_from(values)) for name, values in PARAMETERS.get(kind, {}).items()}
-        aggregates.append((f"{kind}_{number}", kind, expression, draw(st.none() | st.sampled_from(FILTERS)), given))
+        given = {
+            name: draw(st.sampled_from(values)) for name, values in PARAMETERS.get(kind, {}).items()
+        }
+        aggregates.append(
+            (
+                f"{kind}_{number}",
+                kind,
+                expression,
+                draw(st.none() | st.sampled_from(FILTERS)),
+                given,
+            )
+        )
     return aggregates
 
 
@@ -124,27 +142,34 @@ def value_rows() -> st.SearchStrategy[Row]:
             "v": st.none() | st.integers(-1_000, 1_000),
             "x": st.one_of(st.none(), eighths, eighths, eighths, odd),
             "s": st.none() | st.sampled_from(WORDS),
-            "d": st.none() | st.integers(-99_999, 99_999).map(lambda cents: Decimal(cents).scaleb(-2)),
+            "d": st.none()
+            | st.integers(-99_999, 99_999).map(lambda cents: Decimal(cents).scaleb(-2)),
         }
     )
 
 
 def key_rows(key_kind: str) -> st.SearchStrategy[Row]:
     """The key columns of one row, from few values, so that keys meet again."""
-    return st.fixed_dictionaries({name: st.sampled_from(_KEY_VALUES[t]) for name, t in KEY_TYPES[key_kind].items()})
+    return st.fixed_dictionaries(
+        {name: st.sampled_from(_KEY_VALUES[t]) for name, t in KEY_TYPES[key_kind].items()}
+    )
 
 
 @st.composite
 def times(draw: st.DrawFn, clock_us: int, reach_us: int) -> int | None:
     """An event time near the clock: a little before it, or so far that windows have closed; on or beside an edge; or none."""
     seconds = [back * SECOND_US for back in (0, 0, 0, 1, 3, 8, 61)]
-    back = draw(st.sampled_from([*seconds, reach_us // 2, reach_us, reach_us + SECOND_US, 2 * reach_us]))
+    back = draw(
+        st.sampled_from([*seconds, reach_us // 2, reach_us, reach_us + SECOND_US, 2 * reach_us])
+    )
     beside = draw(st.sampled_from((0, 0, 1, -1, 250_000, 999_999)))
     return None if draw(st.integers(0, 31)) == 31 else clock_us - back + beside
 
 
 @st.composite
-def step_lists(draw: st.DrawFn, key_kind: str, reach_us: int, most_steps: int, most_rows: int) -> tuple[pa.Table, ...]:
+def step_lists(
+    draw: st.DrawFn, key_kind: str, reach_us: int, most_steps: int, most_rows: int
+) -> tuple[pa.Table, ...]:
     """Batches of rows whose times move forward, by nothing, by seconds, or by `reach_us` and more; some are empty.
 
     A row can only be late from the third step on, after a jump as long as its windows: both are made likely.
@@ -153,7 +178,15 @@ def step_lists(draw: st.DrawFn, key_kind: str, reach_us: int, most_steps: int, m
     row = st.tuples(key_rows(key_kind), value_rows())
     steps = []
     for _ in range(max(draw(st.integers(1, most_steps)), draw(st.integers(1, most_steps)))):
-        jumps = (0, SECOND_US, 30 * SECOND_US, 61 * SECOND_US, reach_us, reach_us, 2 * reach_us + SECOND_US)
+        jumps = (
+            0,
+            SECOND_US,
+            30 * SECOND_US,
+            61 * SECOND_US,
+            reach_us,
+            reach_us,
+            2 * reach_us + SECOND_US,
+        )
         clock += draw(st.sampled_from(jumps))
         fewest = draw(st.sampled_from((0, min(2, most_rows), most_rows // 2)))
         drawn = draw(st.lists(row, min_size=fewest, max_size=most_rows if fewest else 1))
@@ -165,7 +198,9 @@ def step_lists(draw: st.DrawFn, key_kind: str, reach_us: int, most_steps: int, m
 def rows_table(rows: Sequence[Row], key_kind: str) -> pa.Table:
     """Rows with the columns of a key kind as a table; times are microseconds."""
     types = {**KEY_TYPES[key_kind], "at": pa.int64(), **VALUE_TYPES}
-    columns = {name: pa.array([row[name] for row in rows], type=kind) for name, kind in types.items()}
+    columns = {
+        name: pa.array([row[name] for row in rows], type=kind) for name, kind in types.items()
+    }
     columns["at"] = columns["at"].cast(TIME_TYPE)
     return pa.table(columns)
 

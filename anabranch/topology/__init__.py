@@ -29,7 +29,15 @@ from anabranch.aggregates.functions import (
 from anabranch.aggregates.specs import Aggregate
 from anabranch.topology.durations import duration_us, format_duration
 from anabranch.topology.graph import Compute, Consolidate, Field, Graph, Map, Operator, Sink, Source
-from anabranch.topology.windows import Session, Window, cumulative, hopping, session, sliding, tumbling
+from anabranch.topology.windows import (
+    Session,
+    Window,
+    cumulative,
+    hopping,
+    session,
+    sliding,
+    tumbling,
+)
 
 __all__ = [
     "Aggregate",

@@ -69,7 +69,11 @@ def check_work(
     """Refuses what makes no sense; the function, and whether there are dead letters."""
     if not callable(fn):
         raise TopologyError(f"apply({fn!r}) is not a function")
-    for what, value, valid in (("form", form, FORMS), ("grouping", grouping, GROUPINGS), ("on_error", on_error, ON_ERROR)):
+    for what, value, valid in (
+        ("form", form, FORMS),
+        ("grouping", grouping, GROUPINGS),
+        ("on_error", on_error, ON_ERROR),
+    ):
         if value not in valid:
             raise TopologyError(unknown(what, value, valid))
     if not isinstance(batch_rows, int) or isinstance(batch_rows, bool) or batch_rows < 1:
@@ -79,15 +83,29 @@ def check_work(
     return fn, on_error == DEAD_LETTER
 
 
-def cost_columns(cost_by: object, kinds: Sequence[tuple[str, str]], event_time: str | None) -> tuple[str, ...]:
+def cost_columns(
+    cost_by: object, kinds: Sequence[tuple[str, str]], event_time: str | None
+) -> tuple[str, ...]:
     """The columns that decide what a row costs: those named, or all but the event time and what cannot be hashed."""
     known = dict(kinds)
     if cost_by is None:
-        return tuple(name for name, kind in kinds if name != event_time and not any(each in kind for each in _UNHASHABLE))
-    names = [cost_by] if isinstance(cost_by, str) else list(cost_by) if isinstance(cost_by, Iterable) else [cost_by]
+        return tuple(
+            name
+            for name, kind in kinds
+            if name != event_time and not any(each in kind for each in _UNHASHABLE)
+        )
+    names = (
+        [cost_by]
+        if isinstance(cost_by, str)
+        else list(cost_by)
+        if isinstance(cost_by, Iterable)
+        else [cost_by]
+    )
     for name in names:
         if name not in known:
             raise TopologyError(unknown("column in cost_by", name, known))
         if any(each in known[name] for each in _UNHASHABLE):
-            raise TopologyError(f"column {name!r} of type {known[name]} cannot be hashed; cost_by takes no maps")
+            raise TopologyError(
+                f"column {name!r} of type {known[name]} cannot be hashed; cost_by takes no maps"
+            )
     return tuple(names)

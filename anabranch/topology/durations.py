@@ -27,14 +27,18 @@ _TERM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Zµ]+)\s*,?")
 LONGEST_US = 100 * 366 * _UNITS_US["day"]
 
 
-def duration_us(value: Duration, what: str = "duration", *, zero: bool = False, negative: bool = False) -> int:
+def duration_us(
+    value: Duration, what: str = "duration", *, zero: bool = False, negative: bool = False
+) -> int:
     """Whole microseconds of a time as people write it; positive unless stated otherwise."""
     if isinstance(value, timedelta):
         us = value // timedelta(microseconds=1)
     elif isinstance(value, str):
         us = _parse(value, what)
     else:
-        raise TopologyError(f'{what} {value!r} is not a time; write "10 minutes", "24h" or a timedelta')
+        raise TopologyError(
+            f'{what} {value!r} is not a time; write "10 minutes", "24h" or a timedelta'
+        )
     if us < 0 and not negative:
         raise TopologyError(f"{what} {value!r} is negative")
     if us == 0 and not zero:
@@ -51,7 +55,9 @@ def _parse(text: str, what: str) -> int:
         total += Fraction(match[1]) * unit_us(match[2], f"{what} {text!r}")
         position = match.end()
     if position == 0 or rest[position:].strip():
-        raise TopologyError(f'{what} {text!r} is not a time; write "10 minutes", "24h", "1h 30m" or a timedelta')
+        raise TopologyError(
+            f'{what} {text!r} is not a time; write "10 minutes", "24h", "1h 30m" or a timedelta'
+        )
     if total.denominator != 1:
         raise TopologyError(f"{what} {text!r} is not a whole number of microseconds")
     return sign * int(total)
@@ -62,7 +68,9 @@ def unit_us(unit: str, what: str) -> int:
     name = unit.strip() if unit == "M" else unit.strip().lower().replace("µ", "u")
     name = _SHORT.get(name, name.removesuffix("s"))
     if name not in _UNITS_US:
-        raise TopologyError(f"{what}: unknown unit {unit!r}; valid: {', '.join(f'{each}s' for each in _UNITS_US)}")
+        raise TopologyError(
+            f"{what}: unknown unit {unit!r}; valid: {', '.join(f'{each}s' for each in _UNITS_US)}"
+        )
     return _UNITS_US[name]
 
 

@@ -40,7 +40,9 @@ class Source:
     event_time: str
     unit_us: int | None  # of a numeric event time: the length of one unit; 0 stands for nanoseconds
     delay_us: int
-    idle_us: int | None = None  # a source that is silent for this long no longer holds the watermark back
+    idle_us: int | None = (
+        None  # a source that is silent for this long no longer holds the watermark back
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,9 @@ class Clock:
     @property
     def moment(self) -> str:
         """The type of times in results."""
-        return "timestamp_ntz" if "timestamp_ntz" in self.type or self.type == "date" else "timestamp"
+        return (
+            "timestamp_ntz" if "timestamp_ntz" in self.type or self.type == "date" else "timestamp"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +152,9 @@ class Process:
     by: tuple[Field, ...]
     logic: Any  # anabranch.topology.process.Logic
     fields: tuple[Field, ...]  # of results
-    combined: tuple[Named, ...] = ()  # what it reads of the rows of a key, where that is aggregates of them
+    combined: tuple[
+        Named, ...
+    ] = ()  # what it reads of the rows of a key, where that is aggregates of them
 
 
 Operator: TypeAlias = Source | Map | Apply | Compute | Consolidate | Join | Process
@@ -168,12 +174,16 @@ class Graph:
         for each in self.operators:
             if each.name == name:
                 return each
-        raise TopologyError(f"topology {self.name!r}: {unknown('operator', name, [o.name for o in self.operators])}")
+        raise TopologyError(
+            f"topology {self.name!r}: {unknown('operator', name, [o.name for o in self.operators])}"
+        )
 
     def users_of(self, name: str) -> tuple[Operator, ...]:
         return tuple(each for each in self.operators if name in inputs_of(each))
 
-    def stream_of(self, name: str) -> tuple[Source | Apply | Consolidate | Join | Process, tuple[Map, ...]]:
+    def stream_of(
+        self, name: str
+    ) -> tuple[Source | Apply | Consolidate | Join | Process, tuple[Map, ...]]:
         """Where the rows of a stream come from, a source or an operator with results, and the maps that they pass, in order."""
         maps: list[Map] = []
         node = self.operator(name)
@@ -181,7 +191,9 @@ class Graph:
             maps.insert(0, node)
             node = self.operator(node.input)
         if isinstance(node, Compute):
-            raise TopologyError(f"compute {node.name!r} is not consolidated: add .consolidate(ab.tumbling(...))")
+            raise TopologyError(
+                f"compute {node.name!r} is not consolidated: add .consolidate(ab.tumbling(...))"
+            )
         return node, tuple(maps)
 
     def root_of(self, name: str) -> Source | Consolidate | Join | Process:
@@ -200,7 +212,10 @@ class Graph:
             *compute.by,
             Field("window", f"struct<start:{moment},end:{moment}>"),
             Field("window_name", "string"),
-            *(Field(named.name, named.aggregate.result_type(named.input_type)) for named in compute.aggregates),
+            *(
+                Field(named.name, named.aggregate.result_type(named.input_type))
+                for named in compute.aggregates
+            ),
         )
 
     def clock_of(self, name: str) -> Clock:
@@ -209,7 +224,10 @@ class Graph:
         if isinstance(node, Apply):
             kept = self.clock_or_none(name)
             if kept is None:
-                lost, have = self.clock_of(self.root_of(name).name), ", ".join(f"{f.name}: {f.type}" for f in node.fields)
+                lost, have = (
+                    self.clock_of(self.root_of(name).name),
+                    ", ".join(f"{f.name}: {f.type}" for f in node.fields),
+                )
                 raise TopologyError(
                     f"windows behind apply {node.name!r} need the event time, column {lost.column!r} of type {lost.type}; its "
                     f"schema has {have}"
@@ -226,7 +244,9 @@ class Graph:
                 )
             clock: Clock = node.logic.clock
             return clock
-        return Clock("window", next(each.type for each in self.fields_of(node.name) if each.name == "window"))
+        return Clock(
+            "window", next(each.type for each in self.fields_of(node.name) if each.name == "window")
+        )
 
     def clock_or_none(self, name: str) -> Clock | None:
         """How the rows of a stream tell their event time; None where they do not: behind an apply that has dropped it, say."""
@@ -236,14 +256,18 @@ class Graph:
         if not isinstance(node, Apply):
             return self.clock_of(name)
         clock = self.clock_or_none(node.input)
-        return None if clock is None or Field(clock.column, clock.type) not in node.fields else clock
+        return (
+            None if clock is None or Field(clock.column, clock.type) not in node.fields else clock
+        )
 
     def compute_of(self, name: str) -> Compute:
         """The compute whose partials a consolidate forms windows from."""
         node = self.operator(name)
         found = self.operator(node.input) if isinstance(node, Consolidate) else node
         if not isinstance(found, Compute):
-            raise TopologyError(f"consolidate {name!r} reads {found.name!r}; it must follow a compute")
+            raise TopologyError(
+                f"consolidate {name!r} reads {found.name!r}; it must follow a compute"
+            )
         return found
 
     def hinted(self, names: Iterable[str], *, fuse: bool) -> Graph:
@@ -251,16 +275,28 @@ class Graph:
         group = frozenset(names)
         for name in group:
             if not isinstance(self.operator(name), Consolidate | Join | Process):
-                valid = [each.name for each in self.operators if isinstance(each, Consolidate | Join | Process)]
+                valid = [
+                    each.name
+                    for each in self.operators
+                    if isinstance(each, Consolidate | Join | Process)
+                ]
                 raise TopologyError(unknown("operator with state", name, valid))
         if len(group) < 2:
-            raise TopologyError(f"{'fuse' if fuse else 'keep_apart'}() needs two operators or more; it has {', '.join(group)}")
-        return replace(self, fuse=(*self.fuse, group)) if fuse else replace(self, apart=(*self.apart, group))
+            raise TopologyError(
+                f"{'fuse' if fuse else 'keep_apart'}() needs two operators or more; it has {', '.join(group)}"
+            )
+        return (
+            replace(self, fuse=(*self.fuse, group))
+            if fuse
+            else replace(self, apart=(*self.apart, group))
+        )
 
     def free_name(self, wish: str) -> str:
         """A name that no operator has yet, derived from a wish."""
         taken = {each.name for each in self.operators}
-        return next(n for n in (wish, *(f"{wish}_{i}" for i in range(2, len(taken) + 3))) if n not in taken)
+        return next(
+            n for n in (wish, *(f"{wish}_{i}" for i in range(2, len(taken) + 3))) if n not in taken
+        )
 
     def add(self, operator: Operator) -> Graph:
         if not isinstance(operator.name, str) or not operator.name.strip():
@@ -272,9 +308,13 @@ class Graph:
                 f"operator name {operator.name!r} has {wrong[0]!r} in it, which names of parts and components need"
             )
         if operator.name == APPLIES:
-            raise TopologyError(f"operator name {operator.name!r} is what all applies are called together; choose another")
+            raise TopologyError(
+                f"operator name {operator.name!r} is what all applies are called together; choose another"
+            )
         if any(each.name == operator.name for each in self.operators):
-            raise TopologyError(f"topology {self.name!r} has an operator named {operator.name!r} already")
+            raise TopologyError(
+                f"topology {self.name!r} has an operator named {operator.name!r} already"
+            )
         for each in inputs_of(operator):
             self.operator(each)
         return replace(self, operators=(*self.operators, operator))
@@ -311,7 +351,9 @@ def key_fields(by: object, fields: Sequence[Field]) -> tuple[Field, ...]:
             raise TopologyError(unknown("key column", name, known))
         kind = known[name].type
         if "map<" in kind or "collate" in kind or "variant" in kind:
-            raise TopologyError(f"column {name!r} of type {kind} cannot be a key; maps and collated strings cannot")
+            raise TopologyError(
+                f"column {name!r} of type {kind} cannot be a key; maps and collated strings cannot"
+            )
     return tuple(known[name] for name in names)
 
 
@@ -325,7 +367,9 @@ def check_result_names(by: Sequence[Field], names: Iterable[str]) -> None:
             raise TopologyError(f"{name!r} is a column of every result; choose another name")
     for name in names:
         if name in {each.name for each in by}:
-            raise TopologyError(f"aggregate {name!r} has the name of a key column; choose another name")
+            raise TopologyError(
+                f"aggregate {name!r} has the name of a key column; choose another name"
+            )
 
 
 def check_early(every: object, names: Iterable[str]) -> Early | None:
@@ -333,28 +377,42 @@ def check_early(every: object, names: Iterable[str]) -> Early | None:
     if every is None:
         return None
     if EARLY_COLUMN in names:
-        raise TopologyError(f"{EARLY_COLUMN!r} is a column of results with early=; choose another name")
+        raise TopologyError(
+            f"{EARLY_COLUMN!r} is a column of results with early=; choose another name"
+        )
     if isinstance(every, int) and not isinstance(every, bool):
         if every < 1:
-            raise TopologyError(f"early={every}; valid: 1 step or more, or a time such as '10 seconds'")
+            raise TopologyError(
+                f"early={every}; valid: 1 step or more, or a time such as '10 seconds'"
+            )
         return Early(steps=every)
     if not isinstance(every, str | timedelta):
-        raise TopologyError(f"early={every!r}; valid: a number of steps, or a time such as '10 seconds'")
+        raise TopologyError(
+            f"early={every!r}; valid: a number of steps, or a time such as '10 seconds'"
+        )
     return Early(us=duration_us(every, "early"))
 
 
 def check_windows(windows: Sequence[object]) -> tuple[Window | Session, ...]:
     """The windows and sessions of a consolidate: at least one, no name twice (but all of a cumulative one share theirs)."""
     if not windows:
-        raise TopologyError('consolidate() needs at least one window, such as ab.tumbling("10 minutes")')
+        raise TopologyError(
+            'consolidate() needs at least one window, such as ab.tumbling("10 minutes")'
+        )
     checked: list[Window | Session] = []
-    for window in (each for given in windows for each in (given if isinstance(given, tuple | list) else (given,))):
+    for window in (
+        each
+        for given in windows
+        for each in (given if isinstance(given, tuple | list) else (given,))
+    ):
         if not isinstance(window, Window | Session):
             raise TopologyError(
                 f"{window!r} is not a window; write ab.tumbling, ab.sliding, ab.hopping, ab.cumulative or ab.session"
             )
         if any(each.name == window.name and not _cumulate(each, window) for each in checked):
-            raise TopologyError(f"two windows are named {window.name!r}; give one of them another name=")
+            raise TopologyError(
+                f"two windows are named {window.name!r}; give one of them another name="
+            )
         checked.append(window)
     return tuple(checked)
 

@@ -23,7 +23,10 @@ from anabranch.types import FLOATING, WHOLE, Array, column_type, split_fields
 
 ORDERS = ("event_time", "arrival")
 _TIMES = ("timestamp", "timestamp_ntz")
-_FIXED = {**{name: np.dtype(kind.to_pandas_dtype()) for name, kind in (WHOLE | FLOATING).items()}, "boolean": np.dtype(bool)}
+_FIXED = {
+    **{name: np.dtype(kind.to_pandas_dtype()) for name, kind in (WHOLE | FLOATING).items()},
+    "boolean": np.dtype(bool),
+}
 _FIXED["timestamp"] = _FIXED["timestamp_ntz"] = np.dtype("datetime64[us]")
 
 
@@ -78,7 +81,10 @@ class Logic:
         """The state as plain data, for a checkpoint to compare with."""
         if isinstance(self.state, StateType):
             return self.state.described()
-        fields = [{"name": each.name, "type": {"kind": each.type}, "required": False} for each in self.state]
+        fields = [
+            {"name": each.name, "type": {"kind": each.type}, "required": False}
+            for each in self.state
+        ]
         return {"kind": "object", "name": "columns", "fields": fields, "by_place": True}
 
 
@@ -92,16 +98,26 @@ def logic_of(given: Any, order: str, keys: Sequence[Field], fields: Sequence[Fie
         try:
             given = given()
         except TypeError as error:
-            raise TopologyError(f"{who} cannot be made without arguments ({error}); give an object instead") from None
+            raise TopologyError(
+                f"{who} cannot be made without arguments ({error}); give an object instead"
+            ) from None
     for method in ("process", *(name for name in ("on_timer", "init") if hasattr(given, name))):
         if not callable(getattr(given, method, None)):
-            raise TopologyError(f"{who} has no method {method}; it needs: process(), output and state")
+            raise TopologyError(
+                f"{who} has no method {method}; it needs: process(), output and state"
+            )
     declared = _declared_state(kind, given, who)
     vectorised = isinstance(declared, Mapping)
-    _check_arguments(given.process, ("rows", "state", "ctx") if vectorised else ("key", "rows", "state", "ctx"), who)
+    _check_arguments(
+        given.process,
+        ("rows", "state", "ctx") if vectorised else ("key", "rows", "state", "ctx"),
+        who,
+    )
     if hasattr(given, "on_timer"):
         if vectorised:
-            raise TopologyError(f"{who}: a vectorised process has no timers; declare state as a type and work per key")
+            raise TopologyError(
+                f"{who}: a vectorised process has no timers; declare state as a type and work per key"
+            )
         _check_arguments(given.on_timer, ("key", "state", "ctx"), who)
     output = _output(getattr(given, "output", None), keys, who)
     logic = Logic(
@@ -111,12 +127,18 @@ def logic_of(given: Any, order: str, keys: Sequence[Field], fields: Sequence[Fie
         output=output,
         event_time=_event_time(getattr(given, "event_time", None), output, who),
         columns=_columns(getattr(given, "columns", None), keys, fields, order, who),
-        ttl_us=None if getattr(given, "ttl", None) is None else duration_us(given.ttl, f"{who}: ttl"),
-        state=_state_columns(declared, who) if vectorised else StateType(declared, _pickled(given, who)),
+        ttl_us=None
+        if getattr(given, "ttl", None) is None
+        else duration_us(given.ttl, f"{who}: ttl"),
+        state=_state_columns(declared, who)
+        if vectorised
+        else StateType(declared, _pickled(given, who)),
     )
     if isinstance(logic.state, StateType):
         if not hasattr(given, "init") and logic.state.maker() is None:
-            raise TopologyError(f"{who}: what the state of a new key is cannot be told of {logic.state}; write def init(self)")
+            raise TopologyError(
+                f"{who}: what the state of a new key is cannot be told of {logic.state}; write def init(self)"
+            )
         logic.state.check(logic.make, who)
     return logic
 
@@ -128,7 +150,9 @@ def _declared_state(kind: type, given: Any, who: str) -> Any:
     try:
         hints = get_type_hints(kind)
     except NameError as error:
-        raise TopologyError(f"{who}: the annotations of the class cannot be read ({error})") from None
+        raise TopologyError(
+            f"{who}: the annotations of the class cannot be read ({error})"
+        ) from None
     if "state" not in hints:
         raise TopologyError(
             f"{who} has no state; write `state: Account` (a dataclass or built-in types), or state = {{'n': 'bigint'}} for columns"
@@ -159,13 +183,20 @@ def _output(text: object, keys: Sequence[Field], who: str) -> tuple[Field, ...]:
 def columns_of(text: object, what: str) -> tuple[Field, ...]:
     """Columns from text as in Spark: "price double, at timestamp"."""
     if not isinstance(text, str) or not text.strip():
-        raise TopologyError(f'{what}={text!r}; valid: columns with their types, such as "n bigint, at timestamp"')
+        raise TopologyError(
+            f'{what}={text!r}; valid: columns with their types, such as "n bigint, at timestamp"'
+        )
     found: list[Field] = []
     for part in split_fields(text):
         match = re.fullmatch(r"\s*(?:`([^`]+)`|(\w+))\s*:?\s+(.+?)\s*", part)
         if match is None:
-            raise TopologyError(f"{what}: {part.strip()!r} is not a name and a type, such as 'n bigint'")
-        name, kind = match[1] or match[2], _SYNONYMS.get(match[3].lower(), without_spaces(match[3].lower()))
+            raise TopologyError(
+                f"{what}: {part.strip()!r} is not a name and a type, such as 'n bigint'"
+            )
+        name, kind = (
+            match[1] or match[2],
+            _SYNONYMS.get(match[3].lower(), without_spaces(match[3].lower())),
+        )
         try:
             column_type(kind)
         except TopologyError as error:
@@ -176,7 +207,14 @@ def columns_of(text: object, what: str) -> tuple[Field, ...]:
     return tuple(found)
 
 
-_SYNONYMS = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float", "bool": "boolean"}
+_SYNONYMS = {
+    "long": "bigint",
+    "integer": "int",
+    "short": "smallint",
+    "byte": "tinyint",
+    "real": "float",
+    "bool": "boolean",
+}
 
 
 def _event_time(name: object, output: Sequence[Field], who: str) -> str | None:
@@ -197,7 +235,9 @@ def aggregates_of(given: Any) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _columns(names: object, keys: Sequence[Field], fields: Sequence[Field], order: str, who: str) -> tuple[str, ...] | None:
+def _columns(
+    names: object, keys: Sequence[Field], fields: Sequence[Field], order: str, who: str
+) -> tuple[str, ...] | None:
     if names is None:
         return None
     if isinstance(names, Mapping):
@@ -207,13 +247,21 @@ def _columns(names: object, keys: Sequence[Field], fields: Sequence[Field], orde
             )
         for name in names:
             if not isinstance(name, str) or name in {each.name for each in keys}:
-                raise TopologyError(f"{who}: {name!r} in columns is no name for an aggregate, or that of a key column")
+                raise TopologyError(
+                    f"{who}: {name!r} in columns is no name for an aggregate, or that of a key column"
+                )
         if order != "arrival":
             raise TopologyError(
                 f"{who}: columns are aggregates of all rows of a key in a step, late ones among them; say so with order='arrival'"
             )
         return ()
-    listed = [names] if isinstance(names, str) else list(names) if isinstance(names, Iterable) else [names]
+    listed = (
+        [names]
+        if isinstance(names, str)
+        else list(names)
+        if isinstance(names, Iterable)
+        else [names]
+    )
     known = [each.name for each in fields]
     for name in listed:
         if name not in known:
@@ -226,7 +274,9 @@ def _pickled(given: Any, who: str) -> tuple[type, ...]:
     kinds = tuple(named) if isinstance(named, Iterable) else (named,)
     for each in kinds:
         if not isinstance(each, type):
-            raise TopologyError(f"{who}: pickled={named!r}; valid: the types that may be pickled, such as (Model,)")
+            raise TopologyError(
+                f"{who}: pickled={named!r}; valid: the types that may be pickled, such as (Model,)"
+            )
     return kinds
 
 
@@ -238,7 +288,12 @@ def _state_columns(declared: Mapping[Any, Any], who: str) -> tuple[StateColumn, 
     for name, value in declared.items():
         kind, default = value if isinstance(value, tuple) else (value, 0)
         kind = _SYNONYMS.get(kind, kind)
-        if not isinstance(name, str) or not name.isidentifier() or name.startswith("_") or name in _TAKEN:
+        if (
+            not isinstance(name, str)
+            or not name.isidentifier()
+            or name.startswith("_")
+            or name in _TAKEN
+        ):
             raise TopologyError(
                 f"{who}: {name!r} cannot be a column of state; valid: a name such as n, but not {', '.join(_TAKEN)}"
             )
@@ -247,7 +302,9 @@ def _state_columns(declared: Mapping[Any, Any], who: str) -> tuple[StateColumn, 
         try:
             np.full(1, default, dtype=_FIXED[kind])
         except (TypeError, ValueError) as error:
-            raise TopologyError(f"{who}: default {default!r} of state column {name!r}: {error}") from None
+            raise TopologyError(
+                f"{who}: default {default!r} of state column {name!r}: {error}"
+            ) from None
         found.append(StateColumn(name=name, type=kind, default=default))
     return tuple(found)
 

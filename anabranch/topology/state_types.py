@@ -18,7 +18,12 @@ from anabranch.aggregates.custom import settle, type_name
 from anabranch.errors import TopologyError
 
 _BUILT_IN = (bool, int, float, str, bytes, list, dict, set, tuple)
-_RESTS = {"list": ("item_type",), "set": ("item_type",), "frozenset": ("item_type",), "dict": ("key_type", "value_type")}
+_RESTS = {
+    "list": ("item_type",),
+    "set": ("item_type",),
+    "frozenset": ("item_type",),
+    "dict": ("key_type", "value_type"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,9 @@ class StateType:
 
     def decoder(self) -> Callable[[bytes], Any]:
         """A function that gives the value in some bytes; what does not fit the type is a msgspec.ValidationError."""
-        decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(self.type, dec_hook=self._dec_hook).decode
+        decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(
+            self.type, dec_hook=self._dec_hook
+        ).decode
         return decode
 
     def maker(self) -> Callable[[], Any] | None:
@@ -110,19 +117,29 @@ def _described(info: Any, inside: tuple[str, ...], pickled: tuple[type, ...]) ->
         if name in inside:
             return {"kind": "again", "name": name}
         fields = [
-            {"name": each.encode_name, "type": _described(each.type, (*inside, name), pickled), "required": each.required}
+            {
+                "name": each.encode_name,
+                "type": _described(each.type, (*inside, name), pickled),
+                "required": each.required,
+            }
             for each in info.fields
         ]
         by_place = kind == "namedtuple" or bool(getattr(info, "array_like", False))
         return {"kind": "object", "name": name, "fields": fields, "by_place": by_place}
     if kind in _RESTS:
-        return {"kind": kind, "of": [_described(getattr(info, part), inside, pickled) for part in _RESTS[kind]]}
+        return {
+            "kind": kind,
+            "of": [_described(getattr(info, part), inside, pickled) for part in _RESTS[kind]],
+        }
     if kind == "vartuple":
         return {"kind": "list", "of": [_described(info.item_type, inside, pickled)]}
     if kind == "tuple":
         return {"kind": kind, "of": [_described(each, inside, pickled) for each in info.item_types]}
     if kind == "union":
-        return {"kind": kind, "of": sorted((_described(each, inside, pickled) for each in info.types), key=str)}
+        return {
+            "kind": kind,
+            "of": sorted((_described(each, inside, pickled) for each in info.types), key=str),
+        }
     if kind in {"literal", "enum"}:
         values = info.values if kind == "literal" else tuple(each.value for each in info.cls)
         return {"kind": kind, "values": sorted(map(str, values))}
@@ -137,7 +154,9 @@ def spelled(described: Mapping[str, Any]) -> str:
     """A described type as a person would write it."""
     kind = described["kind"]
     if kind == "object":
-        inner = ", ".join(f"{each['name']}: {spelled(each['type'])}" for each in described["fields"])
+        inner = ", ".join(
+            f"{each['name']}: {spelled(each['type'])}" for each in described["fields"]
+        )
         return f"{described['name']}({inner})"
     if kind == "union":
         return " | ".join(map(spelled, described["of"]))
@@ -153,16 +172,26 @@ def misfits(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "state"
     a, b = old["kind"], new["kind"]
     if a == b == "object":
         return _object_misfits(old, new, where)
-    if b == "any" or (a, b) == ("int", "float") or (a == b == "again" and old["name"] == new["name"]):
+    if (
+        b == "any"
+        or (a, b) == ("int", "float")
+        or (a == b == "again" and old["name"] == new["name"])
+    ):
         return []
     if a == "union":
         return [line for each in old["of"] for line in misfits(each, new, where)]
     if b == "union":
-        return [] if any(not misfits(old, each, where) for each in new["of"]) else [_changed(old, new, where)]
+        return (
+            []
+            if any(not misfits(old, each, where) for each in new["of"])
+            else [_changed(old, new, where)]
+        )
     if a == b and "of" in old and len(old["of"]) == len(new["of"]):
         names = ("keys of ", "") if a == "dict" else ("",) * len(old["of"])
         pairs = zip(names, old["of"], new["of"], strict=True)
-        return [line for name, mine, other in pairs for line in misfits(mine, other, f"{name}{where}")]
+        return [
+            line for name, mine, other in pairs for line in misfits(mine, other, f"{name}{where}")
+        ]
     if a == b and "values" in old:
         gone = sorted({*old["values"]} - {*new["values"]})
         return [f"{where} may hold {', '.join(gone)}, which the type no longer has"] if gone else []
@@ -173,12 +202,16 @@ def _object_misfits(old: Mapping[str, Any], new: Mapping[str, Any], where: str) 
     mine, other = ({each["name"]: each for each in side["fields"]} for side in (old, new))
     found = [f"{where}.{name} is gone" for name in mine if name not in other]
     found += [
-        f"{where}.{name} is new and has no default" for name, each in other.items() if name not in mine and each["required"]
+        f"{where}.{name} is new and has no default"
+        for name, each in other.items()
+        if name not in mine and each["required"]
     ]
     if old["by_place"] != new["by_place"]:
         found.append(f"{where} is encoded {'by place' if new['by_place'] else 'by name'} now")
     elif old["by_place"] and list(other)[: len(mine)] != list(mine):
-        found.append(f"{where} is encoded by place, and its first fields are no longer {', '.join(mine)}")
+        found.append(
+            f"{where} is encoded by place, and its first fields are no longer {', '.join(mine)}"
+        )
     for name in mine:
         if name in other:
             found += misfits(mine[name]["type"], other[name]["type"], f"{where}.{name}")
@@ -189,7 +222,9 @@ def _changed(old: Mapping[str, Any], new: Mapping[str, Any], where: str) -> str:
     return f"{where} was {spelled(old)} and is {spelled(new)}"
 
 
-def new_fields(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "state") -> Sequence[str]:
+def new_fields(
+    old: Mapping[str, Any], new: Mapping[str, Any], where: str = "state"
+) -> Sequence[str]:
     """The fields that one described type has beyond another."""
     if old["kind"] != "object" or new["kind"] != "object":
         return [] if old == new else [where]
@@ -197,5 +232,9 @@ def new_fields(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "sta
     found: list[str] = []
     for each in new["fields"]:
         name = f"{where}.{each['name']}"
-        found += [name] if each["name"] not in mine else new_fields(mine[each["name"]], each["type"], name)
+        found += (
+            [name]
+            if each["name"] not in mine
+            else new_fields(mine[each["name"]], each["type"], name)
+        )
     return found

@@ -49,7 +49,9 @@ def tumbling(length: Duration, *, start: Duration = "0s", name: str | None = Non
     return _window(length_us, length_us, start, name)
 
 
-def sliding(length: Duration, *, every: Duration, start: Duration = "0s", name: str | None = None) -> Window:
+def sliding(
+    length: Duration, *, every: Duration, start: Duration = "0s", name: str | None = None
+) -> Window:
     """Overlapping windows: each row is in `length / every` of them."""
     length_us, every_us = duration_us(length, "window length"), duration_us(every, "window slide")
     if every_us > length_us:
@@ -60,19 +62,27 @@ def sliding(length: Duration, *, every: Duration, start: Duration = "0s", name: 
     return _window(length_us, every_us, start, name)
 
 
-def hopping(length: Duration, *, every: Duration, start: Duration = "0s", name: str | None = None) -> Window:
+def hopping(
+    length: Duration, *, every: Duration, start: Duration = "0s", name: str | None = None
+) -> Window:
     """A window of `length` every `every`, overlapping or with gaps; rows in a gap belong to no window."""
-    return _window(duration_us(length, "window length"), duration_us(every, "window hop"), start, name)
+    return _window(
+        duration_us(length, "window length"), duration_us(every, "window hop"), start, name
+    )
 
 
-def cumulative(period: Duration, *, every: Duration, start: Duration = "0s", name: str | None = None) -> tuple[Window, ...]:
+def cumulative(
+    period: Duration, *, every: Duration, start: Duration = "0s", name: str | None = None
+) -> tuple[Window, ...]:
     """So far: each period has windows from its start to every `every`, up to the whole: from midnight, every 10 minutes.
 
     `start` shifts the periods from 1970-01-01 UTC, such as "-2 hours" for days that begin at midnight in UTC+2.
     """
     period_us, every_us = duration_us(period, "period"), duration_us(every, "step of a period")
     if period_us % every_us:
-        raise TopologyError(f"cumulative window: {format_duration(period_us)} is not a multiple of {format_duration(every_us)}")
+        raise TopologyError(
+            f"cumulative window: {format_duration(period_us)} is not a multiple of {format_duration(every_us)}"
+        )
     steps = period_us // every_us
     if steps > _MOST_STEPS:
         least = format_duration(-(-period_us // _MOST_STEPS))
@@ -98,7 +108,9 @@ def _window(length_us: int, every_us: int, start: Duration, name: str | None) ->
     text = format_duration(length_us)
     text += f" every {format_duration(every_us)}" if every_us != length_us else ""
     text += f" starting {format_duration(offset_us)}" if offset_us else ""
-    return Window(name=_named(name, text), length_us=length_us, every_us=every_us, offset_us=offset_us)
+    return Window(
+        name=_named(name, text), length_us=length_us, every_us=every_us, offset_us=offset_us
+    )
 
 
 def _named(name: object, default: str) -> str:
@@ -123,4 +135,6 @@ def _parse_window(text: str) -> Window:
     try:
         return sliding(length, every=every) if slash else tumbling(length)
     except TopologyError as error:
-        raise TopologyError(f"--windows: {text!r} is not LENGTH or LENGTH/SLIDE, such as 5m or 10m/1m: {error}") from None
+        raise TopologyError(
+            f"--windows: {text!r} is not LENGTH or LENGTH/SLIDE, such as 5m or 10m/1m: {error}"
+        ) from None

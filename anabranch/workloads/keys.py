@@ -15,7 +15,13 @@ from anabranch.errors import TopologyError
 from anabranch.topology.durations import Duration, duration_us
 from anabranch.workloads.draws import Floats, Integers, shares, words
 
-_RANK, _HOT, _SPOT, _PLACE, _ORDER = 1, 2, 3, 4, 1_000  # salts; the last one and all above it are of permutations
+_RANK, _HOT, _SPOT, _PLACE, _ORDER = (
+    1,
+    2,
+    3,
+    4,
+    1_000,
+)  # salts; the last one and all above it are of permutations
 MOST_KEYS = 100_000_000
 
 
@@ -39,17 +45,25 @@ class Keys:
         if not 1 <= self.count <= MOST_KEYS:
             raise TopologyError(f"{self.count} keys; valid: 1 to {MOST_KEYS}")
         if not self.skew >= 0 or not self.omega >= 0:
-            raise TopologyError(f"skew is {self.skew} and omega {self.omega}; both must be 0 or more")
+            raise TopologyError(
+                f"skew is {self.skew} and omega {self.omega}; both must be 0 or more"
+            )
         if not 0 <= self.hot_share <= 1:
             raise TopologyError(f"the hot spot's share is {self.hot_share}; valid: 0 to 1")
         if not 1 <= self.hot_width <= self.count:
-            raise TopologyError(f"the hot spot is {self.hot_width} keys wide; valid: 1 to {self.count}")
+            raise TopologyError(
+                f"the hot spot is {self.hot_width} keys wide; valid: 1 to {self.count}"
+            )
         if not self.hot_every_s > 0:
-            raise TopologyError(f"the hot spot moves every {self.hot_every_s} seconds; it must be longer than 0")
+            raise TopologyError(
+                f"the hot spot moves every {self.hot_every_s} seconds; it must be longer than 0"
+            )
 
     def drawn(self, seed: int, numbers: Integers, seconds: Floats) -> Integers:
         """The keys of rows, by their numbers and times."""
-        ranks = np.searchsorted(_cumulated(self.count, self.skew), shares(seed, _RANK, numbers), side="right")
+        ranks = np.searchsorted(
+            _cumulated(self.count, self.skew), shares(seed, _RANK, numbers), side="right"
+        )
         keys = np.minimum(ranks, self.count - 1).astype(np.int64)
         if self.omega:
             epochs = self.epoch(seconds)
@@ -74,7 +88,9 @@ class Keys:
     def shares_at(self, seed: int, second: float) -> Floats:
         """The probability of each key at one time."""
         found = np.empty(self.count)
-        found[permutation(self.count, seed, int(self.epoch(second)))] = _weights(self.count, self.skew)
+        found[permutation(self.count, seed, int(self.epoch(second)))] = _weights(
+            self.count, self.skew
+        )
         if self.hot_share:
             found *= 1 - self.hot_share
             spot = (int(self.hot_place(seed, second)) + np.arange(self.hot_width)) % self.count
@@ -93,7 +109,13 @@ def zipf(count: int, skew: float = 0.5, *, omega: float = 0.0) -> Keys:
 
 
 def hot_spot(
-    count: int, share: float, *, width: int = 1, every: Duration = "1 minute", skew: float = 0.0, omega: float = 0.0
+    count: int,
+    share: float,
+    *,
+    width: int = 1,
+    every: Duration = "1 minute",
+    skew: float = 0.0,
+    omega: float = 0.0,
 ) -> Keys:
     """Part of the rows goes to a few neighbouring keys, which are others after a while; the rest as in zipf()."""
     return Keys(count, skew, omega, share, width, duration_us(every, "every") / 1e6)

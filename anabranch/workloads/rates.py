@@ -32,7 +32,12 @@ _PROGRESSIVE = (
     (0.6, 1.0),
     (0.9, 0.0),
 )  # "a large increase with a plateau before a decrease"
-_ERRATIC = ((0.08, 0.03, 0.7), (0.24, 0.02, 1.0), (0.42, 0.02, 0.6), (0.62, 0.2, 0.85))  # the last increase "lasts longer"
+_ERRATIC = (
+    (0.08, 0.03, 0.7),
+    (0.24, 0.02, 1.0),
+    (0.42, 0.02, 0.6),
+    (0.62, 0.2, 0.85),
+)  # the last increase "lasts longer"
 
 
 @dataclass(frozen=True)
@@ -44,14 +49,20 @@ class Rate:
 
     def __post_init__(self) -> None:
         if not self.knots or self.knots[0][0] != 0:
-            raise TopologyError(f"a rate must say what it is at second 0; its knots are {self.knots}")
+            raise TopologyError(
+                f"a rate must say what it is at second 0; its knots are {self.knots}"
+            )
         if any(after[0] < before[0] for before, after in pairwise(self.knots)):
             raise TopologyError(f"the times of a rate must not go back; its knots are {self.knots}")
         if any(not (isfinite(period) and period > 0) for _, period in self.waves):
-            raise TopologyError(f"a wave needs a period longer than zero; the waves are {self.waves}")
+            raise TopologyError(
+                f"a wave needs a period longer than zero; the waves are {self.waves}"
+            )
         lowest = min(rate for _, rate in self.knots) - sum(abs(height) for height, _ in self.waves)
         if not isfinite(lowest + max(rate for _, rate in self.knots)) or lowest < 0:
-            raise TopologyError(f"rows a second must be 0 or more at any time; this rate goes down to {lowest:g}")
+            raise TopologyError(
+                f"rows a second must be 0 or more at any time; this rate goes down to {lowest:g}"
+            )
 
     def __add__(self, other: Rate) -> Rate:
         """Both at once."""
@@ -60,7 +71,9 @@ class Rate:
         knots: list[Knot] = []
         for time, ours, theirs in sides:
             before, after = ours[0] + theirs[0], ours[1] + theirs[1]
-            knots += [(time, after)] if before == after or time == 0 else [(time, before), (time, after)]
+            knots += (
+                [(time, after)] if before == after or time == 0 else [(time, before), (time, after)]
+            )
         return Rate(tuple(knots), self.waves + other.waves)
 
     def __mul__(self, factor: float) -> Rate:
@@ -136,7 +149,9 @@ def stepped(first: float, *later: tuple[Duration, float]) -> Rate:
 def progressive(low: float, high: float, over: Duration) -> Rate:
     """A large increase, a plateau, a decrease (DABS-Storm, Fig. 11a)."""
     seconds = _seconds(over, "over")
-    return Rate(tuple((share * seconds, low + height * (high - low)) for share, height in _PROGRESSIVE))
+    return Rate(
+        tuple((share * seconds, low + height * (high - low)) for share, height in _PROGRESSIVE)
+    )
 
 
 def erratic(low: float, high: float, over: Duration, *, seed: int | None = None) -> Rate:
@@ -145,7 +160,11 @@ def erratic(low: float, high: float, over: Duration, *, seed: int | None = None)
     base = float(low)
     knots = [(0.0, base)]
     for share, length, height in _ERRATIC if seed is None else _drawn_peaks(seed):
-        start, end, peak = share * seconds, (share + length) * seconds, base + height * (high - base)
+        start, end, peak = (
+            share * seconds,
+            (share + length) * seconds,
+            base + height * (high - base),
+        )
         knots += [(start, base), (start, peak), (end, peak), (end, base)]
     return Rate(tuple(knots))
 

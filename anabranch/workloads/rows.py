@@ -57,7 +57,9 @@ class Workload:
     def before(self) -> Integers:
         """The rows due before each second; the last entry is all of them."""
         rows = self.rate.rows_until(np.arange(self.seconds + 1, dtype=np.float64))
-        return np.floor(rows + 1e-6).astype(np.int64)  # what rounding took from a whole row is given back
+        return np.floor(rows + 1e-6).astype(
+            np.int64
+        )  # what rounding took from a whole row is given back
 
     def counts(self) -> Integers:
         """The rows of each second."""
@@ -78,7 +80,9 @@ class Workload:
         """When rows are due: microseconds after the beginning."""
         second = np.searchsorted(self.before, numbers, side="right") - 1
         first = self.before[second]
-        return second * _SECOND_US + (numbers - first) * _SECOND_US // (self.before[second + 1] - first)
+        return second * _SECOND_US + (numbers - first) * _SECOND_US // (
+            self.before[second + 1] - first
+        )
 
     def key_shares(self, second: float) -> Floats:
         """The probability of each key at a time."""
@@ -97,7 +101,11 @@ class Workload:
         numbers = np.arange(start, end, dtype=np.int64)
         due_us = self.due_us(numbers)
         at = pa.array(due_us + self.start_us).cast(self.schema.field("at").type)
-        columns = [at, pa.array(numbers), pa.array(self.keys.drawn(self.seed, numbers, due_us / _SECOND_US))]
+        columns = [
+            at,
+            pa.array(numbers),
+            pa.array(self.keys.drawn(self.seed, numbers, due_us / _SECOND_US)),
+        ]
         return pa.record_batch([*columns, *self._payloads(numbers)], schema=self.schema)
 
     def table(self, start: int = 0, end: int | None = None) -> pa.Table:
@@ -105,9 +113,7 @@ class Workload:
         return pa.Table.from_batches([self.batch(start, self.total if end is None else end)])
 
     def __str__(self) -> str:
-        return (
-            f"{self.total} rows with {self.keys.count} keys in {format_duration(self.seconds * _SECOND_US)}, seed {self.seed}"
-        )
+        return f"{self.total} rows with {self.keys.count} keys in {format_duration(self.seconds * _SECOND_US)}, seed {self.seed}"
 
     def _payloads(self, numbers: Integers) -> list[pa.Array]:
         """Bytes that do not compress, the same ones for the same row."""
@@ -115,7 +121,15 @@ class Workload:
             return []
         each = -(-self.payload // 8)
         places = numbers[:, None] * each + np.arange(each)
-        content = words(self.seed, _PAYLOAD, places.ravel()).view(np.uint8).reshape(len(numbers), each * 8)
+        content = (
+            words(self.seed, _PAYLOAD, places.ravel())
+            .view(np.uint8)
+            .reshape(len(numbers), each * 8)
+        )
         offsets = np.arange(len(numbers) + 1, dtype=np.int32) * self.payload
         data = np.ascontiguousarray(content[:, : self.payload])
-        return [pa.Array.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(data)])]
+        return [
+            pa.Array.from_buffers(
+                pa.binary(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+            )
+        ]

@@ -18,7 +18,17 @@ from pyspark import cloudpickle
 from anabranch.errors import StepError, TopologyError
 from anabranch.plan import make_plan
 from anabranch.plan.fingerprint import fingerprint
-from anabranch.topology import Aggregate, Compute, Consolidate, Field, Graph, Source, approx_count_distinct, tumbling, udaf
+from anabranch.topology import (
+    Aggregate,
+    Compute,
+    Consolidate,
+    Field,
+    Graph,
+    Source,
+    approx_count_distinct,
+    tumbling,
+    udaf,
+)
 from anabranch.topology.graph import Named
 
 if TYPE_CHECKING:
@@ -75,7 +85,10 @@ class Largest:
 def collected(rows: list[list[tuple[Any, ...]] | None], *kinds: pa.DataType) -> pa.ChunkedArray:
     """What the lift gives: a list of structs for each key and pane."""
     kind = pa.list_(pa.struct([(f"a{i}", each) for i, each in enumerate(kinds)]))
-    lists = [None if each is None else [{f"a{i}": v for i, v in enumerate(row)} for row in each] for each in rows]
+    lists = [
+        None if each is None else [{f"a{i}": v for i, v in enumerate(row)} for row in each]
+        for each in rows
+    ]
     return pa.chunked_array([pa.array(lists, kind)])
 
 
@@ -114,9 +127,15 @@ def changed(kind: type, **members: Any) -> type:
             r"udaf\(object\) has no method init; it needs: init\(\), add\(\), merge\(\), finish\(\), state_type, result_type",
         ),
         (changed(Joined, merge=3), r"udaf\(Changed\) has no method merge"),
-        (changed(Joined, result_type=float), r"result_type=<class 'float'> is not the name of a Spark type"),
+        (
+            changed(Joined, result_type=float),
+            r"result_type=<class 'float'> is not the name of a Spark type",
+        ),
         (changed(Joined, result_type="text"), r"type text cannot be aggregated; valid: "),
-        (changed(Joined, state_type=dict[str, int]), r"init\(\) does not give a state of type dict\[str, int\]"),
+        (
+            changed(Joined, state_type=dict[str, int]),
+            r"init\(\) does not give a state of type dict\[str, int\]",
+        ),
         (
             changed(Joined, state_type=np.ndarray),
             r"init\(\) does not give a state of type ndarray .* valid: a dataclass or built-in",
@@ -126,7 +145,10 @@ def changed(kind: type, **members: Any) -> type:
             r"state_types=\('bigint', 'int'\) and identities=\(0,\); valid: as many",
         ),
         (changed(Largest, identities=("none",)), r"identity 'none' of a column of type bigint"),
-        (changed(Joined, __init__=lambda _self, _: None), r"cannot be made without arguments .* give an object instead"),
+        (
+            changed(Joined, __init__=lambda _self, _: None),
+            r"cannot be made without arguments .* give an object instead",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_with_what_can(given: object, message: str) -> None:
@@ -140,7 +162,9 @@ def test_a_result_of_another_type_and_a_lift_of_another_size_are_errors_that_say
     wrong = udaf(changed(Joined, result_type="bigint"))("name")
     with pytest.raises(StepError, match=r"udaf\(Changed\): finish gave what is not of type bigint"):
         wrong.finish("", (np.array([None], dtype=object),))
-    [partial] = udaf(changed(Largest, lift=lambda *_: (np.zeros(9),)))("v", "w").partials("struct<a0:bigint,a1:int>")
+    [partial] = udaf(changed(Largest, lift=lambda *_: (np.zeros(9),)))("v", "w").partials(
+        "struct<a0:bigint,a1:int>"
+    )
     with pytest.raises(StepError, match=r"lift gave arrays of shape \[\(9,\)\]; valid: 1 of 1"):
         partial.arrive([collected([[(1, 2)]], pa.int64(), pa.int32())])
 
@@ -152,13 +176,20 @@ def test_parameters_are_part_of_the_fingerprint() -> None:
             Graph(name="t")
             .add(Source(name="s", fields=fields, event_time="at", unit_us=None, delay_us=0))
             .add(
-                Compute(name="c", input="s", by=fields[:1], aggregates=(Named(name="n", aggregate=aggregate, input_type=kind),))
+                Compute(
+                    name="c",
+                    input="s",
+                    by=fields[:1],
+                    aggregates=(Named(name="n", aggregate=aggregate, input_type=kind),),
+                )
             )
             .add(Consolidate(name="w", input="c", windows=(tumbling("1h"),)))
         )
         return fingerprint(make_plan(graph).nodes[0])["aggregates"]
 
-    assert text(approx_count_distinct("v", 10), "int") == "n = approx_count_distinct(v: int, lg_k=10)"
+    assert (
+        text(approx_count_distinct("v", 10), "int") == "n = approx_count_distinct(v: int, lg_k=10)"
+    )
     assert text(udaf(Largest(floor=5))("v", "w"), "struct<a0:int,a1:int>") == (
         "n = udaf(v, w: struct<a0:int,a1:int>, class=Largest(floor=5), state=bigint, result=bigint)"
     )
@@ -175,9 +206,16 @@ def test_a_result_type_may_be_written_with_spaces() -> None:
             return [{"text": each, "price": Decimal(1)} for each in state]
 
     aggregate = udaf(Pairs)("v")
-    assert aggregate.result_type("struct<a0:string>") == "array<struct<text:string,price:decimal(9,2)>>"
-    [state] = aggregate.partials("struct<a0:string>")[0].arrive([pa.chunked_array([[[{"a0": "a"}]]])])
-    assert aggregate.finish("struct<a0:string>", (state,)).to_pylist() == [[{"text": "a", "price": Decimal("1.00")}]]
+    assert (
+        aggregate.result_type("struct<a0:string>")
+        == "array<struct<text:string,price:decimal(9,2)>>"
+    )
+    [state] = aggregate.partials("struct<a0:string>")[0].arrive(
+        [pa.chunked_array([[[{"a0": "a"}]]])]
+    )
+    assert aggregate.finish("struct<a0:string>", (state,)).to_pylist() == [
+        [{"text": "a", "price": Decimal("1.00")}]
+    ]
 
 
 SCRIPT = """
@@ -222,5 +260,7 @@ def test_a_class_with_nested_state_travels_to_a_worker_that_has_not_its_module()
         del sys.modules[module.__name__]
     shipped = cloudpickle.dumps((aggregate, aggregate.partials("struct<a0:double>")))
     root = Path(__file__).parent.parent.parent
-    done = subprocess.run([sys.executable, "-c", WORKER], input=shipped, capture_output=True, check=False, cwd=root)
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER], input=shipped, capture_output=True, check=False, cwd=root
+    )
     assert done.stdout == b"[7.0]\n", done.stderr.decode()

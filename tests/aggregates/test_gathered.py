@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "bigint": st.integers(-3, 3) | st.sampled_from([2**63 - 1, -(2**63)]),
-    "double": st.sampled_from([0.0, -0.0, float("nan"), -float("nan"), float("inf"), float("-inf"), 1.5, -2.5]),
+    "double": st.sampled_from(
+        [0.0, -0.0, float("nan"), -float("nan"), float("inf"), float("-inf"), 1.5, -2.5]
+    ),
     "string": st.sampled_from(["", "a", "é", "𝄞", "b"]),
     "binary": st.sampled_from([b"", b"\x00", b"\xff"]),
     "decimal(10,2)": st.integers(-5, 5).map(lambda cents: Decimal(cents).scaleb(-2)),
@@ -58,9 +60,15 @@ def arrow(kind: str) -> pa.DataType:
 # What the lift gives, in Python: of rows with normal values.
 LIFTS: dict[str, tuple[Callable[[str], Partial], Callable[[list[Row]], Any]]] = {
     "distinct": (Distinct, lambda rows: frozenset(value for _, value in rows)),
-    "smallest": (lambda kind: Smallest(kind, 2), lambda rows: tuple(sorted({value for _, value in rows})[:2])),
+    "smallest": (
+        lambda kind: Smallest(kind, 2),
+        lambda rows: tuple(sorted({value for _, value in rows})[:2]),
+    ),
     "foremost": (lambda kind: Foremost(kind, 3), lambda rows: tuple(sorted(rows)[:3])),
-    "frequent": (lambda kind: Frequent(kind, 100), lambda rows: dict(Counter(value for _, value in rows))),
+    "frequent": (
+        lambda kind: Frequent(kind, 100),
+        lambda rows: dict(Counter(value for _, value in rows)),
+    ),
 }
 
 
@@ -71,7 +79,10 @@ def merged(partial: Partial, parts: Sequence[Any]) -> Any:
         partial.merge(into, np.array([0]), [objects([part])])
     found = into[0][0]
     if len(parts) > 2:
-        left, right = merged(partial, parts[: len(parts) // 2]), merged(partial, parts[len(parts) // 2 :])
+        left, right = (
+            merged(partial, parts[: len(parts) // 2]),
+            merged(partial, parts[len(parts) // 2 :]),
+        )
         assert merged(partial, [right, left]) == found
     return found
 
@@ -85,7 +96,9 @@ def test_merging_in_any_grouping_and_order_is_lifting_all_at_once(
     lifted = [lift(normal(kind, rows)) or None for rows in parts]
     shuffle.shuffle(lifted)
     before = copy.deepcopy(lifted)
-    assert merged(partial, lifted) == (lift(normal(kind, [row for rows in parts for row in rows])) or None)
+    assert merged(partial, lifted) == (
+        lift(normal(kind, [row for rows in parts for row in rows])) or None
+    )
     assert lifted == before, "merging changed what it was given"
 
 
@@ -113,7 +126,10 @@ def test_the_value_at_the_extreme_does_not_depend_on_the_order_of_merging(
     partial = which[0](f"struct<a0:{kind},a1:{by}>")
     into = [column.empty(1) for column in partial.columns]
     for value, order in [*pairs, (None, None)]:
-        lifted = [pa.chunked_array([pa.array([each], type_)]) for each, type_ in ((order, arrow(by)), (value, arrow(kind)))]
+        lifted = [
+            pa.chunked_array([pa.array([each], type_)])
+            for each, type_ in ((order, arrow(by)), (value, arrow(kind)))
+        ]
         count = pa.chunked_array([pa.array([0 if value is None else 1])])
         partial.merge(into, np.array([0]), partial.arrive([count, *lifted]))
     values, orders = (
@@ -131,7 +147,11 @@ def test_ordered_values_come_back_and_sort_as_in_spark(kind: str, data: st.DataO
     lists = data.draw(st.lists(st.none() | st.lists(VALUES[kind], max_size=4), max_size=5))
     column = pa.array(lists, pa.list_(arrow(kind)))
     held = list(from_lists(column, kind))
-    back = to_lists([None if given is None else each for given, each in zip(lists, held, strict=True)], kind, null=True)
+    back = to_lists(
+        [None if given is None else each for given, each in zip(lists, held, strict=True)],
+        kind,
+        null=True,
+    )
     assert list(from_lists(back, kind)) == held
     assert back.is_null().to_pylist() == column.is_null().to_pylist()
 
@@ -165,7 +185,9 @@ def test_an_estimate_is_within_its_error_and_does_not_depend_on_order(lg_k: int,
     for seed in range(3):
         random.Random(seed).shuffle(values)
         estimates.add(partial.estimate(hll(values, lg_k)))
-        estimates.add(partial.estimate(all_in(partial, [hll(values[i::4], lg_k) for i in range(4)])))
+        estimates.add(
+            partial.estimate(all_in(partial, [hll(values[i::4], lg_k) for i in range(4)]))
+        )
     assert len(estimates) == 1
     assert abs(estimates.pop() - n) <= 3 * 1.04 / math.sqrt(2**lg_k) * n
     assert partial.estimate(None) == 0
@@ -178,7 +200,10 @@ def kll(values: Sequence[float], k: int) -> bytes | None:
     return bytes(sketch.serialize()) if len(values) else None
 
 
-@given(st.lists(st.lists(st.integers(-9, 9).map(float), max_size=8), max_size=5), st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+@given(
+    st.lists(st.lists(st.integers(-9, 9).map(float), max_size=8), max_size=5),
+    st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+)
 def test_a_quantile_of_up_to_k_values_is_exact(parts: list[list[float]], q: float) -> None:
     partial, values = Kll("double", 40), sorted(value for part in parts for value in part)
     found = partial.quantiles(all_in(partial, [kll(part, 40) for part in parts]), [q])
@@ -187,13 +212,21 @@ def test_a_quantile_of_up_to_k_values_is_exact(parts: list[list[float]], q: floa
 
 @pytest.mark.parametrize("k", [50, 200])
 def test_a_quantile_of_many_values_is_within_its_error(k: int) -> None:
-    partial, error, near = Kll("double", k), ds.kll_doubles_sketch.get_normalized_rank_error(k, False), []
+    partial, error, near = (
+        Kll("double", k),
+        ds.kll_doubles_sketch.get_normalized_rank_error(k, False),
+        [],
+    )
     ranks = [each / 20 for each in range(1, 20)]
     for seed in range(5):
         values = np.random.default_rng(seed).permutation(20_000).astype(float)
-        found = partial.quantiles(all_in(partial, [kll(part, k) for part in np.array_split(values, 50)]), ranks)
+        found = partial.quantiles(
+            all_in(partial, [kll(part, k) for part in np.array_split(values, 50)]), ranks
+        )
         assert found is not None
-        near += [abs(value / 20_000 - rank) / error for value, rank in zip(found, ranks, strict=True)]
+        near += [
+            abs(value / 20_000 - rank) / error for value, rank in zip(found, ranks, strict=True)
+        ]
     assert max(near) < 2.5
     assert sum(each <= 1 for each in near) >= 0.9 * len(near)
 
@@ -216,7 +249,12 @@ def test_what_sparks_sketch_counts_arrives_for_every_type() -> None:
     cases: list[tuple[str, Any, list[Any], list[Any]]] = [
         ("bigint", ds.PyLongsSerDe(), [3, -1], [3, -1]),
         ("date", ds.PyLongsSerDe(), [3, -1], [3, -1]),
-        ("double", ds.PyDoublesSerDe(), [1.5, math.nan], ordered(pa.array([1.5, math.nan]), "double")),
+        (
+            "double",
+            ds.PyDoublesSerDe(),
+            [1.5, math.nan],
+            ordered(pa.array([1.5, math.nan]), "double"),
+        ),
         ("string", None, ["", "é"], ["", "é"]),
         ("binary", None, ["", "FF"], [b"", b"\xff"]),
         ("decimal(10,2)", None, ["1.50", "-2.00"], [Decimal("1.50"), Decimal("-2.00")]),
@@ -226,7 +264,9 @@ def test_what_sparks_sketch_counts_arrives_for_every_type() -> None:
         for times, item in enumerate(items, 1):
             sketch.update(item, times)
         sketches = [sketch.serialize() if serde is None else sketch.serialize(serde), None]
-        lifted = pa.chunked_array([pa.array([None if each is None else {"sketch": each} for each in sketches])])
+        lifted = pa.chunked_array(
+            [pa.array([None if each is None else {"sketch": each} for each in sketches])]
+        )
         [arrived] = Frequent(kind, 10).arrive([lifted])
         assert arrived.tolist() == [dict(zip(values, (1, 2), strict=True)), None]
 
@@ -234,18 +274,28 @@ def test_what_sparks_sketch_counts_arrives_for_every_type() -> None:
 def test_results_of_no_value_and_of_several() -> None:
     nothing: Array = objects([None, (3, 5)])
     assert ab.collect_set("v").finish("bigint", (nothing,)).to_pylist() == [[], [3, 5]]
-    assert ab.collect_list("v").finish("bigint", (objects([None, ((0, 5), (1, 3))]),)).to_pylist() == [[], [5, 3]]
+    assert ab.collect_list("v").finish(
+        "bigint", (objects([None, ((0, 5), (1, 3))]),)
+    ).to_pylist() == [[], [5, 3]]
     top = ab.top_k("v", 2).finish("string", (objects([None, {"b": 2, "a": 2, "c": 9}]),))
     assert top.to_pylist() == [[], [{"value": "c", "count": 9}, {"value": "a", "count": 2}]]
     assert ab.count_distinct("v").finish("bigint", (nothing,)).to_pylist() == [0, 2]
-    assert ab.quantile("v", [0, 1]).finish("bigint", (objects([None, kll([1.0, 2.0], 200)]),)).to_pylist() == [None, [1.0, 2.0]]
+    assert ab.quantile("v", [0, 1]).finish(
+        "bigint", (objects([None, kll([1.0, 2.0], 200)]),)
+    ).to_pylist() == [None, [1.0, 2.0]]
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ab.approx_count_distinct("v", 3), r"approx_count_distinct: lg_k=3; valid: 4 to 21"),
-        (lambda: ab.quantile("v", 1.5), r"quantile: q=1.5; valid: a number from 0 to 1, or a list of them"),
+        (
+            lambda: ab.approx_count_distinct("v", 3),
+            r"approx_count_distinct: lg_k=3; valid: 4 to 21",
+        ),
+        (
+            lambda: ab.quantile("v", 1.5),
+            r"quantile: q=1.5; valid: a number from 0 to 1, or a list of them",
+        ),
         (lambda: ab.quantile("v", [0.5, "high"]), r"q='high'"),
         (lambda: ab.quantile("v", []), r"q is empty"),
         (lambda: ab.quantile("v", math.nan), r"q=nan"),
@@ -256,11 +306,23 @@ def test_results_of_no_value_and_of_several() -> None:
         (lambda: ab.collect_list("v", 0), r"collect_list: limit=0; valid: 1 to"),
         (lambda: ab.collect_set("v", 2.5), r"collect_set: limit=2.5; valid: 1 to"),
         (lambda: ab.collect_set("v", True), r"limit=True"),
-        (lambda: ab.bool_and("v").partials("int"), r"bool_and\(v\) has input of type int; valid: boolean"),
-        (lambda: ab.quantile("s", 0.5).partials("string"), r"quantile\(s\) has input of type string; valid: whole numbers"),
-        (lambda: ab.max_by("v", "m").partials("struct<a0:int,a1:map<string,int>>"), r"map<string,int> cannot be aggregated"),
+        (
+            lambda: ab.bool_and("v").partials("int"),
+            r"bool_and\(v\) has input of type int; valid: boolean",
+        ),
+        (
+            lambda: ab.quantile("s", 0.5).partials("string"),
+            r"quantile\(s\) has input of type string; valid: whole numbers",
+        ),
+        (
+            lambda: ab.max_by("v", "m").partials("struct<a0:int,a1:map<string,int>>"),
+            r"map<string,int> cannot be aggregated",
+        ),
         (lambda: ab.count_distinct("a").partials("array<int>"), r"array<int> cannot be aggregated"),
-        (lambda: ab.last("window").partials("struct<start:timestamp>"), r"struct<start:timestamp> cannot be aggregated"),
+        (
+            lambda: ab.last("window").partials("struct<start:timestamp>"),
+            r"struct<start:timestamp> cannot be aggregated",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_can(make: Callable[[], object], message: str) -> None:

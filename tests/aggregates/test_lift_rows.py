@@ -51,7 +51,11 @@ VALUES: dict[str, list[Any]] = {
     "timestamp": TIMES,
     "timestamp_ntz": [each.replace(tzinfo=None) for each in TIMES],
 }
-NUMBERS = [kind for kind in VALUES if kind.endswith("int") or kind in {"float", "double"} or kind.startswith("decimal")]
+NUMBERS = [
+    kind
+    for kind in VALUES
+    if kind.endswith("int") or kind in {"float", "double"} or kind.startswith("decimal")
+]
 GROUPS = 4
 Row = tuple[int, int, Any]  # group, event time, value
 Of = tuple[int, Any]  # event time, value that is not null
@@ -69,7 +73,11 @@ def key(value: Any) -> Any:
     """A value as Spark compares it: NaN is above all numbers, and -0.0 is 0.0."""
     if isinstance(value, tuple):
         return tuple(map(key, value))
-    return (math.isnan(value), 0.0 if math.isnan(value) else value + 0.0) if isinstance(value, float) else value
+    return (
+        (math.isnan(value), 0.0 if math.isnan(value) else value + 0.0)
+        if isinstance(value, float)
+        else value
+    )
 
 
 def same(left: Any, right: Any) -> bool:
@@ -107,7 +115,9 @@ def spread(rows: Sequence[Of], *, sample: bool) -> float | None:
     exact = [Fraction(value) for value in values]
     middle = sum(exact, Fraction()) / len(exact)
     try:
-        return float(sum(((each - middle) ** 2 for each in exact), Fraction()) / (len(exact) - sample))
+        return float(
+            sum(((each - middle) ** 2 for each in exact), Fraction()) / (len(exact) - sample)
+        )
     except OverflowError:
         return math.inf
 
@@ -160,11 +170,20 @@ EXPECTED: dict[str, tuple[Callable[[], Aggregate], Callable[[list[Of]], Any]]] =
     "bool_and": (lambda: ab.bool_and("x"), lambda rows: all(values_of(rows)) if rows else None),
     "bool_or": (lambda: ab.bool_or("x"), lambda rows: any(values_of(rows)) if rows else None),
     "count_distinct": (lambda: ab.count_distinct("x"), lambda rows: len(distinct(rows))),
-    "approx_count_distinct": (lambda: ab.approx_count_distinct("x"), lambda rows: len(distinct(rows))),
+    "approx_count_distinct": (
+        lambda: ab.approx_count_distinct("x"),
+        lambda rows: len(distinct(rows)),
+    ),
     "quantile": (lambda: ab.quantile("x", 0.5), lambda rows: ranked(rows, 0.5)),
     "top_k": (lambda: ab.top_k("x", 2), top),
-    "collect_list": (lambda: ab.collect_list("x", 3), lambda rows: values_of(sorted(rows, key=key)[:3])),
-    "collect_set": (lambda: ab.collect_set("x", 2), lambda rows: [v for _, v in sorted(distinct(rows).items())][:2]),
+    "collect_list": (
+        lambda: ab.collect_list("x", 3),
+        lambda rows: values_of(sorted(rows, key=key)[:3]),
+    ),
+    "collect_set": (
+        lambda: ab.collect_set("x", 2),
+        lambda rows: [v for _, v in sorted(distinct(rows).items())][:2],
+    ),
 }
 
 
@@ -172,7 +191,9 @@ EXPECTED: dict[str, tuple[Callable[[], Aggregate], Callable[[list[Of]], Any]]] =
 def drawn(draw: st.DrawFn) -> tuple[str, list[Row]]:
     kind = draw(st.sampled_from(sorted(VALUES)))
     value = st.none() | st.sampled_from(VALUES[kind])
-    return kind, draw(st.lists(st.tuples(st.integers(0, GROUPS - 2), st.integers(-2, 2), value), max_size=14))
+    return kind, draw(
+        st.lists(st.tuples(st.integers(0, GROUPS - 2), st.integers(-2, 2), value), max_size=14)
+    )
 
 
 def lifted(partials: Sequence[Partial], kind: str, rows: Sequence[Row]) -> tuple[Array, ...]:
@@ -194,9 +215,14 @@ def merged(partials: Sequence[Partial], parts: Sequence[tuple[Array, ...]]) -> t
 
 
 @given(drawn(), st.integers(0, 14))
-def test_every_aggregate_of_every_type_is_what_plain_python_makes_of_the_rows(case: tuple[str, list[Row]], cut: int) -> None:
+def test_every_aggregate_of_every_type_is_what_plain_python_makes_of_the_rows(
+    case: tuple[str, list[Row]], cut: int
+) -> None:
     kind, rows = case
-    of = [[(t, value) for group, t, value in rows if group == each and value is not None] for each in range(GROUPS)]
+    of = [
+        [(t, value) for group, t, value in rows if group == each and value is not None]
+        for each in range(GROUPS)
+    ]
     tried = 0
     for name, (make, expected) in EXPECTED.items():
         aggregate = make()
@@ -206,7 +232,9 @@ def test_every_aggregate_of_every_type_is_what_plain_python_makes_of_the_rows(ca
             continue
         tried += 1
         whole = lifted(partials, kind, rows)
-        halves = merged(partials, [lifted(partials, kind, rows[:cut]), lifted(partials, kind, rows[cut:])])
+        halves = merged(
+            partials, [lifted(partials, kind, rows[:cut]), lifted(partials, kind, rows[cut:])]
+        )
         for columns in (whole, halves):
             assert all(len(column) == GROUPS for column in columns)
             found = aggregate.finish(kind, columns).to_pylist()
@@ -219,7 +247,10 @@ def test_the_lift_of_single_rows_is_that_of_groups_of_one_and_of_null_it_is_what
     case: tuple[str, list[Row]],
 ) -> None:
     kind, rows = case
-    values, t = pa.array([value for _, _, value in rows], column_type(kind)), np.array([t for _, t, _ in rows], dtype=np.int64)
+    values, t = (
+        pa.array([value for _, _, value in rows], column_type(kind)),
+        np.array([t for _, t, _ in rows], dtype=np.int64),
+    )
     for make, _ in EXPECTED.values():
         try:
             partials = make().partials(kind)
@@ -231,7 +262,9 @@ def test_the_lift_of_single_rows_is_that_of_groups_of_one_and_of_null_it_is_what
             for column, one, group in zip(partial.columns, alone, groups, strict=True):
                 assert one.dtype == group.dtype == column.dtype
                 nothing = column.empty(1).tolist()[0]
-                for (_, _, value), left, right in zip(rows, one.tolist(), group.tolist(), strict=True):
+                for (_, _, value), left, right in zip(
+                    rows, one.tolist(), group.tolist(), strict=True
+                ):
                     assert key(left) == key(right) if isinstance(left, float) else left == right
                     assert value is not None or same(left, nothing)
 
@@ -240,7 +273,9 @@ PAIRS = ("bigint", "double", "string", "decimal(10,2)", "timestamp", "boolean", 
 
 
 @given(st.sampled_from(PAIRS), st.sampled_from(PAIRS), st.data())
-def test_the_value_at_the_extreme_is_that_of_rows_that_have_both(value: str, by: str, data: st.DataObject) -> None:
+def test_the_value_at_the_extreme_is_that_of_rows_that_have_both(
+    value: str, by: str, data: st.DataObject
+) -> None:
     one = st.tuples(
         *(st.none() | st.sampled_from(VALUES[kind]) for kind in (value, by)),
         st.integers(0, GROUPS - 2),
@@ -254,12 +289,22 @@ def test_the_value_at_the_extreme_is_that_of_rows_that_have_both(value: str, by:
         partials = aggregate.partials(kind)
         given_rows = [(group, 0, pair) for (_, _, group, _), pair in zip(rows, pairs, strict=True)]
         expected = [
-            chosen([(b, a) for a, b, g, out in rows if g == group and not out and a is not None and b is not None], pick)
+            chosen(
+                [
+                    (b, a)
+                    for a, b, g, out in rows
+                    if g == group and not out and a is not None and b is not None
+                ],
+                pick,
+            )
             for group in range(GROUPS)
         ]
         columns = lifted(partials, kind, given_rows)
         assert same(aggregate.finish(kind, columns).to_pylist(), expected)
-        halves = merged(partials, [lifted(partials, kind, given_rows[::2]), lifted(partials, kind, given_rows[1::2])])
+        halves = merged(
+            partials,
+            [lifted(partials, kind, given_rows[::2]), lifted(partials, kind, given_rows[1::2])],
+        )
         assert same(aggregate.finish(kind, halves).to_pylist(), expected)
 
 
@@ -272,10 +317,14 @@ class Weighted:
     def init(self) -> list[tuple[str, float]]:
         return []
 
-    def add(self, state: list[tuple[str, float]], text: str, weight: float) -> list[tuple[str, float]]:
+    def add(
+        self, state: list[tuple[str, float]], text: str, weight: float
+    ) -> list[tuple[str, float]]:
         return [*state, (text, weight)]
 
-    def merge(self, left: list[tuple[str, float]], right: list[tuple[str, float]]) -> list[tuple[str, float]]:
+    def merge(
+        self, left: list[tuple[str, float]], right: list[tuple[str, float]]
+    ) -> list[tuple[str, float]]:
         return left + right
 
     def finish(self, state: list[tuple[str, float]]) -> str:
@@ -304,21 +353,34 @@ class Longest:
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, GROUPS - 2), st.none() | st.sampled_from(VALUES["string"]), st.none() | st.integers(0, 9)),
+        st.tuples(
+            st.integers(0, GROUPS - 2),
+            st.none() | st.sampled_from(VALUES["string"]),
+            st.none() | st.integers(0, 9),
+        ),
         max_size=12,
     )
 )
-def test_aggregates_of_users_see_the_rows_that_have_all_inputs(rows: list[tuple[int, str | None, int | None]]) -> None:
+def test_aggregates_of_users_see_the_rows_that_have_all_inputs(
+    rows: list[tuple[int, str | None, int | None]],
+) -> None:
     kind = "struct<a0:string,a1:double>"
     given_rows = [(group, 0, {"a0": text, "a1": weight}) for group, text, weight in rows]
     given_rows.append((0, 0, None))
     whole = [
-        [(text, float(weight)) for g, text, weight in rows if g == group and text is not None and weight is not None]
+        [
+            (text, float(weight))
+            for g, text, weight in rows
+            if g == group and text is not None and weight is not None
+        ]
         for group in range(GROUPS)
     ]
     texts = [",".join(f"{text}:{weight}" for text, weight in sorted(each)) for each in whole]
     largest = [max((weight for text, weight in each if text), default=-1.0) for each in whole]
-    for aggregate, expected in ((udaf(Weighted)("s", "w"), texts), (udaf(Longest)("s", "w"), largest)):
+    for aggregate, expected in (
+        (udaf(Weighted)("s", "w"), texts),
+        (udaf(Longest)("s", "w"), largest),
+    ):
         partials = aggregate.partials(kind)
         halves = [lifted(partials, kind, given_rows[:5]), lifted(partials, kind, given_rows[5:])]
         for columns in (lifted(partials, kind, given_rows), merged(partials, halves)):
@@ -330,7 +392,12 @@ def test_no_rows_and_no_groups_are_fine() -> None:
         aggregate = make()
         kind = "boolean" if aggregate.kind.startswith("bool") else "double"
         partials = aggregate.partials(kind)
-        nothing = lift_rows([One(each) for each in partials], [pa.array([], arrow_type(kind))], *[np.empty(0, np.int64)] * 2, 0)
+        nothing = lift_rows(
+            [One(each) for each in partials],
+            [pa.array([], arrow_type(kind))],
+            *[np.empty(0, np.int64)] * 2,
+            0,
+        )
         assert len(aggregate.finish(kind, nothing)) == 0
 
 
@@ -348,22 +415,32 @@ def test_a_sum_of_whole_numbers_that_overflows_is_an_error_in_the_group_that_has
 
 def test_the_mean_of_large_numbers_does_not_overflow_with_their_sum() -> None:
     t, group = np.zeros(3, dtype=np.int64), np.array([0, 0, 1])
-    n, mean, squares = lift_rows([One(Moments("double"))], [pa.array([1.5e308, 1.5e308, 2.0])], t, group, 2)
+    n, mean, squares = lift_rows(
+        [One(Moments("double"))], [pa.array([1.5e308, 1.5e308, 2.0])], t, group, 2
+    )
     assert (n.tolist(), mean.tolist(), squares.tolist()) == ([2, 1], [1.5e308, 2.0], [0.0, 0.0])
 
 
 def test_equal_values_have_no_variance() -> None:
     rows: list[Row] = [(each % 3, 0, (0.7, None, 0.1)[each % 3]) for each in range(100)]
     n, mean, squares = lifted([Moments("double")], "double", rows)
-    assert (n.tolist(), mean.tolist(), squares.tolist()) == ([34, 0, 33, 0], [0.7, 0.0, 0.1, 0.0], [0.0] * 4)
+    assert (n.tolist(), mean.tolist(), squares.tolist()) == (
+        [34, 0, 33, 0],
+        [0.7, 0.0, 0.1, 0.0],
+        [0.0] * 4,
+    )
 
 
 def test_numbers_become_floats_as_spark_casts_them() -> None:
     cents = [Decimal(each).scaleb(-2) for each in range(2_000)]
     t, group = np.zeros(2_000, dtype=np.int64), np.arange(2_000)
-    _, mean, _ = lift_rows([One(Moments("double"))], [pa.array(cents, pa.decimal128(10, 2))], t, group, 2_000)
+    _, mean, _ = lift_rows(
+        [One(Moments("double"))], [pa.array(cents, pa.decimal128(10, 2))], t, group, 2_000
+    )
     assert mean.tolist() == [float(each) for each in cents]
-    [sums] = lift_rows([One(Total("double"))], [pa.array([2**53 + 1, 2**63 - 1])], t[:2], group[:2], 2)
+    [sums] = lift_rows(
+        [One(Total("double"))], [pa.array([2**53 + 1, 2**63 - 1])], t[:2], group[:2], 2
+    )
     assert sums.tolist() == [float(2**53 + 1), float(2**63 - 1)]
 
 
@@ -378,7 +455,9 @@ def test_an_estimate_of_distinct_values_counts_those_of_two_lifts_once(kind: str
     }
     rows: list[Row] = [(0, 0, makers[kind](each)) for each in numbers]
     partial = Hll(kind, 12)
-    whole, left, right = (lifted([partial], kind, each) for each in (rows, rows[:20_000], rows[10_000:]))
+    whole, left, right = (
+        lifted([partial], kind, each) for each in (rows, rows[:20_000], rows[10_000:])
+    )
     estimate = partial.estimate(whole[0][0])
     assert abs(estimate - 20_000) <= 3 * 1.04 / math.sqrt(2**12) * 20_000
     assert partial.estimate(merged([partial], [left, right])[0][0]) == estimate
@@ -397,18 +476,26 @@ def test_quantiles_and_frequent_values_of_many_rows_are_within_their_error() -> 
     n = 50_000
     numbers, ranks = random.permutation(n).astype(float), [each / 20 for each in range(1, 20)]
     kll, error = Kll("double", 200), ds.kll_doubles_sketch.get_normalized_rank_error(200, False)
-    [sketches] = lift_rows([One(kll)], [pa.array(numbers)], np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64), 1)
+    [sketches] = lift_rows(
+        [One(kll)], [pa.array(numbers)], np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64), 1
+    )
     found = kll.quantiles(sketches[0], ranks)
     assert found is not None
-    assert max(abs(value / n - rank) for value, rank in zip(found, ranks, strict=True)) < 2.5 * error
+    assert (
+        max(abs(value / n - rank) for value, rank in zip(found, ranks, strict=True)) < 2.5 * error
+    )
     words = random.zipf(1.3, n) % 10**6
     true, keep = Counter(words.tolist()), 50
     for size, group in ((1, np.zeros(n, dtype=np.int64)), (3, np.arange(n) % 3)):
         frequent = Frequent("bigint", keep)
-        [counts] = lift_rows([One(frequent)], [pa.array(words)], np.zeros(n, dtype=np.int64), group, size)
+        [counts] = lift_rows(
+            [One(frequent)], [pa.array(words)], np.zeros(n, dtype=np.int64), group, size
+        )
         into = [objects([None])]
         for each in counts:
             frequent.merge(into, slice(0, 1), [objects([each])])
         assert len(into[0][0]) <= keep
-        assert all(true[word] - 2 * n / keep <= count <= true[word] for word, count in into[0][0].items())
+        assert all(
+            true[word] - 2 * n / keep <= count <= true[word] for word, count in into[0][0].items()
+        )
         assert {word for word, count in true.items() if count > 2 * n / keep} <= set(into[0][0])

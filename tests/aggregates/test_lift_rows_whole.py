@@ -19,7 +19,14 @@ from anabranch.topology import Aggregate, Compute, Consolidate, Field, Graph, So
 from anabranch.topology.graph import Named
 from anabranch.types import Array, arrow_type
 
-FIELDS = {"v": "bigint", "x": "double", "s": "string", "d": "decimal(10,2)", "at": "timestamp", "k": "bigint"}
+FIELDS = {
+    "v": "bigint",
+    "x": "double",
+    "s": "string",
+    "d": "decimal(10,2)",
+    "at": "timestamp",
+    "k": "bigint",
+}
 SQL: dict[str, tuple[Aggregate, str, str]] = {
     "n": (ab.count(), "int", "count(*)"),
     "values": (ab.count("x"), "double", "count(x)"),
@@ -42,7 +49,11 @@ SQL: dict[str, tuple[Aggregate, str, str]] = {
         "max((v, s)) filter (s is not null and v is not null)[2]",
     ),
     "different": (ab.count_distinct("v"), "bigint", "count(distinct v)"),
-    "some": (ab.collect_set("s", 5), "string", "coalesce(list_sort(list(distinct s) filter (s is not null))[:5], [])"),
+    "some": (
+        ab.collect_set("s", 5),
+        "string",
+        "coalesce(list_sort(list(distinct s) filter (s is not null))[:5], [])",
+    ),
     "earliest": (
         ab.collect_list("v", 3),
         "bigint",
@@ -58,7 +69,9 @@ def masked(values: Array, random: np.random.Generator, kind: pa.DataType | None 
 @pytest.mark.parametrize("size", [1, 3_000, 70_000])
 def test_groups_of_very_unequal_size_give_what_duckdb_gives(size: int) -> None:
     random = np.random.default_rng(size)
-    group = np.concatenate([np.zeros(100_000, dtype=np.int64), np.arange(size), random.integers(0, size, 20_000)])
+    group = np.concatenate(
+        [np.zeros(100_000, dtype=np.int64), np.arange(size), random.integers(0, size, 20_000)]
+    )
     random.shuffle(group)
     n = len(group)
     words = np.array([f"w{each}" for each in range(50)])
@@ -68,11 +81,14 @@ def test_groups_of_very_unequal_size_give_what_duckdb_gives(size: int) -> None:
         "x": masked(random.normal(10, 3, n), random),
         "s": masked(words[random.integers(0, 50, n)], random, pa.string()),
         "d": pa.array(
-            [Decimal(each).scaleb(-2) for each in random.integers(-999, 999, n).tolist()], arrow_type("decimal(10,2)")
+            [Decimal(each).scaleb(-2) for each in random.integers(-999, 999, n).tolist()],
+            arrow_type("decimal(10,2)"),
         ),
         "at": pa.array(t).cast(arrow_type("timestamp")),
     }
-    named = tuple(Named(name=name, aggregate=each, input_type=kind) for name, (each, kind, _) in SQL.items())
+    named = tuple(
+        Named(name=name, aggregate=each, input_type=kind) for name, (each, kind, _) in SQL.items()
+    )
     fields = tuple(Field(name, kind) for name, kind in FIELDS.items())
     graph = (
         Graph(name="t")
@@ -86,19 +102,34 @@ def test_groups_of_very_unequal_size_give_what_duckdb_gives(size: int) -> None:
 
     def input_of(expression: Any, where: object) -> pa.Array:
         if isinstance(expression, tuple):
-            values: pa.Array = pa.StructArray.from_arrays([inputs[each] for each in expression], ["a0", "a1"])
+            values: pa.Array = pa.StructArray.from_arrays(
+                [inputs[each] for each in expression], ["a0", "a1"]
+            )
         else:
-            values = pa.array(np.ones(n, dtype=np.int32)) if expression is None else inputs[str(expression)]
-        return values if where is None else pc.if_else(positive, values, pa.scalar(None, values.type))
+            values = (
+                pa.array(np.ones(n, dtype=np.int32))
+                if expression is None
+                else inputs[str(expression)]
+            )
+        return (
+            values if where is None else pc.if_else(positive, values, pa.scalar(None, values.type))
+        )
 
-    columns = lift_rows(plan.kept, [input_of(each.expression, each.where) for each in component.inputs], t, group, size)
+    columns = lift_rows(
+        plan.kept,
+        [input_of(each.expression, each.where) for each in component.inputs],
+        t,
+        group,
+        size,
+    )
     assert [column.dtype for column in columns] == [column.dtype for column in plan.columns]
     found = pa.table(
         {
             "k": np.arange(size),
             **{
                 result.named.name: result.named.aggregate.finish(
-                    result.named.input_type, tuple(c for number in result.kept for c in columns[plan.kept[number].columns])
+                    result.named.input_type,
+                    tuple(c for number in result.kept for c in columns[plan.kept[number].columns]),
                 )
                 for result in plan.results
             },

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.aggregates.partials import Count, Earliest, Greatest, Latest, Least, Moments, Partial, Total
+from anabranch.aggregates.partials import (
+    Count,
+    Earliest,
+    Greatest,
+    Latest,
+    Least,
+    Moments,
+    Partial,
+    Total,
+)
 from anabranch.aggregates.specs import AvgOf, MaxOf, SumOf
 from anabranch.errors import StepError, TopologyError
 from anabranch.types import Array
@@ -27,7 +36,10 @@ def merged(partial: Partial, parts: list[list[Array]]) -> list[object]:
 
 
 def single(partial: Partial, *values: object) -> list[Array]:
-    return [np.array([value], dtype=column.dtype) for value, column in zip(values, partial.columns, strict=True)]
+    return [
+        np.array([value], dtype=column.dtype)
+        for value, column in zip(values, partial.columns, strict=True)
+    ]
 
 
 @given(st.lists(floats, min_size=1, max_size=8))
@@ -36,7 +48,9 @@ def test_nan_is_the_largest_value_in_least_and_greatest(values: list[float]) -> 
     least = merged(Least("double"), [single(Least("double"), v) for v in values])[0]
     greatest = merged(Greatest("double"), [single(Greatest("double"), v) for v in values])[0]
     assert np.array_equal([least], [min(numbers) if numbers else math.nan], equal_nan=True)
-    assert np.array_equal([greatest], [max(numbers) if len(numbers) == len(values) else math.nan], equal_nan=True)
+    assert np.array_equal(
+        [greatest], [max(numbers) if len(numbers) == len(values) else math.nan], equal_nan=True
+    )
 
 
 @given(st.lists(st.lists(st.floats(-1e6, 1e6), max_size=5), min_size=1, max_size=5))
@@ -54,8 +68,13 @@ def test_moments_merge_to_the_variance_of_all_values(groups: list[list[float]]) 
         assert squares == pytest.approx(expected, rel=1e-6, abs=1e-4)
 
 
-@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-5, 5)), min_size=1, max_size=8), st.randoms())
-def test_first_and_last_do_not_depend_on_the_order_of_merging(pairs: list[tuple[int, int]], random: object) -> None:
+@given(
+    st.lists(st.tuples(st.integers(-3, 3), st.integers(-5, 5)), min_size=1, max_size=8),
+    st.randoms(),
+)
+def test_first_and_last_do_not_depend_on_the_order_of_merging(
+    pairs: list[tuple[int, int]], random: object
+) -> None:
     for partial, expected in ((Earliest("bigint"), min(pairs)), (Latest("bigint"), max(pairs))):
         shuffled = list(pairs)
         random.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -86,12 +105,16 @@ def test_merging_works_on_slices_and_on_chosen_rows() -> None:
 
 
 def test_an_aggregate_refuses_a_type_that_it_cannot_take() -> None:
-    with pytest.raises(TopologyError, match=r"sum\(name\) has input of type string; valid: whole numbers"):
+    with pytest.raises(
+        TopologyError, match=r"sum\(name\) has input of type string; valid: whole numbers"
+    ):
         SumOf("name").partials("string")
     with pytest.raises(TopologyError, match="map<string,int> cannot be aggregated"):
         MaxOf("m").partials("map<string,int>")
 
 
 def test_the_mean_of_decimals_is_rounded_half_up_as_in_spark() -> None:
-    column = AvgOf("d").finish("decimal(10,2)", (np.array([Decimal("1.00")], dtype=object), np.array([3])))
+    column = AvgOf("d").finish(
+        "decimal(10,2)", (np.array([Decimal("1.00")], dtype=object), np.array([3]))
+    )
     assert column.to_pylist() == [Decimal("0.333333")]

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def test_a_short_run_is_verified_and_compares_the_groupings(spark: SparkSession) -> None:
-    options = OsgOptions(slots=2, steps=4, rows=40, values=16, least_ms=1.0, most_ms=4.0, window=4, mu=5.0, warm=1)
+    options = OsgOptions(
+        slots=2, steps=4, rows=40, values=16, least_ms=1.0, most_ms=4.0, window=4, mu=5.0, warm=1
+    )
     told = io.StringIO()
     figures = json.loads(json.dumps(osg(options, told)))
     assert [case["case"] for case in figures["cases"]] == ["osg", "round robin", "hash"]

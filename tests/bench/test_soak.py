@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def test_a_short_soak_keeps_no_keys_that_are_gone(spark: SparkSession) -> None:
     told = io.StringIO()
-    figures = soak(SoakOptions(steps=16, rows=400, keys=2_000, churn=0.5, span_s=60, sets="2m/1m"), told)
+    figures = soak(
+        SoakOptions(steps=16, rows=400, keys=2_000, churn=0.5, span_s=60, sets="2m/1m"), told
+    )
     [case] = json.loads(json.dumps(figures))["cases"]
     assert case["verified"], case["differences"]
     assert case["keys_seen"] > 3 * case["last_quarter"]["key_numbers"]

@@ -31,15 +31,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MINUTE_US = 60_000_000
-SMALL = DataSpec(rows=3_000, batch_rows=1_000, keys=50, skew=1.0, disorder_s=20.0, rows_per_minute=100, seed=7)
+SMALL = DataSpec(
+    rows=3_000, batch_rows=1_000, keys=50, skew=1.0, disorder_s=20.0, rows_per_minute=100, seed=7
+)
 
 
 def custom(text: str) -> Case:
     return Case(name="custom", windows=parse_windows(text))
 
 
-def a_run(*batch_s: float, files: tuple[Path, ...] = (), watermark_us: int = 0, left_out: int = 0) -> SideRun:
-    return SideRun(side="some", batch_s=batch_s, watermark_us=watermark_us, files=files, left_out=left_out)
+def a_run(
+    *batch_s: float, files: tuple[Path, ...] = (), watermark_us: int = 0, left_out: int = 0
+) -> SideRun:
+    return SideRun(
+        side="some", batch_s=batch_s, watermark_us=watermark_us, files=files, left_out=left_out
+    )
 
 
 def test_a_window_is_written_as_length_and_slide() -> None:
@@ -50,7 +56,9 @@ def test_a_window_is_written_as_length_and_slide() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["", "5", "5m/", "/1m", "1m/5m", "5x", "5m/0s", "5m,5m", "5m,300s"])
+@pytest.mark.parametrize(
+    "text", ["", "5", "5m/", "/1m", "1m/5m", "5x", "5m/0s", "5m,5m", "5m,300s"]
+)
 def test_a_window_that_makes_no_sense_is_refused_by_name(text: str) -> None:
     with pytest.raises(TopologyError, match="--windows"):
         parse_windows(text)
@@ -157,7 +165,9 @@ def test_the_case_that_takes_native_spark_longest_gets_most_of_the_time() -> Non
     assert share_of_time(cases[2:]) == 1
 
 
-@pytest.mark.parametrize("text", ["1m", "10m/1m", "5m/1m,10m/1m,15m/1m,20m/1m,30m/1m,60m/1m", "7m/3m,21m/3m,5m,1h/7m"])
+@pytest.mark.parametrize(
+    "text", ["1m", "10m/1m", "5m/1m,10m/1m,15m/1m,20m/1m,30m/1m,60m/1m", "7m/3m,21m/3m,5m,1h/7m"]
+)
 def test_the_pieces_of_a_window_cover_it_once(text: str) -> None:
     case = custom(text)
     tables = [(case.pane_us, case.pane_us)]
@@ -175,7 +185,9 @@ def test_the_pieces_of_a_window_cover_it_once(text: str) -> None:
 
 def test_long_windows_are_built_from_shorter_ones() -> None:
     builds = plan_builds(CASES["C"])
-    assert [len([shift for piece in build.pieces for shift in piece.shifts_us]) for build in builds] == [5, 2, 2, 2, 2, 2]
+    assert [
+        len([shift for piece in build.pieces for shift in piece.shifts_us]) for build in builds
+    ] == [5, 2, 2, 2, 2, 2]
 
 
 @pytest.mark.parametrize("engine", sorted(ENGINES))
@@ -204,7 +216,9 @@ def test_a_comparison_sees_a_wrong_value_a_missing_row_a_row_too_many_and_an_unk
     good = pq.ParquetFile(tmp_path / "1.parquet").read()
     totals = good["total"].to_pylist()
     off = good.set_column(4, "total", pa.array([totals[0] * (1 + 1e-7), *totals[1:]]))
-    stranger = good.slice(0, 1).set_column(2, "window_name", pa.array(["2 minutes"], pa.large_string()))
+    stranger = good.slice(0, 1).set_column(
+        2, "window_name", pa.array(["2 minutes"], pa.large_string())
+    )
     wrong = {
         "differ in 'total'": off,
         "rows only in right": good.slice(1),
@@ -235,10 +249,14 @@ def test_the_reference_for_very_many_windows_a_row_gives_what_the_plain_one_give
     assert differences(quick, plain, ["key", "window_start", "window_end"]) == []
 
 
-def test_a_rival_that_does_not_get_anywhere_is_a_failure_and_not_a_figure(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_rival_that_does_not_get_anywhere_is_a_failure_and_not_a_figure(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     case, source = custom("4m/1m"), write_input(SMALL, tmp_path / "in")
     stop = Stop(after_s=0.0, batches=99, at_last_s=0.0)
-    run = run_native(spark, source, case, tmp_path / "cut", NativeSettings(store="memory", form="rows"), stop)
+    run = run_native(
+        spark, source, case, tmp_path / "cut", NativeSettings(store="memory", form="rows"), stop
+    )
     assert len(run.batch_s) < 3
 
 
@@ -251,25 +269,36 @@ def test_peak_memory_is_that_of_this_process_and_its_children() -> None:
 def test_results_of_a_batch_that_did_not_end_are_not_read(tmp_path: Path) -> None:
     log = tmp_path / "_spark_metadata"
     log.mkdir()
-    entries = [json.dumps({"path": f"file://{tmp_path}/a%20b{number}.parquet", "action": "add"}) for number in range(3)]
+    entries = [
+        json.dumps({"path": f"file://{tmp_path}/a%20b{number}.parquet", "action": "add"})
+        for number in range(3)
+    ]
     (log / "1.compact").write_text("\n".join(["v1", *entries[:2]]))
     (log / "2").write_text("\n".join(["v1", entries[2]]))
     (log / ".2.crc").write_bytes(b"\xff")
     (tmp_path / "unfinished.parquet").touch()
-    assert committed_files(tmp_path) == tuple(tmp_path / f"a b{number}.parquet" for number in range(3))
+    assert committed_files(tmp_path) == tuple(
+        tmp_path / f"a b{number}.parquet" for number in range(3)
+    )
 
 
 @pytest.mark.parametrize("text", ["4m/1m", "5m/2m,2m"])
-def test_all_native_forms_compute_what_the_reference_says(text: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_all_native_forms_compute_what_the_reference_says(
+    text: str, spark: SparkSession, tmp_path: Path
+) -> None:
     case, source = custom(text), write_input(SMALL, tmp_path / "in")
     with Reference(case, source.files) as reference:
         for form in ("rows", "queries", "panes"):
-            run = run_native(spark, source, case, tmp_path / form, NativeSettings(store="memory", form=form))
+            run = run_native(
+                spark, source, case, tmp_path / form, NativeSettings(store="memory", form=form)
+            )
             assert len(run.batch_s) == 3
             assert reference.differences(run)[1] == [], form
 
 
-def test_a_small_benchmark_measures_all_sides_and_verifies_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_small_benchmark_measures_all_sides_and_verifies_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     told = io.StringIO()
     options = WindowsOptions(
         windows="5m/1m,2m",
@@ -286,10 +315,18 @@ def test_a_small_benchmark_measures_all_sides_and_verifies_them(spark: SparkSess
     assert json.loads(json.dumps(figures))["bench"] == "windows"
     [case] = figures["cases"]
     assert case["verified"], case["differences"]
-    assert set(case["rows_compared"]) == {"anabranch", "native", "native_panes", "limit", "limit_chained"}
+    assert set(case["rows_compared"]) == {
+        "anabranch",
+        "native",
+        "native_panes",
+        "limit",
+        "limit_chained",
+    }
     assert case["case"] == "custom"
     assert case["counted_batches"] == [2, 3]
-    assert case["ratio"] == pytest.approx(case["anabranch_rows_per_s"] / case["native_rows_per_s"], rel=0.01)
+    assert case["ratio"] == pytest.approx(
+        case["anabranch_rows_per_s"] / case["native_rows_per_s"], rel=0.01
+    )
     assert case["limit_rows_per_s"] > 0
     assert {path.name for path in tmp_path.iterdir()} == {"input", "custom"}
     sides = {"anabranch", "native-queries", "native-panes", "limit-plain", "limit-chained"}

@@ -40,9 +40,12 @@ def ended(played: PlayedRun) -> None:
 
 
 @pytest.mark.parametrize(
-    ("finish", "call", "doing"), [(False, "stop", "stopping after this step"), (True, "finish", "closing all windows")]
+    ("finish", "call", "doing"),
+    [(False, "stop", "stopping after this step"), (True, "finish", "closing all windows")],
 )
-def test_a_run_ends_when_its_time_is_over(played: PlayedRun, finish: bool, call: str, doing: str) -> None:
+def test_a_run_ends_when_its_time_is_over(
+    played: PlayedRun, finish: bool, call: str, doing: str
+) -> None:
     view = Seen()
     why = follow(played, view, Until(seconds=0.3, finish=finish, since=time.monotonic()))  # type: ignore[arg-type]
     assert (why, played.calls) == ("its time over", [call])
@@ -61,12 +64,18 @@ def test_time_counts_from_the_start_of_the_command_once_there_is_a_step(
 
 
 def test_a_run_that_ends_by_itself_may_be_finished(played: PlayedRun) -> None:
-    why = follow(played, Seen(lambda: ended(played)), Until(seconds=None, finish=True, since=time.monotonic()))  # type: ignore[arg-type]
+    why = follow(
+        played,
+        Seen(lambda: ended(played)),
+        Until(seconds=None, finish=True, since=time.monotonic()),
+    )  # type: ignore[arg-type]
     assert (why, played.calls) == ("all input processed", ["finish"])
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_after_the_step_and_leaves_windows_open(played: PlayedRun, number: signal.Signals) -> None:
+def test_a_signal_stops_after_the_step_and_leaves_windows_open(
+    played: PlayedRun, number: signal.Signals
+) -> None:
     before = signal.getsignal(number)
     view = Seen(lambda: os.kill(os.getpid(), number))
     why = follow(played, view, Until(seconds=None, finish=True, since=time.monotonic()))  # type: ignore[arg-type]

@@ -15,7 +15,9 @@ WriteFile = Callable[..., Path]
 
 
 def test_the_main_part_of_a_file_does_not_run(file: WriteFile) -> None:
-    path = file("import anabranch as ab\napp = ab.Topology('x')\nif __name__ == '__main__':\n    raise SystemExit(1)")
+    path = file(
+        "import anabranch as ab\napp = ab.Topology('x')\nif __name__ == '__main__':\n    raise SystemExit(1)"
+    )
     assert load_topology(path).name == "x"
 
 
@@ -29,18 +31,24 @@ def test_a_file_may_import_its_neighbours_and_define_dataclasses(file: WriteFile
 
 
 def test_functions_of_a_file_are_pickled_with_their_code(file: WriteFile) -> None:
-    path = file("import anabranch as ab\napp = ab.Topology('x')\nK = 3\ndef times(n):\n    return K * n\napp.times = times")
+    path = file(
+        "import anabranch as ab\napp = ab.Topology('x')\nK = 3\ndef times(n):\n    return K * n\napp.times = times"
+    )
     times = load_topology(path).times  # type: ignore[attr-defined]
     assert times.__module__ not in sys.modules
     assert pickle.loads(cloudpickle.dumps(times))(4) == 12  # noqa: S301
 
 
 def test_the_future_of_this_package_is_not_the_files(file: WriteFile) -> None:
-    path = file("import anabranch as ab\ndef f(x: int): ...\napp = ab.Topology(f.__annotations__['x'].__name__)")
+    path = file(
+        "import anabranch as ab\ndef f(x: int): ...\napp = ab.Topology(f.__annotations__['x'].__name__)"
+    )
     assert load_topology(path).name == "int"
 
 
-def test_the_place_of_an_error_is_found_in_its_causes_and_in_the_text_of_workers(file: WriteFile) -> None:
+def test_the_place_of_an_error_is_found_in_its_causes_and_in_the_text_of_workers(
+    file: WriteFile,
+) -> None:
     path = file("")
     try:
         exec(compile("\n\n1 / 0", str(path), "exec"), {})  # noqa: S102

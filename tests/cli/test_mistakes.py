@@ -37,7 +37,9 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     code, out, _ = told(capsys, *arguments)
     assert code == 0
-    assert [name for name in ("run", "explain", "state", "bench", "chaos") if f"\n  {name} " in out] == [
+    assert [
+        name for name in ("run", "explain", "state", "bench", "chaos") if f"\n  {name} " in out
+    ] == [
         "run",
         "explain",
         "state",
@@ -61,16 +63,34 @@ def test_every_help_shows_an_example(capsys: pytest.CaptureFixture[str], command
             "No such command 'start'. Did you mean 'state'? Valid: run, explain, plan, state, history, replay, bench, chaos, lab.",
         ),
         (["run"], "Missing argument 'FILE'."),
-        (["plan", "job.py", "--stats", "x", "--planner", "best"], "unknown --planner 'best'; valid: auto, unfused, fusion by"),
-        (["plan", "job.py", "--stats", "nowhere"], "--stats nowhere is not a checkpoint: it has no anabranch.json"),
-        (["run", "job.py", "--slot", "2"], "No such option: --slot (Possible options: --log, --max-slots, --slots)"),
+        (
+            ["plan", "job.py", "--stats", "x", "--planner", "best"],
+            "unknown --planner 'best'; valid: auto, unfused, fusion by",
+        ),
+        (
+            ["plan", "job.py", "--stats", "nowhere"],
+            "--stats nowhere is not a checkpoint: it has no anabranch.json",
+        ),
+        (
+            ["run", "job.py", "--slot", "2"],
+            "No such option: --slot (Possible options: --log, --max-slots, --slots)",
+        ),
         (["run", "nowhere/job.py"], "nowhere/job.py cannot be read: No such file or directory"),
         (["run", "job.py", "--for", "soon"], "--for 'soon' is not a time"),
-        (["run", "job.py", "--idle", "3 parsecs"], "--idle '3 parsecs': unknown unit 'parsecs'; valid: microseconds"),
+        (
+            ["run", "job.py", "--idle", "3 parsecs"],
+            "--idle '3 parsecs': unknown unit 'parsecs'; valid: microseconds",
+        ),
         (["run", "job.py", "--trigger", "x"], "--trigger 'x' is not a time"),
-        (["run", "job.py", "--trigger", "1s", "--available-now"], "--available-now and --trigger exclude each other"),
+        (
+            ["run", "job.py", "--trigger", "1s", "--available-now"],
+            "--available-now and --trigger exclude each other",
+        ),
         (["run", "job.py", "--log", "nowhere/log"], "--log nowhere/log: No such file or directory"),
-        (["explain", "job.py", "--format", "dot"], "unknown --format 'dot'; valid: text, json, mermaid"),
+        (
+            ["explain", "job.py", "--format", "dot"],
+            "unknown --format 'dot'; valid: text, json, mermaid",
+        ),
         (["plan", "job.py", "--stats", "x", "--bound=-1"], "bound=-1.0; valid: 0 or more"),
         (["state", "nowhere"], "nowhere is not a checkpoint: it has no anabranch.json"),
         (["history", "nowhere"], "nowhere is not a checkpoint: it has no anabranch.json"),
@@ -78,13 +98,21 @@ def test_every_help_shows_an_example(capsys: pytest.CaptureFixture[str], command
             ["replay", "nowhere"],
             "nowhere has no history: valid are a checkpoint, its directory 'history', or a parquet file of that",
         ),
-        (["replay", "nowhere", "--policy", "magic"], "unknown --policy 'magic'; valid: auto, autoscale, latency, network"),
+        (
+            ["replay", "nowhere", "--policy", "magic"],
+            "unknown --policy 'magic'; valid: auto, autoscale, latency, network",
+        ),
         (["replay", "nowhere", "--latency", "soon"], "latency 'soon' is not a time"),
-        (["run", "job.py", "--elastic", "maybe"], "unknown --elastic 'maybe'; valid: on, advise, off"),
+        (
+            ["run", "job.py", "--elastic", "maybe"],
+            "unknown --elastic 'maybe'; valid: on, advise, off",
+        ),
         (["run", "job.py", "--max-slots", "0"], "max_slots 0 is below min_slots 1"),
     ],
 )
-def test_bad_arguments_are_named(capsys: pytest.CaptureFixture[str], arguments: list[str], line: str) -> None:
+def test_bad_arguments_are_named(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
+) -> None:
     assert line in one_line(capsys, *arguments)
 
 
@@ -95,7 +123,10 @@ def test_a_directory_is_no_file(capsys: pytest.CaptureFixture[str], tmp_path: Pa
 @pytest.mark.parametrize(
     ("source", "line"),
     [
-        ("x = 1", "{file} defines no topology; it needs a variable such as: app = ab.Topology('job')"),
+        (
+            "x = 1",
+            "{file} defines no topology; it needs a variable such as: app = ab.Topology('job')",
+        ),
         (
             "import anabranch as ab\na, b = ab.Topology('a'), ab.Topology('b')",
             "{file} defines 2 topologies (a, b); name the one to run `app`",
@@ -104,8 +135,14 @@ def test_a_directory_is_no_file(capsys: pytest.CaptureFixture[str], tmp_path: Pa
         ("x = 1\n\nx / 0", "{file}:3: ZeroDivisionError: division by zero"),
         ("def f():\n    raise ValueError('two\\nlines')\n\nf()", "{file}:2: ValueError: two"),
         ("import sys\nsys.exit('no')", "{file}:2: SystemExit: no"),
-        ("import anabranch as ab\n\nab.tumbling('0 s')", "{file}:3: window length '0 s' is zero; it must be longer"),
-        ("import anabranch as ab\napp = ab.Topology('t')", "topology 't' has no windows: add .compute"),
+        (
+            "import anabranch as ab\n\nab.tumbling('0 s')",
+            "{file}:3: window length '0 s' is zero; it must be longer",
+        ),
+        (
+            "import anabranch as ab\napp = ab.Topology('t')",
+            "topology 't' has no windows: add .compute",
+        ),
     ],
 )
 def test_mistakes_in_a_file_name_the_file_and_the_line(
@@ -115,11 +152,15 @@ def test_mistakes_in_a_file_name_the_file_and_the_line(
     assert one_line(capsys, "explain", str(path)).startswith(line.format(file=path))
 
 
-def test_the_variable_app_is_the_one_to_run(capsys: pytest.CaptureFixture[str], file: WriteFile) -> None:
+def test_the_variable_app_is_the_one_to_run(
+    capsys: pytest.CaptureFixture[str], file: WriteFile
+) -> None:
     path = file("import anabranch as ab\nother, app = ab.Topology('other'), ab.Topology('mine')")
     assert one_line(capsys, "run", str(path)).startswith("topology 'mine' has no windows")
 
 
-def test_one_topology_under_two_names_is_one(capsys: pytest.CaptureFixture[str], file: WriteFile) -> None:
+def test_one_topology_under_two_names_is_one(
+    capsys: pytest.CaptureFixture[str], file: WriteFile
+) -> None:
     path = file("import anabranch as ab\na = b = ab.Topology('mine')")
     assert one_line(capsys, "run", str(path)).startswith("topology 'mine' has no windows")

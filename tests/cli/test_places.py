@@ -14,7 +14,9 @@ from anabranch.topology import graph as g
 
 def topology(out: Path) -> ab.Topology:
     app = ab.Topology("my job/1")
-    source = g.Source(name="s", fields=(g.Field("at", "timestamp"),), event_time="at", unit_us=None, delay_us=0)
+    source = g.Source(
+        name="s", fields=(g.Field("at", "timestamp"),), event_time="at", unit_us=None, delay_us=0
+    )
     app.add(source)
     app.add_sink("s", ab.parquet(out), late=False, name=None)
     app.add_sink("s", ab.memory(), late=False, name=None)
@@ -33,7 +35,9 @@ def test_results_of_another_run_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "step-00000001-results.parquet").touch()
-    with pytest.raises(MistakeError, match="out holds results of another run; --fresh removes them"):
+    with pytest.raises(
+        MistakeError, match="out holds results of another run; --fresh removes them"
+    ):
         checkpoint_for(topology(out), str(tmp_path / "chk"), fresh=False).__enter__()
 
 

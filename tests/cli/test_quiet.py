@@ -26,7 +26,13 @@ subprocess.run(["sh", "-c", "echo after >&2"], check=True)
 
 def test_children_write_to_the_log_and_the_program_to_its_terminal(tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(log)], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(log)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stderr == "from the program\nafter\n"
     assert log.read_text().splitlines() == ["WARN noise", "a callback failed"]
 
@@ -45,7 +51,9 @@ def test_a_temporary_log_can_be_dropped_and_a_named_one_stays(tmp_path: Path) ->
     assert log.path.exists()
 
 
-def test_workers_run_this_python_and_find_the_neighbours_of_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_workers_run_this_python_and_find_the_neighbours_of_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.setenv("PYTHONPATH", "/mine")
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master local[1] pyspark-shell")
@@ -53,7 +61,10 @@ def test_workers_run_this_python_and_find_the_neighbours_of_the_file(monkeypatch
         prepare_environment(tmp_path)
         assert os.environ["PYSPARK_PYTHON"] == sys.executable
         assert os.environ["PYTHONPATH"] == f"/mine{os.pathsep}{tmp_path}"
-        assert os.environ["PYSPARK_SUBMIT_ARGS"] == "--conf spark.ui.showConsoleProgress=false --master local[1] pyspark-shell"
+        assert (
+            os.environ["PYSPARK_SUBMIT_ARGS"]
+            == "--conf spark.ui.showConsoleProgress=false --master local[1] pyspark-shell"
+        )
 
 
 def test_a_python_that_was_chosen_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

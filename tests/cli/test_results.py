@@ -25,7 +25,9 @@ def results(path: Path, *files: list[tuple[str | None, int, int, int]]) -> StepR
             {
                 "key": pa.array([key for key, *_ in rows], pa.string()),
                 "window": pa.array(window, pa.struct([("start", MOMENT), ("end", MOMENT)])),
-                "window_name": pa.array([f"{length} minutes" for _, _, length, _ in rows]).dictionary_encode(),
+                "window_name": pa.array(
+                    [f"{length} minutes" for _, _, length, _ in rows]
+                ).dictionary_encode(),
                 "n": pa.array([n for *_, n in rows], pa.int64()),
             }
         )
@@ -44,15 +46,31 @@ def brief(rows: list[Any]) -> list[tuple[Any, ...]]:
 
 def test_the_newest_window_of_each_length_is_kept_for_the_first_keys(tmp_path: Path) -> None:
     latest = LatestResults(2)
-    latest.write(results(tmp_path, [("b", 0, 5, 1), ("b", 5, 5, 2), ("b", 0, 10, 3)], [("a", 5, 5, 4), ("c", 5, 5, 5)]))
-    assert brief(latest.rows(9)) == [("a", "5 minutes", 4), ("b", "5 minutes", 2), ("b", "10 minutes", 3)]
+    latest.write(
+        results(
+            tmp_path,
+            [("b", 0, 5, 1), ("b", 5, 5, 2), ("b", 0, 10, 3)],
+            [("a", 5, 5, 4), ("c", 5, 5, 5)],
+        )
+    )
+    assert brief(latest.rows(9)) == [
+        ("a", "5 minutes", 4),
+        ("b", "5 minutes", 2),
+        ("b", "10 minutes", 3),
+    ]
     latest.write(results(tmp_path, [("c", 10, 5, 6), ("b", 10, 5, 7)]))
-    assert brief(latest.rows(9)) == [("a", "5 minutes", 4), ("b", "5 minutes", 7), ("b", "10 minutes", 3)]
+    assert brief(latest.rows(9)) == [
+        ("a", "5 minutes", 4),
+        ("b", "5 minutes", 7),
+        ("b", "10 minutes", 3),
+    ]
 
 
 def test_where_there_is_little_room_the_first_key_is_shown_whole(tmp_path: Path) -> None:
     latest = LatestResults(2)
-    latest.write(results(tmp_path, [("b", 0, 5, 1), ("a", 0, 5, 2), ("b", 0, 10, 3), ("a", 0, 10, 4)]))
+    latest.write(
+        results(tmp_path, [("b", 0, 5, 1), ("a", 0, 5, 2), ("b", 0, 10, 3), ("a", 0, 10, 4)])
+    )
     assert brief(latest.rows(2)) == [("b", "5 minutes", 1), ("b", "10 minutes", 3)]
 
 
@@ -91,7 +109,10 @@ def test_each_operator_with_results_has_a_table(tmp_path: Path) -> None:
 
 def test_results_without_names_of_windows_are_shown_by_key(tmp_path: Path) -> None:
     window = {"start": at(0), "end": at(5)}
-    pq.write_table(pa.table({"key": ["a", "b"], "window": [window, window], "n": [1, 2]}), tmp_path / "0.parquet")
+    pq.write_table(
+        pa.table({"key": ["a", "b"], "window": [window, window], "n": [1, 2]}),
+        tmp_path / "0.parquet",
+    )
     latest = LatestResults(2)
     latest.write(StepResults(1, Files(str(tmp_path)), ("0.parquet",), None, None, None))  # type: ignore[arg-type]
     assert [(row["key"], row["n"]) for row in latest.rows(9)] == [("a", 1), ("b", 2)]

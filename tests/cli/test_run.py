@@ -51,7 +51,11 @@ def job(spark: SparkSession, tmp_path: Path, file: WriteFile) -> Callable[..., P
     start = datetime(2026, 1, 1, tzinfo=UTC)
     at = [start + timedelta(seconds=second) for second in range(120)]
     table = pa.table(
-        {"at": pa.array(at, pa.timestamp("us", "UTC")), "k": list("abc") * 40, "v": pa.array(range(120), pa.int32())}
+        {
+            "at": pa.array(at, pa.timestamp("us", "UTC")),
+            "k": list("abc") * 40,
+            "v": pa.array(range(120), pa.int32()),
+        }
     )
     (tmp_path / "input").mkdir()
     pq.write_table(table, tmp_path / "input/rows.parquet")
@@ -69,19 +73,32 @@ def anabranch(*arguments: object) -> Result:
 
 def test_a_file_runs_to_the_end_of_its_input(job: Callable[..., Path], tmp_path: Path) -> None:
     path, chk = job(map="checked('v')"), tmp_path / "chk"
-    result = anabranch("run", path, "--available-now", "--finish", "--checkpoint", chk, "--slots", 2, "--shards", 8)
+    result = anabranch(
+        "run", path, "--available-now", "--finish", "--checkpoint", chk, "--slots", 2, "--shards", 8
+    )
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert re.match(r"step(s 1 to 2| 1), 120 rows, ", lines[0]), "quick steps share a line"
     assert "2026-01-01 00:00 - 01:00  1 hour" in result.stdout
-    assert any(line.startswith("job ended after ") and ", all input processed: " in line for line in lines)
+    assert any(
+        line.startswith("job ended after ") and ", all input processed: " in line for line in lines
+    )
     assert "120 rows in, 9 results, left out: 0" in result.stdout
     assert f"results: parquet files in {tmp_path / 'out'}" in lines
     assert result.stderr == ""
     found = pq.read_table(tmp_path / "out").to_pylist()
-    assert sorted((row["k"], row["n"]) for row in found if row["window_name"] == "1 hour") == [("a", 40), ("b", 40), ("c", 40)]
+    assert sorted((row["k"], row["n"]) for row in found if row["window_name"] == "1 hour") == [
+        ("a", 40),
+        ("b", 40),
+        ("c", 40),
+    ]
     state = json.loads(anabranch("state", chk, "--json").stdout)
-    assert (state["topology"], next(iter(state["routes"].values()))["slots"], len(state["shards"]), state["rows"]["in"]) == (
+    assert (
+        state["topology"],
+        next(iter(state["routes"].values()))["slots"],
+        len(state["shards"]),
+        state["rows"]["in"],
+    ) == (
         "job",
         2,
         8,
@@ -89,7 +106,9 @@ def test_a_file_runs_to_the_end_of_its_input(job: Callable[..., Path], tmp_path:
     )
 
 
-def test_a_run_ends_by_time_and_leaves_nothing_but_results(job: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_run_ends_by_time_and_leaves_nothing_but_results(
+    job: Callable[..., Path], tmp_path: Path
+) -> None:
     path = job()
     result = anabranch("run", path, "--for", "1 ms", "--finish", "--trigger", "100 ms")
     assert result.exit_code == 0, result.output
@@ -107,7 +126,10 @@ def test_a_run_ends_by_time_and_leaves_nothing_but_results(job: Callable[..., Pa
 
 @pytest.mark.parametrize(
     ("given", "line", "text"),
-    [({"bad_step": 2}, 19, "not to my liking"), ({"map": "checked('v')", "bad_value": 7}, 11, "ZeroDivisionError")],
+    [
+        ({"bad_step": 2}, 19, "not to my liking"),
+        ({"map": "checked('v')", "bad_value": 7}, 11, "ZeroDivisionError"),
+    ],
 )
 def test_an_error_in_the_files_functions_names_the_line(
     job: Callable[..., Path], given: dict[str, object], line: int, text: str
@@ -123,10 +145,15 @@ def test_an_error_in_the_files_functions_names_the_line(
     log.unlink()
 
 
-def test_options_that_do_not_fit_the_topology_are_one_line(job: Callable[..., Path], tmp_path: Path) -> None:
+def test_options_that_do_not_fit_the_topology_are_one_line(
+    job: Callable[..., Path], tmp_path: Path
+) -> None:
     result = anabranch("run", job(), "--slots", 9, "--shards", 8, "--checkpoint", tmp_path / "chk")
     assert result.exit_code == 2
-    assert result.stderr == "anabranch: slots=9; valid: 1 to 8, the number of shards (fixed for a checkpoint)\n"
+    assert (
+        result.stderr
+        == "anabranch: slots=9; valid: 1 to 8, the number of shards (fixed for a checkpoint)\n"
+    )
 
 
 def test_an_unknown_column_names_the_line_and_the_columns(job: Callable[..., Path]) -> None:
@@ -138,7 +165,8 @@ def test_an_unknown_column_names_the_line_and_the_columns(job: Callable[..., Pat
 
 
 @pytest.mark.parametrize(
-    ("format", "part"), [("text", "component by_k_windows"), ("json", '"pane": "1 minute"'), ("mermaid", "graph LR")]
+    ("format", "part"),
+    [("text", "component by_k_windows"), ("json", '"pane": "1 minute"'), ("mermaid", "graph LR")],
 )
 def test_the_plan_alone_goes_to_stdout(job: Callable[..., Path], format: str, part: str) -> None:
     path = job()

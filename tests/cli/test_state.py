@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 import anabranch as ab
 from anabranch.cli import app
 from anabranch.plan import make_plan
-from anabranch.plan.make import Plan
+from anabranch.plan.model import Plan
 from anabranch.plan.operators.joins import join_input, join_plan
 from anabranch.plan.route import Route
 from anabranch.state.checkpoint.commits import Checkpoint, Commit, Stored
@@ -34,11 +34,20 @@ SHARDS = 4
 
 def planned(by: Sequence[g.Field] = (g.Field("area", "string"),)) -> Plan:
     """Ten minutes and an hour over count, avg, min and last of a number."""
-    aggregates = {"n": ab.count(), "mean": ab.avg("v", where="v > 0"), "least": ab.min("v"), "final": ab.last("v")}
-    named = tuple(g.Named(name=name, aggregate=each, input_type="bigint") for name, each in aggregates.items())
+    aggregates = {
+        "n": ab.count(),
+        "mean": ab.avg("v", where="v > 0"),
+        "least": ab.min("v"),
+        "final": ab.last("v"),
+    }
+    named = tuple(
+        g.Named(name=name, aggregate=each, input_type="bigint") for name, each in aggregates.items()
+    )
     fields = (g.Field("at", "timestamp"), *by, g.Field("v", "bigint"))
     graph = g.Graph(name="lending")
-    graph = graph.add(g.Source(name="loans", fields=fields, event_time="at", unit_us=None, delay_us=0))
+    graph = graph.add(
+        g.Source(name="loans", fields=fields, event_time="at", unit_us=None, delay_us=0)
+    )
     graph = graph.add(g.Compute(name="by_area", input="loans", by=tuple(by), aggregates=named))
     windows = (ab.tumbling("10 minutes"), ab.tumbling("1 hour"))
     graph = graph.add(g.Consolidate(name="areas", input="by_area", windows=windows))
@@ -54,16 +63,31 @@ class Written:
         self.checkpoint.take_over()
 
     def step(
-        self, shard: int, rows: Sequence[tuple[object, int, list[float]]], *, watermark: int, snapshot: bool = False
+        self,
+        shard: int,
+        rows: Sequence[tuple[object, int, list[float]]],
+        *,
+        watermark: int,
+        snapshot: bool = False,
     ) -> None:
         """A step that brought one shard rows of (key, pane in minutes, partial columns)."""
         columns = self.plan.nodes[0].slotted.columns
         values = zip(*(each for *_, each in rows), strict=True)
         entries = Entries(
-            pa.table({"k0": pa.array([key for key, *_ in rows], column_type(self.plan.nodes[0].slotted.keys[0].type))}),
+            pa.table(
+                {
+                    "k0": pa.array(
+                        [key for key, *_ in rows],
+                        column_type(self.plan.nodes[0].slotted.keys[0].type),
+                    )
+                }
+            ),
             np.arange(len(rows), dtype=np.int32),
             np.array([pane * MINUTE_US for _, pane, _ in rows], dtype=np.int64),
-            tuple(np.array(each, dtype=column.dtype) for each, column in zip(values, columns, strict=True)),
+            tuple(
+                np.array(each, dtype=column.dtype)
+                for each, column in zip(values, columns, strict=True)
+            ),
         )
         blob = encode(entries, columns)
         last = self.checkpoint.last
@@ -79,7 +103,11 @@ class Written:
             next_us=None,
             seen={"loans": (watermark + 5) * MINUTE_US},
             routes={"areas": Route((0, 1, 0, 1), 2, 3)},
-            stored={"areas": {shard: Stored(version=version, file=name, delta=place[0], snapshot=place[1])}},
+            stored={
+                "areas": {
+                    shard: Stored(version=version, file=name, delta=place[0], snapshot=place[1])
+                }
+            },
             rows={"in": 1000 * number, "out": 7, "late": 2},
         )
         self.checkpoint.commit(commit)
@@ -128,7 +156,9 @@ def test_a_checkpoint_is_described(two_steps: Path) -> None:
 def test_every_shard_has_its_version_and_the_size_of_its_chain(two_steps: Path) -> None:
     shards = facts(two_steps)["shards"]
     assert [each["version"] for each in shards] == [None, "2/token2", "3/token3", None]
-    assert [(each["slot"], each["deltas"], each["snapshot_bytes"] is not None) for each in shards] == [
+    assert [
+        (each["slot"], each["deltas"], each["snapshot_bytes"] is not None) for each in shards
+    ] == [
         (0, 0, False),
         (1, 2, False),
         (0, 0, True),
@@ -154,7 +184,12 @@ def test_rows_of_a_shard_are_merged_and_without_what_is_over(two_steps: Path) ->
         "latest(v).at": 29 * MINUTE_US,
         "latest(v).value": -5,
     }
-    assert (utah["count(*)"], utah["least(v)"], utah["latest(v).at"], utah["latest(v).value"]) == (1, None, None, None)
+    assert (utah["count(*)"], utah["least(v)"], utah["latest(v).at"], utah["latest(v).value"]) == (
+        1,
+        None,
+        None,
+        None,
+    )
 
 
 def test_as_many_rows_as_asked_for_are_shown(two_steps: Path) -> None:
@@ -179,9 +214,14 @@ def test_a_global_aggregate_has_no_key_column(tmp_path: Path) -> None:
 def test_rows_that_wait_in_a_join_are_shown_with_their_side(tmp_path: Path) -> None:
     at, seen = g.Field("at", "timestamp"), g.Field("seen", "timestamp")
     graph = g.Graph(name="tolls")
-    for name, fields in (("l", (g.Field("k", "string"), at, g.Field("v", "bigint"))), ("r", (g.Field("k", "string"), seen))):
+    for name, fields in (
+        ("l", (g.Field("k", "string"), at, g.Field("v", "bigint"))),
+        ("r", (g.Field("k", "string"), seen)),
+    ):
         time = fields[1].name
-        graph = graph.add(g.Source(name=name, fields=fields, event_time=time, unit_us=None, delay_us=0))
+        graph = graph.add(
+            g.Source(name=name, fields=fields, event_time=time, unit_us=None, delay_us=0)
+        )
     sides = [join_input(name, graph.fields_of(name), graph.clock_of(name)) for name in ("l", "r")]
     join = join_plan("met", sides[0], sides[1], ["k"], [ab.tumbling("10 minutes")], "inner")
     graph = graph.add(
@@ -200,7 +240,9 @@ def test_rows_that_wait_in_a_join_are_shown_with_their_side(tmp_path: Path) -> N
 
     def waiting(panes: list[int], payload: dict[str, pa.Array]) -> SideRows:
         numbers = np.arange(len(panes), dtype=np.int32)
-        return SideRows(numbers, np.array(panes) * MINUTE_US, np.full(len(panes), 2), pa.table(payload))
+        return SideRows(
+            numbers, np.array(panes) * MINUTE_US, np.full(len(panes), 2), pa.table(payload)
+        )
 
     times = pa.array([1, 2], pa.timestamp("us", "UTC"))
     rows = {

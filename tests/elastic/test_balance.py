@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 from anabranch.elastic.balance import EVEN, THETA, Move, balance, flux, imbalance, moved, spread
 from anabranch.plan.route import Route, even_route
 
-LOADS = st.lists(st.floats(0, 100, allow_subnormal=False) | st.sampled_from([0.1, 1.0, 7.0]), min_size=1, max_size=60)
+LOADS = st.lists(
+    st.floats(0, 100, allow_subnormal=False) | st.sampled_from([0.1, 1.0, 7.0]),
+    min_size=1,
+    max_size=60,
+)
 
 
 def slot_loads(loads: np.ndarray, slot_of: tuple[int, ...], slots: int) -> np.ndarray:
@@ -34,7 +38,9 @@ def test_balancing_never_raises_the_imbalance_and_ends_even_or_where_no_move_hel
     given_loads: list[float], slots: int, data: st.DataObject
 ) -> None:
     loads = np.array(given_loads)
-    slot_of = tuple(data.draw(st.lists(st.integers(0, slots - 1), min_size=len(loads), max_size=len(loads))))
+    slot_of = tuple(
+        data.draw(st.lists(st.integers(0, slots - 1), min_size=len(loads), max_size=len(loads)))
+    )
     at, last = slot_of, imbalance(loads, slot_of, slots)
     for move in balance(loads, slot_of, slots):
         before = slot_loads(loads, at, slots)
@@ -49,7 +55,11 @@ def test_balancing_never_raises_the_imbalance_and_ends_even_or_where_no_move_hel
     after = slot_loads(loads, at, slots)
     if last > THETA * (1 + 1e-9):
         gap = after.max() - after.min()
-        top = [float(load) for load, slot in zip(loads, at, strict=True) if slot == int(after.argmax()) and load > 0]
+        top = [
+            float(load)
+            for load, slot in zip(loads, at, strict=True)
+            if slot == int(after.argmax()) and load > 0
+        ]
         assert all(load >= gap * (1 - 1e-6) for load in top)
 
 
@@ -61,9 +71,13 @@ def test_many_small_shards_always_end_below_theta(slots: int, seed: int) -> None
 
 
 @given(LOADS, st.integers(1, 8))
-def test_flux_pairs_the_first_with_the_last_and_lowers_the_variance(given_loads: list[float], slots: int) -> None:
+def test_flux_pairs_the_first_with_the_last_and_lowers_the_variance(
+    given_loads: list[float], slots: int
+) -> None:
     loads = np.array(given_loads)
-    slot_of = even_route(len(loads), slots).slot_of if len(loads) >= slots else tuple(range(len(loads)))
+    slot_of = (
+        even_route(len(loads), slots).slot_of if len(loads) >= slots else tuple(range(len(loads)))
+    )
     before = slot_loads(loads, slot_of, slots)
     moves = flux(loads, slot_of, slots)
     after = slot_loads(loads, moved(slot_of, moves), slots)
@@ -81,7 +95,9 @@ def test_flux_moves_the_biggest_suitable_shard() -> None:
 
 
 @given(LOADS, st.integers(1, 8), st.integers(1, 8))
-def test_another_number_of_slots_uses_all_and_only_these(given_loads: list[float], before: int, after: int) -> None:
+def test_another_number_of_slots_uses_all_and_only_these(
+    given_loads: list[float], before: int, after: int
+) -> None:
     loads = np.array(given_loads)
     before, after = min(before, len(loads)), min(after, len(loads))
     route = even_route(len(loads), before)
@@ -106,7 +122,9 @@ def test_shards_without_load_are_spread_too() -> None:
 def test_8192_shards_over_256_slots_take_milliseconds() -> None:
     """Elasticutor's setting: 10,000 keys by zipf 0.5, hashed to 8192 shards."""
     chance = np.random.default_rng(1)
-    loads = np.bincount(chance.integers(0, 8192, 10_000), weights=np.arange(1, 10_001) ** -0.5, minlength=8192)
+    loads = np.bincount(
+        chance.integers(0, 8192, 10_000), weights=np.arange(1, 10_001) ** -0.5, minlength=8192
+    )
     route = even_route(8192, 256)
     taken = []
     for _ in range(9):

@@ -15,7 +15,17 @@ from math import sin
 import numpy as np
 import pytest
 
-from anabranch.elastic import AutoScale, ComponentSeen, Decision, Elastic, Guards, Memory, Observation, SourceSeen, control
+from anabranch.elastic import (
+    AutoScale,
+    ComponentSeen,
+    Decision,
+    Elastic,
+    Guards,
+    Memory,
+    Observation,
+    SourceSeen,
+    control,
+)
 from anabranch.elastic.controller import kind_of
 from anabranch.elastic.evaluation import History, evaluate
 from anabranch.elastic.observation import Resize, by_slot
@@ -99,7 +109,10 @@ class Loop:
             if self.at >= until_s:
                 break
             seen = self.observed()
-            level = self.weights is None or by_slot(self.weights, self.route).max() * self.route.slots <= self.settings.theta
+            level = (
+                self.weights is None
+                or by_slot(self.weights, self.route).max() * self.route.slots <= self.settings.theta
+            )
             self._uneven = 0 if level else self._uneven + 1
             self.longest_uneven = max(self.longest_uneven, self._uneven)
             self.memory, decision = control(self.memory, seen, self.settings)
@@ -115,7 +128,12 @@ class Loop:
 
     @property
     def resizes(self) -> list[tuple[float, int, int]]:
-        return [(at, c.before, c.route.slots) for at, one in self.decisions for c in one.changes if isinstance(c, Resize)]
+        return [
+            (at, c.before, c.route.slots)
+            for at, one in self.decisions
+            for c in one.changes
+            if isinstance(c, Resize)
+        ]
 
     @property
     def reversals(self) -> int:
@@ -129,17 +147,24 @@ class Loop:
     @property
     def slot_seconds(self) -> float:
         times = [0.0, *(at for at, *_ in self.trace)]
-        return sum((b - a) * slots for a, b, (_, slots, *_) in zip(times, times[1:], self.trace, strict=False))
+        return sum(
+            (b - a) * slots
+            for a, b, (_, slots, *_) in zip(times, times[1:], self.trace, strict=False)
+        )
 
     def misses(self, latency_s: float) -> int:
         return sum(latency > latency_s for _, _, latency, _ in self.trace)
 
     def __repr__(self) -> str:
         lines = [f"{at:7.1f} s: {decision.reason}" for at, decision in self.decisions]
-        figures = (
-            f"{len(self.resizes)} resizes, {self.reversals} reversals, {self.misses(3.0)} of {len(self.trace)} steps above 3 s"
+        figures = f"{len(self.resizes)} resizes, {self.reversals} reversals, {self.misses(3.0)} of {len(self.trace)} steps above 3 s"
+        return "\n".join(
+            [
+                *lines,
+                *self.notes,
+                f"{figures}, {self.slot_seconds:.0f} slot-seconds, {self.waits:.0f} rows wait",
+            ]
         )
-        return "\n".join([*lines, *self.notes, f"{figures}, {self.slot_seconds:.0f} slot-seconds, {self.waits:.0f} rows wait"])
 
 
 def steady(rate: float) -> Callable[[float], float]:
@@ -187,7 +212,9 @@ def test_slots_that_are_needed_again_are_given_up_less_easily() -> None:
     loop = Loop(lambda at: 60_000.0 if at % 160 < 60 else 8_000.0, LATENCY, limit=150_000).run(2000)
     shrinks = [at for at, before, after in loop.resizes if after < before]
     assert loop.memory.patience["areas"] > 1, loop
-    assert len([at for at in shrinks if at > 1000]) < len([at for at in shrinks if at <= 1000]), loop
+    assert len([at for at in shrinks if at > 1000]) < len([at for at in shrinks if at <= 1000]), (
+        loop
+    )
 
 
 def test_progressive_input_is_followed_without_going_back_and_forth() -> None:
@@ -227,7 +254,12 @@ def test_a_backlog_that_grows_is_answered_with_more_slots() -> None:
 
 def test_pauses_are_not_read_as_low_capacity() -> None:
     quiet = Loop(steady(30_000), LATENCY, slots=5).run(400)
-    paused = Loop(steady(30_000), LATENCY, slots=5, pauses={1: 6.0, 2: 4.0, 3: 2.0, 40: 5.0, 90: 8.0, 200: 5.0}).run(400)
+    paused = Loop(
+        steady(30_000),
+        LATENCY,
+        slots=5,
+        pauses={1: 6.0, 2: 4.0, 3: 2.0, 40: 5.0, 90: 8.0, 200: 5.0},
+    ).run(400)
     assert paused.resizes == quiet.resizes == [], paused
     assert any("a pause" in decision.reason for *_, decision in paused.trace), paused
 
@@ -266,7 +298,9 @@ def test_other_shards_that_change_nothing_are_not_moved_again() -> None:
     loop = Loop(steady(20_000), Elastic(policy="static"), slots=4, weights=weights, bottleneck=True)
     loop.route = replace(loop.route, slot_of=tuple(shard // 32 for shard in range(128)))
     loop.run(400)
-    assert [kind_of(change) for _, decision in loop.decisions for change in decision.changes] == ["other shards"], loop
+    assert [kind_of(change) for _, decision in loop.decisions for change in decision.changes] == [
+        "other shards"
+    ], loop
     assert any("other shards had no effect" in note for note in loop.notes), loop
 
 
@@ -274,7 +308,9 @@ def test_a_person_who_resizes_meanwhile_is_no_failure_of_the_controller() -> Non
     loop = Loop(steady(50_000), LATENCY, slots=3, limit=80_000)
     while not loop.decisions:
         loop.run(loop.at + 0.1)
-    loop.route = loop.route.resized(5)  # another route than the one decided, with a version after it
+    loop.route = loop.route.resized(
+        5
+    )  # another route than the one decided, with a version after it
     loop.run(loop.at + 0.1)
     assert any("was not applied" in note for note in loop.notes), loop
     loop.run(loop.at + 120)
@@ -324,7 +360,9 @@ def test_a_hot_shard_gets_a_slot_of_its_own_where_one_slot_can_do_it() -> None:
     weights = np.ones(128)
     weights[17] = 40.0
     loop = Loop(steady(20_000), replace(LATENCY, policy="static"), slots=4, weights=weights).run(60)
-    assert [kind_of(change) for _, decision in loop.decisions for change in decision.changes] == ["other shards"], loop
+    assert [kind_of(change) for _, decision in loop.decisions for change in decision.changes] == [
+        "other shards"
+    ], loop
     assert by_slot(loop.weights, loop.route).max() * 4 <= 1.2, loop
 
 
@@ -337,7 +375,9 @@ def test_after_the_keys_are_shuffled_slots_are_level_again_within_two_steps(shar
     loop = Loop(steady(30_000), Elastic(policy="static"), slots=8, shards=shards)
     above = []
     for _ in range(6):
-        loads = np.bincount(shard_of, weights=popularity[chance.permutation(10_000)], minlength=shards)
+        loads = np.bincount(
+            shard_of, weights=popularity[chance.permutation(10_000)], minlength=shards
+        )
         loop.weights = loads / loads.sum()
         loop.run(loop.at + 20)
         above.append(loop.longest_uneven)
@@ -364,7 +404,9 @@ def test_what_a_slot_takes_whatever_its_rows_is_not_the_load_of_its_shards() -> 
             slot_s=slot_s + 0.01,
         )
         sources = {"loans": SourceSeen(rows=float(rows.sum()))}
-        observed = Observation(step=step, at=float(step), duration_s=0.3, cores=2, sources=sources, components=(seen,))
+        observed = Observation(
+            step=step, at=float(step), duration_s=0.3, cores=2, sources=sources, components=(seen,)
+        )
         history, evaluation = evaluate(history, observed, Guards())
     [loaded] = evaluation.components
     assert loaded.hot_share < 0.1, "not 1/4"
@@ -402,7 +444,9 @@ def test_off_is_off() -> None:
 
 def test_limits_hold_and_a_change_is_bounded() -> None:
     loop = Loop(steady(70_000), replace(LATENCY, max_slots=6, min_slots=2), limit=100_000).run(300)
-    assert all(after <= min(6, max(2 * before, before + 1)) for _, before, after in loop.resizes), loop
+    assert all(after <= min(6, max(2 * before, before + 1)) for _, before, after in loop.resizes), (
+        loop
+    )
     assert loop.route.slots == 6, loop
     idle = Loop(lambda at: 9_000.0 if at < 50 else 10.0, Elastic(min_slots=2), slots=8).run(900)
     assert idle.route.slots == 2, idle
@@ -440,7 +484,9 @@ def test_learning_repeats_what_it_has_seen() -> None:
 def test_a_decision_for_32_hosts_and_8192_shards_takes_milliseconds(policy: str) -> None:
     chance = np.random.default_rng(7)
     weights = chance.exponential(size=8192)
-    settings = Elastic(latency="2 seconds", policy=policy, guards=Guards(judge_steps=1, cool_down_s=0.0))
+    settings = Elastic(
+        latency="2 seconds", policy=policy, guards=Guards(judge_steps=1, cool_down_s=0.0)
+    )
     loop = Loop(steady(1_500_000), settings, slots=200, cores=256, shards=8192, weights=weights)
     taken = []
     for _ in range(25):
@@ -450,7 +496,9 @@ def test_a_decision_for_32_hosts_and_8192_shards_takes_milliseconds(policy: str)
         taken.append((time.perf_counter() - started, decision.reason))
         if decision:
             loop.route = decision.changes[0].route
-    print(f"{policy}: median {1e3 * sorted(taken)[12][0]:.1f} ms, longest {1e3 * max(taken)[0]:.1f} ms ({max(taken)[1]})")
+    print(
+        f"{policy}: median {1e3 * sorted(taken)[12][0]:.1f} ms, longest {1e3 * max(taken)[0]:.1f} ms ({max(taken)[1]})"
+    )
     assert any("->" in reason for _, reason in taken), taken
     assert sorted(taken)[12][0] < 0.05
     assert max(taken)[0] < 0.5
@@ -472,6 +520,10 @@ def test_another_plan_and_another_number_of_shards_start_anew() -> None:
     seen = loop.observed()
     (component,) = seen.components
     other = Loop(steady(50_000), LATENCY, slots=3, shards=64, waits=50_000).observed().components[0]
-    loop.memory, _ = control(loop.memory, replace(seen, components=(replace(other, name="streets"),)), LATENCY)
+    loop.memory, _ = control(
+        loop.memory, replace(seen, components=(replace(other, name="streets"),)), LATENCY
+    )
     assert loop.memory.pending == ()
-    loop.memory, _ = control(loop.memory, replace(seen, components=(replace(other, name=component.name),)), LATENCY)
+    loop.memory, _ = control(
+        loop.memory, replace(seen, components=(replace(other, name=component.name),)), LATENCY
+    )

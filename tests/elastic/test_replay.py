@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anabranch.elastic import ComponentSeen, Elastic, Guards, Memory, Observation, SourceSeen, control
+from anabranch.elastic import (
+    ComponentSeen,
+    Elastic,
+    Guards,
+    Memory,
+    Observation,
+    SourceSeen,
+    control,
+)
 from anabranch.elastic.observation import Offer, Resize, by_slot
 from anabranch.elastic.policies.baselines import EXECUTOR_CENTRIC, RESOURCE_CENTRIC
 from anabranch.elastic.policies.latency import makespan
@@ -91,7 +99,9 @@ def test_a_step_on_other_routes_does_the_same_work() -> None:
     other = on_routes(seen, {"areas": even_route(64, 4)})
     assert other.components[0].slot_s.sum() - 4 * OVERHEAD_S == pytest.approx(1.0)
     assert other.components[1] is seen.components[1]
-    assert other.duration_s == pytest.approx(seen.duration_s - 1.0 + other.components[0].slot_s.max() - OVERHEAD_S)
+    assert other.duration_s == pytest.approx(
+        seen.duration_s - 1.0 + other.components[0].slot_s.max() - OVERHEAD_S
+    )
     assert on_routes(seen, {"areas": even_route(32, 4)}) is seen
     assert on_routes(seen, {}) is seen
 
@@ -128,9 +138,19 @@ def test_the_naive_way_moves_more_shards() -> None:
     def moved(name: str) -> int:
         found = replay(RECORDED, replace(SETTINGS, policy=name))
         before = {each.seen.step: {c.name: c.route for c in each.seen.components} for each in found}
-        sizes = [(each.seen.step, change) for each in found for change in each.decision.changes if isinstance(change, Resize)]
+        sizes = [
+            (each.seen.step, change)
+            for each in found
+            for change in each.decision.changes
+            if isinstance(change, Resize)
+        ]
         return sum(
-            sum(a != b for a, b in zip(before[at][change.component].slot_of, change.route.slot_of, strict=True))
+            sum(
+                a != b
+                for a, b in zip(
+                    before[at][change.component].slot_of, change.route.slot_of, strict=True
+                )
+            )
             for at, change in sizes
         )
 
@@ -148,7 +168,12 @@ def test_learning_comes_to_know_rates_that_come_again() -> None:
 def test_work_is_what_a_slot_spends_not_the_cpu_alone() -> None:
     """An operator that waits for a service uses no CPU, and yet needs slots."""
     waits = [
-        replace(each, components=tuple(replace(c, busy_s=c.cpu_s, cpu_s=c.cpu_s / 100) for c in each.components))
+        replace(
+            each,
+            components=tuple(
+                replace(c, busy_s=c.cpu_s, cpu_s=c.cpu_s / 100) for c in each.components
+            ),
+        )
         for each in RECORDED
     ]
     assert [each.decision.changes for each in replay(waits, SETTINGS)] == [
@@ -160,9 +185,15 @@ def test_closing_steps_tell_nothing_until_nothing_else_comes_for_long() -> None:
     nothing = SourceSeen(rows=0.0)
     mixed = []
     for each in RECORDED[:100]:
-        mixed += [each, replace(each, step=each.step, at=each.at + 0.5, closing=True, sources={"loans": nothing})]
+        mixed += [
+            each,
+            replace(
+                each, step=each.step, at=each.at + 0.5, closing=True, sources={"loans": nothing}
+            ),
+        ]
     plain, with_closing = (
-        [e.decision.changes for e in replay(steps, SETTINGS) if e.decision] for steps in (RECORDED[:100], mixed)
+        [e.decision.changes for e in replay(steps, SETTINGS) if e.decision]
+        for steps in (RECORDED[:100], mixed)
     )
     assert plain == with_closing != []
     memory = Memory()
@@ -170,18 +201,28 @@ def test_closing_steps_tell_nothing_until_nothing_else_comes_for_long() -> None:
         memory, _ = control(memory, each, SETTINGS)
     reasons = []
     for i in range(100):
-        idle = replace(RECORDED[60], step=61 + i, at=60.0 + 10 * i, closing=True, sources={"loans": nothing})
+        idle = replace(
+            RECORDED[60], step=61 + i, at=60.0 + 10 * i, closing=True, sources={"loans": nothing}
+        )
         memory, decision = control(memory, idle, SETTINGS)
         reasons.append(decision.reason)
     assert reasons[:5] == ["a closing step"] * 5
     assert reasons[-1] != "a closing step"
 
 
-OFFER = Offer(planner="exact", before=("areas", "total"), after=("areas + total",), rows_before=1000.0, rows_after=0.0)
+OFFER = Offer(
+    planner="exact",
+    before=("areas", "total"),
+    after=("areas + total",),
+    rows_before=1000.0,
+    rows_after=0.0,
+)
 
 
 def one_component(seen: Observation) -> Observation:
-    return replace(seen, components=(replace(seen.components[0], name="areas + total"),), offer=None)
+    return replace(
+        seen, components=(replace(seen.components[0], name="areas + total"),), offer=None
+    )
 
 
 def test_other_components_are_taken_where_they_save_rows_and_their_effect_is_told() -> None:
@@ -193,7 +234,12 @@ def test_other_components_are_taken_where_they_save_rows_and_their_effect_is_tol
     assert [each.step for each in told if each.replan is not None] == [20]
     assert "areas, total -> areas + total by exact: 1,000 -> 0 rows of a step" in told[19].reason
     (effect,) = [effect for each in told for effect in each.effects]
-    assert (effect.before, effect.expected, effect.observed, effect.share) == (pytest.approx(0.1), 0.0, 0.0, 1.0)
+    assert (effect.before, effect.expected, effect.observed, effect.share) == (
+        pytest.approx(0.1),
+        0.0,
+        0.0,
+        1.0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,7 +255,9 @@ def test_other_components_are_taken_where_they_save_rows_and_their_effect_is_tol
 def test_components_stay_where_it_is_not_worth_it(settings: Elastic, offer: Offer) -> None:
     memory = Memory()
     for i in range(1, 30):
-        memory, decision = control(memory, step(i, 4_000.0, even_route(64, 2), offer=offer), settings)
+        memory, decision = control(
+            memory, step(i, 4_000.0, even_route(64, 2), offer=offer), settings
+        )
         assert decision.replan is None
 
 
@@ -219,11 +267,16 @@ def test_a_plan_without_effect_is_not_taken_again_and_one_that_was_not_taken_is_
     for i in range(1, 74):
         seen = step(i, 4_000.0, even_route(64, 2))
         if i > 20:  # the planner was wrong: as many rows between components as before
-            seen = replace(seen, components=(replace(seen.components[0], name="areas + total"), seen.components[1]))
+            seen = replace(
+                seen,
+                components=(replace(seen.components[0], name="areas + total"), seen.components[1]),
+            )
             offer = replace(OFFER, before=("areas + total", "total"), after=("areas", "total"))
         else:
             offer = replace(OFFER, after=("areas + total", "total"))
-        memory, decision = control(memory, replace(seen, offer=offer if i == 20 or i > 30 else None), settings)
+        memory, decision = control(
+            memory, replace(seen, offer=offer if i == 20 or i > 30 else None), settings
+        )
         plans += decision.replan is not None
         notes += decision.notes
     assert plans == 2, notes

@@ -35,7 +35,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 EACH_BATCH = 20_000
 STRIDE = 7  # of the numbers of a source that ticks: hours in a few batches
 WINDOW = ["window_start", "window_end", "window_name"]
-MINUTE, FIVE_MINUTES = ("1 minute", MINUTE_US, MINUTE_US), ("5 minutes every 1 minute", 5 * MINUTE_US, MINUTE_US)
+MINUTE, FIVE_MINUTES = (
+    ("1 minute", MINUTE_US, MINUTE_US),
+    ("5 minutes every 1 minute", 5 * MINUTE_US, MINUTE_US),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +51,9 @@ class Example:
     def rows(self, made_by: str, batches: int, stride: int = 1) -> list[pa.Table]:
         """The rows of so many batches, from the numbers of each."""
         edges = range(0, (batches + 1) * EACH_BATCH * stride, EACH_BATCH * stride)
-        numbers = [self.spark.range(start, end, stride).toDF("value") for start, end in pairwise(edges)]
+        numbers = [
+            self.spark.range(start, end, stride).toDF("value") for start, end in pairwise(edges)
+        ]
         return [self.file[made_by](each).toArrow() for each in numbers]
 
     def run(self, *, steps: int = 3, **more: str) -> int:
@@ -66,26 +71,37 @@ class Example:
 
     def run_to_the_end(self) -> None:
         """Runs it over a source that ends, in more than one step, and closes everything."""
-        run = self.file["app"].start(checkpoint="checkpoint", trigger="availableNow", slots=2, shards=8)
+        run = self.file["app"].start(
+            checkpoint="checkpoint", trigger="availableNow", slots=2, shards=8
+        )
         assert run.wait(300)
         run.finish()
         assert sum(each.batch_id is not None for each in run.progress) >= 3
 
 
 @pytest.fixture
-def example(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Example]:
+def example(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Example]:
     """Loads an example that writes below a directory of its own, in small batches."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
-    for name in ("PYSPARK_SUBMIT_ARGS", "PYTHONPATH"):  # what a command prepares for a process of its own ends with the test
+    for name in (
+        "PYSPARK_SUBMIT_ARGS",
+        "PYTHONPATH",
+    ):  # what a command prepares for a process of its own ends with the test
         monkeypatch.setenv(name, os.environ.get(name, ""))
     made_up = importlib.import_module("made_up")
     numbers = made_up.numbers
     monkeypatch.setattr(made_up, "numbers", lambda name, _: numbers(name, EACH_BATCH))
     strided = f"value * {STRIDE} as value"
-    monkeypatch.setattr(made_up, "ticking", lambda name, _: numbers(name, EACH_BATCH).selectExpr(strided))
+    monkeypatch.setattr(
+        made_up, "ticking", lambda name, _: numbers(name, EACH_BATCH).selectExpr(strided)
+    )
 
-    def as_fast_as_it_goes(name: str, load: ab.Workload, speed: float, columns: Any = None) -> DataFrame:
+    def as_fast_as_it_goes(
+        name: str, load: ab.Workload, speed: float, columns: Any = None
+    ) -> DataFrame:
         return ab.workload(spark, load, each_batch=load.total // 3, columns=columns)
 
     monkeypatch.setattr(made_up, "rows_of", as_fast_as_it_goes)
@@ -108,7 +124,9 @@ def in_windows(rows: str, *windows: tuple[str, int, int]) -> str:
 def as_rows(results: str, window_name: str = "1 minute") -> str:
     """SQL: the results of one kind of window as the rows of the next operator: they happened just before its end."""
     chosen = f"FROM {results} WHERE window_name = '{window_name}'"
-    return f"(SELECT * EXCLUDE (window_start, window_end, window_name), window_end - 1 AS us {chosen})"
+    return (
+        f"(SELECT * EXCLUDE (window_start, window_end, window_name), window_end - 1 AS us {chosen})"
+    )
 
 
 def told_by(rows: Sequence[pa.Table], /, **tables: str) -> dict[str, pa.Table]:
@@ -130,9 +148,13 @@ def assert_same(path: str, expected: pa.Table, *keys: str) -> None:
 def test_lending_equals_the_reference_late_rows_included(example: Callable[[str], Example]) -> None:
     lending = example("lending")
     steps = lending.rows("applications", lending.run(), STRIDE)
-    assert sum(step.num_rows for step in steps) < len(steps) * EACH_BATCH  # some are outside the surge
+    assert (
+        sum(step.num_rows for step in steps) < len(steps) * EACH_BATCH
+    )  # some are outside the surge
     rated = [
-        told_by([each], rated="""SELECT *, ("return" / amount - 1) / "lendingTime" AS rate FROM given""")["rated"]
+        told_by(
+            [each], rated="""SELECT *, ("return" / amount - 1) / "lendingTime" AS rate FROM given"""
+        )["rated"]
         for each in steps
     ]
     lengths = [("10 minutes", 10), ("30 minutes", 30), ("6 hours", 6 * 60), ("1 day", 24 * 60)]
@@ -154,7 +176,10 @@ def test_lending_equals_the_reference_late_rows_included(example: Callable[[str]
             name="approval",
             keys=["area"],
             windows=windows,
-            aggregates=[("applications", "count", "*"), ("approved", "avg", "CAST(approval AS INT)")],
+            aggregates=[
+                ("applications", "count", "*"),
+                ("approved", "avg", "CAST(approval AS INT)"),
+            ],
         ),
         Stage(
             name="overall_interest",
@@ -170,7 +195,10 @@ def test_lending_equals_the_reference_late_rows_included(example: Callable[[str]
             where=shortest,
             keys=[],
             windows=windows,
-            aggregates=[("applications", "sum", "applications"), ("loans", "sum", "approved * applications")],
+            aggregates=[
+                ("applications", "sum", "applications"),
+                ("loans", "sum", "approved * applications"),
+            ],
         ),
     ]
     expected = expected_of(rated, stages, "date", 10 * MINUTE_US, "finish")
@@ -193,13 +221,21 @@ def hasty_of(steps: Sequence[pa.Table]) -> pa.Table:
         for at, user in rows:
             if newest is not None and at < newest - timedelta(minutes=10):
                 continue
-            lately[user] = [each for each in lately.get(user, []) if at - each < timedelta(hours=1)] + [at]
+            lately[user] = [
+                each for each in lately.get(user, []) if at - each < timedelta(hours=1)
+            ] + [at]
             if len(lately[user]) >= 4:
                 found.append({"user": user, "applications": len(lately[user]), "happened": at})
         newest = max(filter(None, [newest, rows[-1][0]]))
     return pa.Table.from_pylist(
         found,
-        schema=pa.schema([("user", pa.int32()), ("applications", pa.int64()), ("happened", pa.timestamp("us", tz="UTC"))]),
+        schema=pa.schema(
+            [
+                ("user", pa.int32()),
+                ("applications", pa.int64()),
+                ("happened", pa.timestamp("us", tz="UTC")),
+            ]
+        ),
     )
 
 
@@ -224,7 +260,9 @@ def test_linear_road_equals_the_reference(example: Callable[[str], Example]) -> 
     assert_same("out/linear_road/volumes", expected["volumes"], *segment)
     assert_same("out/linear_road/tolls", expected["tolls"], *segment)
     tolls = read_results("out/linear_road/tolls")["toll"].to_pylist()
-    assert 0 < sum(toll > 0 for toll in tolls) < len(tolls), "some segments cost something, others do not"
+    assert 0 < sum(toll > 0 for toll in tolls) < len(tolls), (
+        "some segments cost something, others do not"
+    )
 
 
 def test_sentiment_equals_the_reference(example: Callable[[str], Example]) -> None:
@@ -257,15 +295,27 @@ def test_sentiment_equals_the_reference(example: Callable[[str], Example]) -> No
             FROM {in_windows(as_rows("hashtags"), MINUTE)} GROUP BY ALL
         """,
     )
-    assert 0 < expected["english"].num_rows < sum(each.num_rows for each in rows), "some are in other languages"
+    assert 0 < expected["english"].num_rows < sum(each.num_rows for each in rows), (
+        "some are in other languages"
+    )
     assert_same("out/sentiment/regions", expected["regions"], "region")
     assert_same("out/sentiment/hashtags", expected["hashtags"], "hashtag")
     assert_same("out/sentiment/overall", expected["overall"])
     assert_same("out/sentiment/trends", expected["trends"])
 
 
-def test_word_count_runs_from_the_command_line_and_goes_on_where_it_ended(example: Callable[[str], Example]) -> None:
-    command = ["run", str(EXAMPLES / "word_count.py"), "--available-now", "--checkpoint", "checkpoint", "--shards", "8"]
+def test_word_count_runs_from_the_command_line_and_goes_on_where_it_ended(
+    example: Callable[[str], Example],
+) -> None:
+    command = [
+        "run",
+        str(EXAMPLES / "word_count.py"),
+        "--available-now",
+        "--checkpoint",
+        "checkpoint",
+        "--shards",
+        "8",
+    ]
     for more in ([], ["--finish"]):  # a batch each: this source has no more at a time
         result = CliRunner().invoke(anabranch, [*command, *more])
         assert result.exit_code == 0, result.output
@@ -328,7 +378,9 @@ def told_of(results: Sequence[Any]) -> pa.Table:
     return pa.Table.from_pylist([asdict(each) for each in results])
 
 
-def test_the_stock_exchange_equals_a_matcher_that_goes_through_all_rows(example: Callable[[str], Example]) -> None:
+def test_the_stock_exchange_equals_a_matcher_that_goes_through_all_rows(
+    example: Callable[[str], Example],
+) -> None:
     exchange = example("stock_exchange")
     exchange.run_to_the_end()
     trades = told_of(trades_of(records(made(exchange, orders))))
@@ -387,7 +439,14 @@ def test_fraud_alerts_equal_those_of_all_rows_at_once(example: Callable[[str], E
             FROM {in_windows("alerts", MINUTE)} GROUP BY ALL
         """,
     )
-    assert differences(read_results("out/fraud/alerts"), expected["alerts"].drop_columns(["us"]), ["rule", "number"]) == []
+    assert (
+        differences(
+            read_results("out/fraud/alerts"),
+            expected["alerts"].drop_columns(["us"]),
+            ["rule", "number"],
+        )
+        == []
+    )
     assert_same("out/fraud/rules", expected["rules"], "rule")
 
 
@@ -403,5 +462,12 @@ def test_visits_equal_those_of_all_rows_at_once(example: Callable[[str], Example
             FROM {in_windows("(SELECT us, exit, views FROM visits)", MINUTE)} GROUP BY ALL
         """,
     )
-    assert differences(read_results("out/sessions/visits"), expected["visits"].drop_columns(["us"]), ["user", "at"]) == []
+    assert (
+        differences(
+            read_results("out/sessions/visits"),
+            expected["visits"].drop_columns(["us"]),
+            ["user", "at"],
+        )
+        == []
+    )
     assert_same("out/sessions/ends", expected["ends"], "exit")

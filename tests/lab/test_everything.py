@@ -44,13 +44,25 @@ def test_the_page_has_every_claim_of_the_papers_list_that_was_run() -> None:
     for lab, ids in IDS.items():
         assert any(line.startswith(f"- `{lab}`: ") for line in lines), lab
         if f"- `{lab}`: not run for this page" not in lines:
-            missing = [each for each in ids.split() if not any(c == each or c.startswith(f"{each}-") for c in claims)]
+            missing = [
+                each
+                for each in ids.split()
+                if not any(c == each or c.startswith(f"{each}-") for c in claims)
+            ]
             assert not missing
-    assert sum(line.endswith("not run for this page") for line in lines) <= 1  # the one that needs Spark
+    assert (
+        sum(line.endswith("not run for this page") for line in lines) <= 1
+    )  # the one that needs Spark
 
 
 def test_the_pages_verdicts_follow_from_its_figures() -> None:
-    signs = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "==": operator.eq}
+    signs = {
+        "<=": operator.le,
+        ">=": operator.ge,
+        "<": operator.lt,
+        ">": operator.gt,
+        "==": operator.eq,
+    }
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         if not line.startswith("| ") or line.startswith(("| claim", "| ---")):
             continue
@@ -74,9 +86,13 @@ def test_a_page_says_why_a_claim_does_not_hold() -> None:
     assert "| dabs-12 | y | 1 | 0.5 | `< paper` | yes |" in page
 
 
-def test_some_experiments_run_together_into_one_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_some_experiments_run_together_into_one_object(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     page = tmp_path / "papers.md"
-    code, out, _ = told(capsys, "all", "--only", "enorm-consolidation", "--out", str(page), "--json")
+    code, out, _ = told(
+        capsys, "all", "--only", "enorm-consolidation", "--out", str(page), "--json"
+    )
     facts = json.loads(out.splitlines()[-1])
     assert code == 0
     assert facts["lab"] == "all"
@@ -93,7 +109,9 @@ def test_some_experiments_run_together_into_one_object(capsys: pytest.CaptureFix
     assert "enorm-7-naive" in page.read_text(encoding="utf-8")
 
 
-def test_mistakes_are_answered_in_a_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_mistakes_are_answered_in_a_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     code, _, err = told(capsys, "all", "--only", "dbas")
     assert code == 2
     assert "dbas" in err

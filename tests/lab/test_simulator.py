@@ -34,11 +34,15 @@ def test_rows_are_neither_lost_nor_made() -> None:
 def test_a_full_queue_holds_the_source_back_to_what_the_hottest_core_can_do() -> None:
     run = one_job([0.5, 0.3, 0.1, 0.1])
     run.run(60, 4000, 0.01)
-    assert run.run(1, 4000, 0.01)[0] == pytest.approx(2000, rel=0.01)  # 1000 a second on the core with half of the rows
+    assert run.run(1, 4000, 0.01)[0] == pytest.approx(
+        2000, rel=0.01
+    )  # 1000 a second on the core with half of the rows
     assert run.rows[0, 0] == pytest.approx(1024, rel=0.02)
     run.totals = Totals()
     run.run(10, 4000, 0.01)
-    assert run.totals.latency_s(0.001) == pytest.approx(inside(run) / 2000, rel=0.05)  # Little's law
+    assert run.totals.latency_s(0.001) == pytest.approx(
+        inside(run) / 2000, rel=0.05
+    )  # Little's law
 
 
 def test_what_keeps_up_has_the_latency_of_a_random_queue() -> None:
@@ -46,7 +50,9 @@ def test_what_keeps_up_has_the_latency_of_a_random_queue() -> None:
     run.run(2, 2000, 0.01)
     run.totals = Totals()
     run.run(10, 2000, 0.01)
-    assert run.totals.latency_s(0.001) == pytest.approx(0.001 / (1 - 0.5), rel=0.01)  # M/M/1 at half its capacity
+    assert run.totals.latency_s(0.001) == pytest.approx(
+        0.001 / (1 - 0.5), rel=0.01
+    )  # M/M/1 at half its capacity
 
 
 def test_a_network_card_lets_no_more_bytes_pass_than_it_can() -> None:
@@ -71,7 +77,10 @@ def test_rows_of_a_held_shard_wait_and_those_that_cross_hosts_are_counted() -> N
 
 
 def test_a_child_gets_its_part_of_the_rows_and_holds_its_parent_back() -> None:
-    jobs = [Job(name="a", cost_s=0.001, shards=2), Job(name="b", cost_s=0.004, shards=2, parent=0, per_parent=0.5)]
+    jobs = [
+        Job(name="a", cost_s=0.001, shards=2),
+        Job(name="b", cost_s=0.004, shards=2, parent=0, per_parent=0.5),
+    ]
     table = [np.array([0, 1]), np.array([2, 3])]
     run = Simulation(Cluster(hosts=1, cores_per_host=4), jobs, table, [np.array([0.5, 0.5])] * 2)
     run.run(30, 1500, 0.01)
@@ -80,7 +89,9 @@ def test_a_child_gets_its_part_of_the_rows_and_holds_its_parent_back() -> None:
 
 def test_data_between_an_executor_and_its_cores_is_what_comes_in_and_what_goes_out_once() -> None:
     jobs = [Job(name="a", cost_s=0.001, shards=2, row_bytes=96)]
-    jobs += [Job(name=n, cost_s=0.001, shards=2, parent=0, per_parent=0.5, row_bytes=160) for n in "bc"]
+    jobs += [
+        Job(name=n, cost_s=0.001, shards=2, parent=0, per_parent=0.5, row_bytes=160) for n in "bc"
+    ]
     table = [np.array([0, 1])] * 3
     run = Simulation(Cluster(hosts=2, cores_per_host=1), jobs, table, [np.array([0.5, 0.5])] * 3)
     assert run.row_bytes.tolist() == [96 + 80, 160, 160]
@@ -89,7 +100,11 @@ def test_data_between_an_executor_and_its_cores_is_what_comes_in_and_what_goes_o
 @pytest.mark.parametrize("way", WAYS)
 def test_one_seed_gives_one_result_and_shards_stay_with_their_units(way: str) -> None:
     first, again = simulate(TINY, way), simulate(TINY, way)
-    assert (first.rows_per_s, first.latency_s, first.by_second) == (again.rows_per_s, again.latency_s, again.by_second)
+    assert (first.rows_per_s, first.latency_s, first.by_second) == (
+        again.rows_per_s,
+        again.latency_s,
+        again.by_second,
+    )
     run, moves, shares = start(TINY, way)
     run.run(3, 20_000, 0.02, moves)
     run.share([shares[0]])
@@ -104,7 +119,9 @@ def test_one_seed_gives_one_result_and_shards_stay_with_their_units(way: str) ->
         assert (held | (at == np.array(unit.cores)[list(unit.route.slot_of)])).all()
 
 
-def test_balancing_serves_more_than_a_static_deployment_and_agreeing_with_all_upstream_takes_longer() -> None:
+def test_balancing_serves_more_than_a_static_deployment_and_agreeing_with_all_upstream_takes_longer() -> (
+    None
+):
     ran = {way: simulate(TINY, way) for way in (STATIC, RESOURCE, ELASTICUTOR)}
     assert ran[STATIC].rows_per_s < ran[RESOURCE].rows_per_s
     offered = TINY.load * 32 / TINY.cost_s

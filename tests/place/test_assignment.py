@@ -14,11 +14,16 @@ from anabranch.place.assignment import Holder, assign, moved_bytes, naive, remot
 
 def test_state_that_leaves_a_host_is_counted() -> None:
     holders = [Holder(wanted=3, home=0, state_bytes=60.0)]
-    assert moved_bytes(np.array([[2], [0]]), np.array([[2], [1]]), holders) == pytest.approx(20)  # 60 -> 40 on host 0
+    assert moved_bytes(np.array([[2], [0]]), np.array([[2], [1]]), holders) == pytest.approx(
+        20
+    )  # 60 -> 40 on host 0
 
 
 def test_a_core_comes_from_where_it_costs_least() -> None:
-    holders = [Holder(wanted=3, home=0, state_bytes=60.0), Holder(wanted=1, home=1, state_bytes=10.0)]
+    holders = [
+        Holder(wanted=3, home=0, state_bytes=60.0),
+        Holder(wanted=1, home=1, state_bytes=10.0),
+    ]
     found = assign(np.array([[2, 1], [0, 2]]), holders, [3, 2])
     # On host 0: 10 * 2 / (3 * 2) + 60 * 0 / (2 * 3) = 3.3; on host 1: 10 * 1 / 6 + 60 * 2 / 6 = 21.7.
     assert found is not None
@@ -78,15 +83,22 @@ def test_less_state_and_data_travel_than_naively_and_32_hosts_take_milliseconds(
     for _ in range(10):
         wants = chance.integers(2, 11, size=32)
         wants = np.maximum(1, wants * min(1.0, 250 / wants.sum())).astype(int)
-        holders = [Holder(wanted=int(k), home=j, state_bytes=8e6, bytes_per_s=2e5) for j, k in enumerate(wants)]
+        holders = [
+            Holder(wanted=int(k), home=j, state_bytes=8e6, bytes_per_s=2e5)
+            for j, k in enumerate(wants)
+        ]
         started = time.perf_counter()
         better = assign(mine, holders, [8] * 32)
         taken.append(time.perf_counter() - started)
         other = naive(theirs, holders, [8] * 32)
         assert better is not None
         assert other is not None
-        state = state + np.array([moved_bytes(mine, better, holders), moved_bytes(theirs, other, holders)])
-        remote = remote + np.array([remote_bytes_per_s(better, holders), remote_bytes_per_s(other, holders)])
+        state = state + np.array(
+            [moved_bytes(mine, better, holders), moved_bytes(theirs, other, holders)]
+        )
+        remote = remote + np.array(
+            [remote_bytes_per_s(better, holders), remote_bytes_per_s(other, holders)]
+        )
         mine, theirs = better, other
     print(
         f"state moved {state[1] / state[0]:.1f}, remote data {remote[1] / remote[0]:.1f} times; {1e3 * sorted(taken)[5]:.1f} ms"

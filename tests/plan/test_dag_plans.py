@@ -10,11 +10,24 @@ from datetime import timedelta
 import pytest
 
 from anabranch.plan import explain, make_plan
-from anabranch.plan.make import Plan, plan_again
+from anabranch.plan.make import plan_again
+from anabranch.plan.model import Plan
 from anabranch.plan.operators.joins import join_input, join_plan
 from anabranch.plan.planners.registry import AUTO, PLANNERS
 from anabranch.testing.dags import Dag, DagNode, columns_of, random_dag, renamed
-from anabranch.topology import Compute, Consolidate, Field, Graph, Source, Window, count, count_distinct, hopping, max, sum
+from anabranch.topology import (
+    Compute,
+    Consolidate,
+    Field,
+    Graph,
+    Source,
+    Window,
+    count,
+    count_distinct,
+    hopping,
+    max,
+    sum,
+)
 from anabranch.topology.graph import Join, Map, Named
 
 MAKERS = {"sum": sum, "max": max, "count_distinct": count_distinct}
@@ -26,7 +39,13 @@ def graph_of(dag: Dag) -> Graph:
     for source in dag.sources:
         fields = tuple(Field(*each) for each in columns_of(dag, source.name).items())
         graph = graph.add(
-            Source(name=source.name, fields=fields, event_time=source.time, unit_us=None, delay_us=source.delay_us)
+            Source(
+                name=source.name,
+                fields=fields,
+                event_time=source.time,
+                unit_us=None,
+                delay_us=source.delay_us,
+            )
         )
     for node in dag.nodes:
         graph = _added(graph, dag, node)
@@ -36,12 +55,20 @@ def graph_of(dag: Dag) -> Graph:
 def _added(graph: Graph, dag: Dag, node: DagNode) -> Graph:
     windows = tuple(_window(*each) for each in node.windows)
     if node.kind == "join":
-        sides = [join_input(each, graph.fields_of(each), graph.clock_of(each)) for each in node.inputs]
+        sides = [
+            join_input(each, graph.fields_of(each), graph.clock_of(each)) for each in node.inputs
+        ]
         plan = join_plan(node.name, sides[0], sides[1], list(node.by), windows, node.how)
         left, right = node.inputs
         return graph.add(
             Join(
-                name=node.name, input=left, right=right, by=plan.keys, windows=windows, how=plan.how, fields=plan.result_fields
+                name=node.name,
+                input=left,
+                right=right,
+                by=plan.keys,
+                windows=windows,
+                how=plan.how,
+                fields=plan.result_fields,
             )
         )
     [given] = node.inputs
@@ -49,14 +76,21 @@ def _added(graph: Graph, dag: Dag, node: DagNode) -> Graph:
     if node.kind == "windows":
         by = tuple(next(each for each in fields if each.name == key) for key in node.by)
         named = tuple(
-            Named(name=name, aggregate=count() if text == "*" else MAKERS[kind](text), input_type="bigint")
+            Named(
+                name=name,
+                aggregate=count() if text == "*" else MAKERS[kind](text),
+                input_type="bigint",
+            )
             for name, kind, text in node.aggregates
         )
         graph = graph.add(Compute(name=f"{node.name}_keys", input=given, by=by, aggregates=named))
         return graph.add(Consolidate(name=node.name, input=f"{node.name}_keys", windows=windows))
     if node.kind == "rename":
         kinds = columns_of(dag, given)
-        fields = tuple(Field(renamed(node, f.name, kinds[f.name]), f.type) if f.name in kinds else f for f in fields)
+        fields = tuple(
+            Field(renamed(node, f.name, kinds[f.name]), f.type) if f.name in kinds else f
+            for f in fields
+        )
     elif node.kind != "filter":
         fields = (*fields, Field(f"{node.name}_v", "bigint"))
     return graph.add(Map(name=node.name, input=given, fn=lambda df: df, fields=fields))
@@ -73,7 +107,9 @@ def check(plan: Plan) -> None:
     assert sorted(names) == sorted(node.name for node in plan.nodes)
     operators = {node.operator for node in plan.nodes}
     for component in plan.components:
-        assert all(field in node.slotted.keys for field in component.attributes for node in component.nodes)
+        assert all(
+            field in node.slotted.keys for field in component.attributes for node in component.nodes
+        )
         mine = {node.operator for node in component.nodes}
         feeding = {node.feed.stream for node in component.nodes} & operators - mine
         levels = [plan.component_of(plan.parts_of(name)[0].name).level for name in feeding]
@@ -85,8 +121,12 @@ def check(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("planner", [AUTO, *PLANNERS])
-@pytest.mark.parametrize("seed", [*range(12), 32])  # 32: an operator is joined with what a map makes of it
-def test_every_planner_plans_every_dag_and_every_plan_explains_itself(planner: str, seed: int) -> None:
+@pytest.mark.parametrize(
+    "seed", [*range(12), 32]
+)  # 32: an operator is joined with what a map makes of it
+def test_every_planner_plans_every_dag_and_every_plan_explains_itself(
+    planner: str, seed: int
+) -> None:
     graph = graph_of(random_dag(random.Random(seed), operators=1 + seed % 7))
     plan = make_plan(graph, planner)
     check(plan)
@@ -98,5 +138,7 @@ def test_every_planner_plans_every_dag_and_every_plan_explains_itself(planner: s
     assert {name for text in facts["exchanges"] for name in passing if name in text} == passing
     for text in (explain(graph, plan), explain(graph, plan, "mermaid")):
         assert all(each.name in text for each in plan.components)
-    again = plan_again(graph, [frozenset(n.operator for n in c.nodes) for c in plan.components], shared={})
+    again = plan_again(
+        graph, [frozenset(n.operator for n in c.nodes) for c in plan.components], shared={}
+    )
     assert [each.name for each in again.components] == [each.name for each in plan.components]

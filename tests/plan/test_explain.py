@@ -21,24 +21,42 @@ FIELDS = (Field("a", "string"), Field("b", "string"), Field("at", "timestamp"))
 def windows(graph: Graph, name: str, reads: str, by: str, minutes: int = 1) -> Graph:
     """Counts of rows, or sums of counts."""
     first = isinstance(graph.operator(reads), Source)
-    named = (Named(name=f"{name}_n", aggregate=count() if first else sum(f"{reads}_n"), input_type="bigint"),)
+    named = (
+        Named(
+            name=f"{name}_n", aggregate=count() if first else sum(f"{reads}_n"), input_type="bigint"
+        ),
+    )
     fields = tuple(each for each in FIELDS if each.name in by)
     graph = graph.add(Compute(name=f"{name}_", input=reads, by=fields, aggregates=named))
-    return graph.add(Consolidate(name=name, input=f"{name}_", windows=(tumbling(f"{minutes} minutes"),)))
+    return graph.add(
+        Consolidate(name=name, input=f"{name}_", windows=(tumbling(f"{minutes} minutes"),))
+    )
 
 
 def joined(graph: Graph, name: str, left: str, right: str, by: list[str]) -> Graph:
-    inputs = [join_input(each, graph.fields_of(each), graph.clock_of(each)) for each in (left, right)]
+    inputs = [
+        join_input(each, graph.fields_of(each), graph.clock_of(each)) for each in (left, right)
+    ]
     plan = join_plan(name, inputs[0], inputs[1], by, [tumbling("5 minutes")], "left")
     fields = plan.result_fields
     return graph.add(
-        Join(name=name, input=left, right=right, by=plan.keys, windows=plan.panes.windows, how=plan.how, fields=fields)
+        Join(
+            name=name,
+            input=left,
+            right=right,
+            by=plan.keys,
+            windows=plan.panes.windows,
+            how=plan.how,
+            fields=fields,
+        )
     )
 
 
 def tolls() -> Graph:
     """Rows of one source per (a, b), these per a, all of them, and rows of another source with these joined to them."""
-    graph = Graph(name="tolls").add(Source(name="s", fields=FIELDS, event_time="at", unit_us=None, delay_us=0))
+    graph = Graph(name="tolls").add(
+        Source(name="s", fields=FIELDS, event_time="at", unit_us=None, delay_us=0)
+    )
     other = (FIELDS[0], Field("seen", "timestamp"), Field("v", "bigint"))
     graph = graph.add(Source(name="r", fields=other, event_time="seen", unit_us=None, delay_us=0))
     graph = windows(graph, "fine", "s", "ab")
@@ -48,11 +66,19 @@ def tolls() -> Graph:
 
 
 def measures(shards: int = 8, windows: int = 4) -> Measures:
-    loads = {"fine": [9, 9, 9, 9, 0, 0, 0, 0], "coarse": [3, 3, 3, 0, 0, 0, 0, 0], "all": [1, 0, 0, 0, 0, 0, 0, 0]}
+    loads = {
+        "fine": [9, 9, 9, 9, 0, 0, 0, 0],
+        "coarse": [3, 3, 3, 0, 0, 0, 0, 0],
+        "all": [1, 0, 0, 0, 0, 0, 0, 0],
+    }
     by: dict[str, tuple[str, ...]] = {"fine": ("a", "b"), "coarse": ("a",), "all": ("",)}
     found = {
         name: OperatorMeasures(
-            rate=float(np_sum(row)), loads=[row] * windows, by=by[name], state=100.0, keys=float(np_sum(row) / 3)
+            rate=float(np_sum(row)),
+            loads=[row] * windows,
+            by=by[name],
+            state=100.0,
+            keys=float(np_sum(row) / 3),
         )
         for name, row in loads.items()
     }
@@ -69,18 +95,31 @@ def np_sum(row: list[int]) -> int:
 def test_a_component_says_how_many_slots_it_can_use_and_why() -> None:
     graph = tolls()
     plain = json.loads(explain(graph, make_plan(graph), "json", Measures(shards=64)))
-    limits = {each["name"]: (each["most_slots"], each["most_slots_because"]) for each in plain["components"]}
+    limits = {
+        each["name"]: (each["most_slots"], each["most_slots_because"])
+        for each in plain["components"]
+    }
     assert limits["fine + coarse + met"] == (64, "as many as shards (64)")
-    assert limits["all"] == (1, "one shard has all rows, as there are no attributes to partition by")
+    assert limits["all"] == (
+        1,
+        "one shard has all rows, as there are no attributes to partition by",
+    )
     known = measures()
     facts = json.loads(explain(graph, make_plan(graph, "unfused", measures=known), "json", known))
-    limits = {each["name"]: (each["most_slots"], each["most_slots_because"]) for each in facts["components"]}
+    limits = {
+        each["name"]: (each["most_slots"], each["most_slots_because"])
+        for each in facts["components"]
+    }
     assert limits["fine"] == (4, "(a, b) has values in 4 of 8 shards, as measured")
     assert limits["coarse"] == (3, "(a) has values in 3 of 8 shards, as measured")
     assert limits["met"] == (8, "as many as shards (8)")
     fused = json.loads(explain(graph, make_plan(graph, measures=known), "json", known))
-    assert fused["components"][0]["most_slots"] == 3, "loads by (a, b) tell nothing of shards by (a)"
-    few = Measures(shards=8, operators={"coarse": OperatorMeasures(rate=1.0, loads=[[1] * 8], keys=2.4)})
+    assert fused["components"][0]["most_slots"] == 3, (
+        "loads by (a, b) tell nothing of shards by (a)"
+    )
+    few = Measures(
+        shards=8, operators={"coarse": OperatorMeasures(rate=1.0, loads=[[1] * 8], keys=2.4)}
+    )
     facts = json.loads(explain(graph, make_plan(graph, "unfused", measures=few), "json", few))
     assert facts["components"][1]["most_slots_because"] == "(a) has about 2 values, as measured"
 
@@ -95,23 +134,33 @@ def test_costs_stand_beside_those_of_the_unfused_plan_in_every_format() -> None:
     assert f"  cost: {told}" in explain(graph, plan, "text", known)
     assert f"  %% cost: {told}" in explain(graph, plan, "mermaid", known)
     wave = {
-        name: OperatorMeasures(rate=each.rate, loads=[each.loads[0], [4 * n for n in each.loads[0]]] * 3, state=1000.0)
+        name: OperatorMeasures(
+            rate=each.rate, loads=[each.loads[0], [4 * n for n in each.loads[0]]] * 3, state=1000.0
+        )
         for name, each in known.operators.items()
     }
     moved = Measures(shards=8, operators=wave)
     dear = make_plan(graph, "exact", measures=moved, adaptation=Adaptation(capacity=12))
     facts = json.loads(explain(graph, dear, "json", moved))["fusion"]
     assert facts["adaptation_unfused"] > 0
-    assert facts["communication"] + facts["adaptation"] <= facts["communication_unfused"] + facts["adaptation_unfused"]
+    assert (
+        facts["communication"] + facts["adaptation"]
+        <= facts["communication_unfused"] + facts["adaptation_unfused"]
+    )
     assert any("of adaptation" in each["reason"] for each in facts["streams"] if not each["fused"])
 
 
 def test_every_stream_says_why_it_is_fused_or_not() -> None:
     graph = tolls()
     text = explain(graph, make_plan(graph))
-    assert "  fine -> coarse: fused: both may be partitioned by (a: string); that saves a rate of 1" in text
+    assert (
+        "  fine -> coarse: fused: both may be partitioned by (a: string); that saves a rate of 1"
+        in text
+    )
     assert "  coarse -> all: not fused: no attribute in common: (a: string) and ()" in text
-    assert "  %% coarse to all not fused: no attribute in common" in explain(graph, make_plan(graph), "mermaid")
+    assert "  %% coarse to all not fused: no attribute in common" in explain(
+        graph, make_plan(graph), "mermaid"
+    )
 
 
 def test_sides_of_a_join_have_neither_partials_nor_merges() -> None:
@@ -121,7 +170,10 @@ def test_sides_of_a_join_have_neither_partials_nor_merges() -> None:
         "    operators: coarse -> met (left) (from its slot, no exchange)\n    join:      left, by a, in 5 minutes; pane 5 minutes"
         in text
     )
-    assert "    operators: r -> met (right)\n    kept:      seen, v, with how often each row came" in text
+    assert (
+        "    operators: r -> met (right)\n    kept:      seen, v, with how often each row came"
+        in text
+    )
     sides = [
         each
         for c in json.loads(explain(graph, make_plan(graph), "json"))["components"]
@@ -135,7 +187,12 @@ def test_sides_of_a_join_have_neither_partials_nor_merges() -> None:
 def test_rows_of_a_source_for_a_later_level_are_told_to_pass() -> None:
     graph = tolls()
     plan = make_plan(graph, "unfused")
-    assert [(each.name, each.level) for each in plan.components] == [("fine", 1), ("coarse", 2), ("all", 3), ("met", 3)]
+    assert [(each.name, each.level) for each in plan.components] == [
+        ("fine", 1),
+        ("coarse", 2),
+        ("all", 3),
+        ("met", 3),
+    ]
     first, second, third = json.loads(explain(graph, plan, "json"))["exchanges"]
     assert first.endswith("; rows for met: right pass")
     assert second == "results to slots for coarse by (a), row by row; rows for met: right pass"
@@ -148,11 +205,24 @@ def test_every_planner_can_be_chosen_by_name(planner: str) -> None:
     graph = tolls()
     for known in (None, measures()):
         plan = make_plan(graph, planner, measures=known)
-        assert sorted(node.operator for c in plan.components for node in c.nodes) == ["all", "coarse", "fine", "met", "met"]
+        assert sorted(node.operator for c in plan.components for node in c.nodes) == [
+            "all",
+            "coarse",
+            "fine",
+            "met",
+            "met",
+        ]
         names = {c.name for c in plan.components}
-        assert names == ({"fine", "coarse", "all", "met"} if planner == "unfused" else {"fine + coarse + met", "all"})
+        assert names == (
+            {"fine", "coarse", "all", "met"}
+            if planner == "unfused"
+            else {"fine + coarse + met", "all"}
+        )
 
 
 def test_a_planner_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with pytest.raises(TopologyError, match=r"unknown planner 'best'; valid: auto, unfused, .*, exact, set cover, cola"):
+    with pytest.raises(
+        TopologyError,
+        match=r"unknown planner 'best'; valid: auto, unfused, .*, exact, set cover, cola",
+    ):
         make_plan(tolls(), "best")

@@ -9,7 +9,20 @@ import pytest
 from anabranch.errors import TopologyError
 from anabranch.plan import explain, make_plan
 from anabranch.plan.fingerprint import differences, fingerprint
-from anabranch.topology import Aggregate, Compute, Consolidate, Field, Graph, Source, avg, count, max, sliding, sum, tumbling
+from anabranch.topology import (
+    Aggregate,
+    Compute,
+    Consolidate,
+    Field,
+    Graph,
+    Source,
+    avg,
+    count,
+    max,
+    sliding,
+    sum,
+    tumbling,
+)
 from anabranch.topology.graph import Named
 
 FIELDS = (Field("area", "string"), Field("at", "timestamp"), Field("v", "double"))
@@ -21,33 +34,58 @@ def graph(**aggregates: Aggregate) -> Graph:
         Graph(name="lending")
         .add(Source(name="loans", fields=FIELDS, event_time="at", unit_us=None, delay_us=0))
         .add(Compute(name="areas", input="loans", by=FIELDS[:1], aggregates=named))
-        .add(Consolidate(name="hourly", input="areas", windows=(tumbling("10m"), sliding("1h", every="20m"))))
+        .add(
+            Consolidate(
+                name="hourly", input="areas", windows=(tumbling("10m"), sliding("1h", every="20m"))
+            )
+        )
     )
 
 
 def test_partials_that_two_aggregates_need_are_kept_once() -> None:
     plan = (
-        make_plan(graph(n=count(), total=sum("v"), mean=avg("v"), top=max("v"), some=sum("v", where="v > 0"))).nodes[0].slotted
+        make_plan(
+            graph(
+                n=count(), total=sum("v"), mean=avg("v"), top=max("v"), some=sum("v", where="v > 0")
+            )
+        )
+        .nodes[0]
+        .slotted
     )
     kinds = [(type(kept.partial).__name__, kept.input) for kept in plan.kept]
-    assert kinds == [("Count", 0), ("Total", 1), ("Count", 1), ("Greatest", 1), ("Total", 2), ("Count", 2)]
+    assert kinds == [
+        ("Count", 0),
+        ("Total", 1),
+        ("Count", 1),
+        ("Greatest", 1),
+        ("Total", 2),
+        ("Count", 2),
+    ]
     assert [result.kept for result in plan.results] == [(0,), (1, 2), (1, 2), (3, 2), (4, 5)]
 
 
 def chained(*keys: str, source: str = "loans") -> Graph:
     """Counts by some keys, then sums of these counts by fewer and fewer of them."""
     fields = (*(Field(key, "string") for key in keys), Field("at", "timestamp"))
-    found = Graph(name="chain").add(Source(name=source, fields=fields, event_time="at", unit_us=None, delay_us=0))
+    found = Graph(name="chain").add(
+        Source(name=source, fields=fields, event_time="at", unit_us=None, delay_us=0)
+    )
     stream, aggregate = source, count()
     for i in range(len(keys)):
         named = (Named(name="n", aggregate=aggregate, input_type="bigint"),)
-        found = found.add(Compute(name=f"c{i}", input=stream, by=fields[: len(keys) - i], aggregates=named))
-        found = found.add(Consolidate(name=f"w{i}", input=f"c{i}", windows=(tumbling(f"{i + 1} minutes"),)))
+        found = found.add(
+            Compute(name=f"c{i}", input=stream, by=fields[: len(keys) - i], aggregates=named)
+        )
+        found = found.add(
+            Consolidate(name=f"w{i}", input=f"c{i}", windows=(tumbling(f"{i + 1} minutes"),))
+        )
         stream, aggregate = f"w{i}", sum("n")
     return found
 
 
-def test_operators_with_a_key_in_common_are_one_component_in_the_order_in_which_rows_pass_them() -> None:
+def test_operators_with_a_key_in_common_are_one_component_in_the_order_in_which_rows_pass_them() -> (
+    None
+):
     plan = make_plan(chained("a", "b", "c"))
     [component] = plan.components
     assert [node.name for node in component.nodes] == ["w0", "w1", "w2"]
@@ -68,7 +106,9 @@ def test_operators_without_a_common_key_are_components_on_levels_of_their_own() 
     assert facts["fusion"]["streams"][0]["reason"].startswith("no attribute in common")
 
 
-@pytest.mark.parametrize(("given", "why"), [(sum("n + 1"), "n + 1"), (sum("n", where="n > 1"), "n where n > 1")])
+@pytest.mark.parametrize(
+    ("given", "why"), [(sum("n + 1"), "n + 1"), (sum("n", where="n > 1"), "n where n > 1")]
+)
 def test_what_needs_spark_sql_is_not_fused(given: Aggregate, why: str) -> None:
     graph = chained("a")
     graph = graph.add(
@@ -94,7 +134,9 @@ def test_a_checkpoint_of_another_topology_says_what_differs() -> None:
     one = fingerprint(make_plan(graph(n=count())).nodes[0])
     other = fingerprint(make_plan(graph(n=sum("v"))).nodes[0])
     told = differences(one, other)
-    assert told[0].startswith("aggregates: the checkpoint has [n = count(*: double)], the topology has [n = sum(v: double)]")
+    assert told[0].startswith(
+        "aggregates: the checkpoint has [n = count(*: double)], the topology has [n = sum(v: double)]"
+    )
     assert differences(one, one) == []
 
 

@@ -9,7 +9,9 @@ from anabranch.plan import Panes, panes_of
 from anabranch.topology import Window
 
 windows = st.builds(
-    lambda length, every, offset: Window(name="w", length_us=length, every_us=every, offset_us=offset % every),
+    lambda length, every, offset: Window(
+        name="w", length_us=length, every_us=every, offset_us=offset % every
+    ),
     st.integers(1, 24),
     st.integers(1, 24),
     st.integers(0, 23),
@@ -21,7 +23,9 @@ SPAN = range(-60, 60)
 def instances(window: Window, low: int, high: int) -> list[tuple[int, int]]:
     """All windows that touch an interval, by trying every start."""
     starts = range(low - window.length_us, high + 1)
-    return [(s, s + window.length_us) for s in starts if (s - window.offset_us) % window.every_us == 0]
+    return [
+        (s, s + window.length_us) for s in starts if (s - window.offset_us) % window.every_us == 0
+    ]
 
 
 @given(sets)
@@ -34,14 +38,23 @@ def test_every_window_starts_and_ends_at_the_edge_of_a_pane(chosen: list[Window]
 
 
 @given(sets, st.integers(-50, 50))
-def test_the_last_end_of_a_pane_is_that_of_the_last_window_over_it(chosen: list[Window], at: int) -> None:
+def test_the_last_end_of_a_pane_is_that_of_the_last_window_over_it(
+    chosen: list[Window], at: int
+) -> None:
     panes = panes_of(chosen)
     pane = panes.start_of(at)
-    ends = [end for window in chosen for start, end in instances(window, -60, 60) if start <= pane < end]
+    ends = [
+        end for window in chosen for start, end in instances(window, -60, 60) if start <= pane < end
+    ]
     assert panes.last_end(pane) == max(ends, default=None)
 
 
-@given(sets, st.sets(st.integers(-50, 50), max_size=6), st.integers(-60, 60) | st.none(), st.integers(-60, 60))
+@given(
+    sets,
+    st.sets(st.integers(-50, 50), max_size=6),
+    st.integers(-60, 60) | st.none(),
+    st.integers(-60, 60),
+)
 def test_closings_are_the_windows_over_held_panes_that_end_in_the_interval(
     chosen: list[Window], at: set[int], after: int | None, until: int
 ) -> None:
@@ -51,13 +64,19 @@ def test_closings_are_the_windows_over_held_panes_that_end_in_the_interval(
         (end, start, index)
         for index, window in enumerate(chosen)
         for start, end in instances(window, -120, 120)
-        if any(start <= pane < end for pane in held) and end <= until and (after is None or end > after)
+        if any(start <= pane < end for pane in held)
+        and end <= until
+        and (after is None or end > after)
     )
-    assert [(c.end_us, c.start_us, c.window) for c in panes.closings(held, after, until)] == expected
+    assert [
+        (c.end_us, c.start_us, c.window) for c in panes.closings(held, after, until)
+    ] == expected
 
 
 @given(sets, st.sets(st.integers(-50, 50), max_size=6), st.integers(-60, 60) | st.none())
-def test_the_next_end_is_the_first_end_that_is_still_open(chosen: list[Window], at: set[int], after: int | None) -> None:
+def test_the_next_end_is_the_first_end_that_is_still_open(
+    chosen: list[Window], at: set[int], after: int | None
+) -> None:
     panes = panes_of(chosen)
     held = {panes.start_of(each) for each in at}
     open_ends = [
@@ -71,7 +90,9 @@ def test_the_next_end_is_the_first_end_that_is_still_open(chosen: list[Window], 
 
 def test_panes_are_as_wide_as_the_windows_allow() -> None:
     minute = 60_000_000
-    chosen = [Window(name=str(m), length_us=m * minute, every_us=m * minute) for m in (5, 10, 15, 20)]
+    chosen = [
+        Window(name=str(m), length_us=m * minute, every_us=m * minute) for m in (5, 10, 15, 20)
+    ]
     assert panes_of(chosen) == Panes(width_us=5 * minute, offset_us=0, windows=tuple(chosen))
     sliding = [Window(name=str(m), length_us=m * minute, every_us=minute) for m in (5, 10, 60)]
     assert panes_of(sliding).width_us == minute

@@ -11,7 +11,9 @@ from anabranch.plan.route import Route, even_route, snapshots_due
 
 
 @given(st.integers(1, 200), st.integers(1, 20), st.integers(1, 20))
-def test_a_resized_route_is_level_and_moves_no_more_than_it_must(shards: int, before: int, after: int) -> None:
+def test_a_resized_route_is_level_and_moves_no_more_than_it_must(
+    shards: int, before: int, after: int
+) -> None:
     before, after = min(before, shards), min(after, shards)
     old = even_route(shards, before)
     new = old.resized(after)

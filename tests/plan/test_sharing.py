@@ -8,7 +8,9 @@ from anabranch.plan.sharing import share_or_not
 from anabranch.topology import cumulative, sliding, tumbling
 
 
-def test_windows_that_fit_each_other_share_and_those_that_do_not_share_only_where_rows_are_many() -> None:
+def test_windows_that_fit_each_other_share_and_those_that_do_not_share_only_where_rows_are_many() -> (
+    None
+):
     fitting = [tumbling("5 minutes"), tumbling("10 minutes"), sliding("1 hour", every="5 minutes")]
     assert share_or_not(fitting).shared
     odd = [tumbling("7 minutes"), tumbling("11 minutes")]
@@ -32,5 +34,7 @@ def test_an_operator_that_did_not_share_goes_on_so_when_one_window_is_left() -> 
 
 
 def test_the_steps_of_a_cumulative_window_stay_together() -> None:
-    sharing = share_or_not([*cumulative("1 hour", every="10 minutes"), tumbling("7 minutes")], wanted=False)
+    sharing = share_or_not(
+        [*cumulative("1 hour", every="10 minutes"), tumbling("7 minutes")], wanted=False
+    )
     assert [len(group) for group in sharing.groups] == [6, 1]

@@ -11,7 +11,14 @@ SECOND = 1_000_000
 def source(name: str, delay_s: int = 0, idle_s: int | None = None) -> Source:
     fields = (Field("at", "timestamp"),)
     idle_us = None if idle_s is None else idle_s * SECOND
-    return Source(name=name, fields=fields, event_time="at", unit_us=None, delay_us=delay_s * SECOND, idle_us=idle_us)
+    return Source(
+        name=name,
+        fields=fields,
+        event_time="at",
+        unit_us=None,
+        delay_us=delay_s * SECOND,
+        idle_us=idle_us,
+    )
 
 
 def test_the_slowest_source_decides_each_with_its_own_delay() -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from anabranch.plan.make import Slotted, make_plan
+from anabranch.plan.make import make_plan
+from anabranch.plan.operators.base import OperatorPlan
 from anabranch.runtime import operator as operator_state
 from anabranch.runtime.operator import Arriving, Moment, NodeTask, StateSettings
 from anabranch.runtime.reports import NodeReport, Report
@@ -25,11 +26,18 @@ FIELDS = (Field("k", "bigint"), Field("at", "timestamp"))
 SHARDS = 4
 
 
-def plan() -> Slotted:
+def plan() -> OperatorPlan:
     graph = (
         Graph(name="t")
         .add(Source(name="s", fields=FIELDS, event_time="at", unit_us=None, delay_us=0))
-        .add(Compute(name="c", input="s", by=FIELDS[:1], aggregates=(Named(name="n", aggregate=count(), input_type="int"),)))
+        .add(
+            Compute(
+                name="c",
+                input="s",
+                by=FIELDS[:1],
+                aggregates=(Named(name="n", aggregate=count(), input_type="int"),),
+            )
+        )
         .add(Consolidate(name="w", input="c", windows=(tumbling("1 minute"),)))
     )
     return make_plan(graph).nodes[0].slotted
@@ -70,8 +78,13 @@ def lifted(*keys: int) -> pa.Table:
 def after(task: SlotTask, report: NodeReport) -> SlotTask:
     """The task of the next step."""
     before = task.components[0].nodes[0].committed
-    committed = {**before, **{shard: each.stored.version for shard, each in report.shards.items() if each.stored}}
-    return replace(task, step=task.step + 1, job=task.job + 1, components=(component(committed=committed),))
+    committed = {
+        **before,
+        **{shard: each.stored.version for shard, each in report.shards.items() if each.stored},
+    }
+    return replace(
+        task, step=task.step + 1, job=task.job + 1, components=(component(committed=committed),)
+    )
 
 
 def spoil(file: Path, damage: str) -> None:
@@ -103,11 +116,18 @@ def test_a_damaged_shard_is_missing_and_then_restored_whatever_is_in_its_place(
     assert stored is not None
     spoil(file, "overwritten")  # once more, before it is restored
     node = replace(second.components[0].nodes[0], restore={1: [stored]})
-    restoring = replace(second, job=second.job + 1, components=(replace(second.components[0], nodes=(node,)),))
+    restoring = replace(
+        second, job=second.job + 1, components=(replace(second.components[0], nodes=(node,)),)
+    )
     _, restored = attempt(restoring, 1, 2)
     assert restored.missing == ()
-    assert {shard: each.rows_in for shard, each in restored.shards.items() if each.rows_in} == {1: 1, 2: 1}
-    closing = replace(after(second, restored), step=3, moment=Moment(after_us=None, until_us=60_000_000))
+    assert {shard: each.rows_in for shard, each in restored.shards.items() if each.rows_in} == {
+        1: 1,
+        2: 1,
+    }
+    closing = replace(
+        after(second, restored), step=3, moment=Moment(after_us=None, until_us=60_000_000)
+    )
     _, closed = attempt(closing)
     assert closed.missing == ()
     assert sum(each.rows_out for each in closed.shards.values()) == 6

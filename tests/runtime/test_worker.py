@@ -8,10 +8,14 @@ import pytest
 
 from anabranch.runtime import worker
 
-pytestmark = pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="Linux alone acknowledges at once")
+pytestmark = pytest.mark.skipif(
+    not hasattr(socket, "TCP_QUICKACK"), reason="Linux alone acknowledges at once"
+)
 
 
-def test_all_that_comes_is_acknowledged_at_once_and_the_connection_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_that_comes_is_acknowledged_at_once_and_the_connection_stays_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         sender = socket.create_connection(server.getsockname())
         receiver, _ = server.accept()
@@ -21,7 +25,9 @@ def test_all_that_comes_is_acknowledged_at_once_and_the_connection_stays_open(mo
         taken = []
         for each in worker.received(iter("abc")):
             assert receiver.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK) == 1
-            receiver.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)  # as it is when the worker has sent something
+            receiver.setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0
+            )  # as it is when the worker has sent something
             taken.append(each)
         assert taken == ["a", "b", "c"]
         sender.sendall(b"more")

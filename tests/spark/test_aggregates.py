@@ -55,11 +55,17 @@ def batches(count: int, rows: int) -> list[pa.Table]:
 
 
 def run(
-    spark: SparkSession, root: Path, steps: Sequence[pa.Table], aggregates: dict[str, ab.Aggregate], first: int = 0
+    spark: SparkSession,
+    root: Path,
+    steps: Sequence[pa.Table],
+    aggregates: dict[str, ab.Aggregate],
+    first: int = 0,
 ) -> ab.Run:
     """Adds batches to a directory and runs a topology over them, from its checkpoint on; minutes, and two minutes every minute."""
     write_batches(steps, root / "in", first=first)
-    frame = spark.readStream.schema(spark.read.parquet(str(root / "in")).schema).option("maxFilesPerTrigger", 1)
+    frame = spark.readStream.schema(spark.read.parquet(str(root / "in")).schema).option(
+        "maxFilesPerTrigger", 1
+    )
     app = ab.Topology("aggregates")
     windows = [ab.tumbling("1 minute"), ab.sliding("2 minutes", every="1 minute")]
     results = app.source(frame.parquet(str(root / "in")), event_time="at").aggregate(
@@ -101,7 +107,9 @@ def test_sketches_are_within_their_stated_error(spark: SparkSession, tmp_path: P
     distances: dict[str, list[float]] = {"users": [], "rough": [], "q": []}
     for result in results:
         inside = within(result)
-        [(n, users)] = duckdb.sql(f"SELECT count(*), count(DISTINCT u) FROM events WHERE {inside}").fetchall()
+        [(n, users)] = duckdb.sql(
+            f"SELECT count(*), count(DISTINCT u) FROM events WHERE {inside}"
+        ).fetchall()
         assert result["n"] == n
         for name, lg_k in (("users", 12), ("rough", 8)):
             distances[name].append(abs(result[name] - users) / users / (1.04 / math.sqrt(2**lg_k)))
@@ -111,9 +119,13 @@ def test_sketches_are_within_their_stated_error(spark: SparkSession, tmp_path: P
                 f"SELECT count(*) FILTER (x < {value}), count(*) FILTER (x <= {value}) FROM events WHERE {inside}"
             ).fetchall()[0]
             distances["q"].append(max(0.0, below / n - rank, rank - up_to / n) / error)
-        counted = f"SELECT w, count(*) AS c FROM events WHERE {inside} GROUP BY w ORDER BY c DESC, w"
+        counted = (
+            f"SELECT w, count(*) AS c FROM events WHERE {inside} GROUP BY w ORDER BY c DESC, w"
+        )
         true = dict(duckdb.sql(counted).fetchall())
-        assert [(each["value"], each["count"]) for each in result["exact"]] == list(true.items())[:5]
+        assert [(each["value"], each["count"]) for each in result["exact"]] == list(true.items())[
+            :5
+        ]
         found = {each["value"]: each["count"] for each in result["top"]}
         worst = 2 * n / KEEP
         assert all(true[word] - worst <= count <= true[word] for word, count in found.items())
@@ -154,7 +166,10 @@ class Repeats:
         return left
 
     def finish(self, state: Seen) -> dict[str, Any]:
-        return {"rows": state.n, "words": sorted(word for word, times in state.words.items() if times > self.times)}
+        return {
+            "rows": state.n,
+            "words": sorted(word for word, times in state.words.items() if times > self.times),
+        }
 
 
 class LogMean:
@@ -175,7 +190,9 @@ class LogMean:
         return pa.array(total / np.maximum(count, 1), mask=count == 0)
 
 
-def test_aggregates_of_users_over_several_batches_and_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+def test_aggregates_of_users_over_several_batches_and_a_restart(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     aggregates = {
         "repeats": ab.udaf(Repeats(3))("w", "1"),
         "logs": ab.udaf(LogMean)("x"),
@@ -184,7 +201,12 @@ def test_aggregates_of_users_over_several_batches_and_a_restart(spark: SparkSess
         "nothing": ab.udaf(Repeats(3))("w", "cast(null as int)"),
     }
     steps = batches(5, 600)
-    steps.insert(2, steps[1].set_column(1, "at", pa.array([90 * SECOND_US] * 600).cast(pa.timestamp("us", tz="UTC"))))
+    steps.insert(
+        2,
+        steps[1].set_column(
+            1, "at", pa.array([90 * SECOND_US] * 600).cast(pa.timestamp("us", tz="UTC"))
+        ),
+    )
     run(spark, tmp_path, steps[:3], aggregates)
     run(spark, tmp_path, steps[3:], aggregates, first=3).finish()
     events = pa.concat_tables(steps)  # noqa: F841 - DuckDB finds it by its name
@@ -192,17 +214,28 @@ def test_aggregates_of_users_over_several_batches_and_a_restart(spark: SparkSess
     assert len(results) == 3 * (5 + 6)
     for result in results:
         inside = within(result)
-        [(n, logs, total)] = duckdb.sql(f"SELECT count(*), avg(ln(1 + x)), sum(x) FROM events WHERE {inside}").fetchall()
-        words = duckdb.sql(f"SELECT w FROM events WHERE {inside} GROUP BY w HAVING count(*) > 3 ORDER BY w").fetchall()
+        [(n, logs, total)] = duckdb.sql(
+            f"SELECT count(*), avg(ln(1 + x)), sum(x) FROM events WHERE {inside}"
+        ).fetchall()
+        words = duckdb.sql(
+            f"SELECT w FROM events WHERE {inside} GROUP BY w HAVING count(*) > 3 ORDER BY w"
+        ).fetchall()
         assert result["repeats"] == {"rows": n, "words": [word for (word,) in words]}
-        assert (result["logs"], result["total"]) == (pytest.approx(logs, rel=1e-9), pytest.approx(total, rel=1e-9))
+        assert (result["logs"], result["total"]) == (
+            pytest.approx(logs, rel=1e-9),
+            pytest.approx(total, rel=1e-9),
+        )
         assert result["none"] is None
         assert result["nothing"] == {"rows": 0, "words": []}
-    with pytest.raises(ab.CheckpointError, match=r"class=Repeats\(times=3\).*class=Repeats\(times=4\)"):
+    with pytest.raises(
+        ab.CheckpointError, match=r"class=Repeats\(times=3\).*class=Repeats\(times=4\)"
+    ):
         run(spark, tmp_path, [], {**aggregates, "repeats": ab.udaf(Repeats(4))("w", "1")}, first=6)
     told = CliRunner().invoke(command, ["state", str(tmp_path / "checkpoint"), "--shard", "0"])
     assert told.exit_code == 2
-    assert "only the topology's own code can merge the state of udaf(w, 1)" in " ".join(told.output.split())
+    assert "only the topology's own code can merge the state of udaf(w, 1)" in " ".join(
+        told.output.split()
+    )
 
 
 def test_state_of_variable_size_can_be_shown(spark: SparkSession, tmp_path: Path) -> None:
@@ -216,7 +249,11 @@ def test_state_of_variable_size_can_be_shown(spark: SparkSession, tmp_path: Path
     }
     run(spark, tmp_path, batches(1, 50), aggregates)
     shown = [
-        json.loads(CliRunner().invoke(command, ["state", str(tmp_path / "checkpoint"), "--shard", str(i), "--json"]).output)
+        json.loads(
+            CliRunner()
+            .invoke(command, ["state", str(tmp_path / "checkpoint"), "--shard", str(i), "--json"])
+            .output
+        )
         for i in range(4)
     ]
     rows = [row for each in shown for row in each["shard"]["rows"]]
@@ -227,13 +264,21 @@ def test_state_of_variable_size_can_be_shown(spark: SparkSession, tmp_path: Path
 
 def test_results_that_csv_cannot_hold_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     app = ab.Topology("csv")
-    rows = app.source(spark.range(1).selectExpr("id", "timestamp_seconds(id) as at"), event_time="at")
+    rows = app.source(
+        spark.range(1).selectExpr("id", "timestamp_seconds(id) as at"), event_time="at"
+    )
     listed = rows.aggregate(by="id", windows=ab.tumbling("1 minute"), ids=ab.collect_list("id"))
-    with pytest.raises(ab.TopologyError, match=r"csv cannot hold 'ids' of type array<bigint>; valid: ab.parquet"):
+    with pytest.raises(
+        ab.TopologyError, match=r"csv cannot hold 'ids' of type array<bigint>; valid: ab.parquet"
+    ):
         listed.to(ab.csv(tmp_path / "out"))
-    with pytest.raises(ab.TopologyError, match=r"aggregate 'best': id, missing does not fit the stream's columns"):
+    with pytest.raises(
+        ab.TopologyError, match=r"aggregate 'best': id, missing does not fit the stream's columns"
+    ):
         rows.aggregate(by="id", windows=ab.tumbling("1 minute"), best=ab.max_by("id", "missing"))
-    with pytest.raises(ab.TopologyError, match=r"bool_or\(id\) has input of type bigint; valid: boolean"):
+    with pytest.raises(
+        ab.TopologyError, match=r"bool_or\(id\) has input of type bigint; valid: boolean"
+    ):
         rows.aggregate(by="id", windows=ab.tumbling("1 minute"), one=ab.some("id"))
 
 

@@ -37,8 +37,15 @@ def rows_of(first: int, count: int) -> list[dict[str, Any]]:
 
 
 def table_of(rows: list[dict[str, Any]]) -> pa.Table:
-    kinds = {"id": pa.int64(), "k": pa.string(), "x": pa.float64(), "at": pa.timestamp("us", tz="UTC")}
-    return pa.table({name: pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()})
+    kinds = {
+        "id": pa.int64(),
+        "k": pa.string(),
+        "x": pa.float64(),
+        "at": pa.timestamp("us", tz="UTC"),
+    }
+    return pa.table(
+        {name: pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()}
+    )
 
 
 def doubled_by_arrow(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -57,7 +64,11 @@ def fussy(row: dict[str, Any]) -> list[dict[str, Any]]:
     """Nothing for every tenth row, two for every seventh; fails on some."""
     if row["id"] % 17 == 0:
         raise ValueError(f"no {row['id']},\nplease")
-    return [] if row["id"] % 10 == 0 else [{**row, "name": f"é{row['id']}"}] * (2 if row["id"] % 7 == 0 else 1)
+    return (
+        []
+        if row["id"] % 10 == 0
+        else [{**row, "name": f"é{row['id']}"}] * (2 if row["id"] % 7 == 0 else 1)
+    )
 
 
 def bag(rows: list[dict[str, Any]]) -> Counter[str]:
@@ -69,7 +80,9 @@ def collected(frame: DataFrame) -> Counter[str]:
     return bag(found)
 
 
-def per_minute(rows: list[dict[str, Any]], value: str) -> dict[tuple[Any, datetime], tuple[int, float]]:
+def per_minute(
+    rows: list[dict[str, Any]], value: str
+) -> dict[tuple[Any, datetime], tuple[int, float]]:
     """Count and sum per key and minute, in plain Python."""
     found: dict[tuple[Any, datetime], tuple[int, float]] = {}
     for row in rows:
@@ -80,10 +93,14 @@ def per_minute(rows: list[dict[str, Any]], value: str) -> dict[tuple[Any, dateti
 
 
 def windows_in(results: list[dict[str, Any]]) -> dict[tuple[Any, datetime], tuple[int, float]]:
-    return {(r["k"], r["window"]["start"].astimezone(UTC)): (r["n"], r["s"] or 0.0) for r in results}
+    return {
+        (r["k"], r["window"]["start"].astimezone(UTC)): (r["n"], r["s"] or 0.0) for r in results
+    }
 
 
-def test_all_forms_branches_chains_maps_and_dead_letters_give_what_plain_python_gives(spark: SparkSession) -> None:
+def test_all_forms_branches_chains_maps_and_dead_letters_give_what_plain_python_gives(
+    spark: SparkSession,
+) -> None:
     rows = rows_of(0, 300)
     frame = spark.createDataFrame(table_of(rows)).repartition(3)
     app = ab.Topology("forms")
@@ -94,8 +111,12 @@ def test_all_forms_branches_chains_maps_and_dead_letters_give_what_plain_python_
         stream.aggregate(by="k", windows=minute, n=ab.count(), s=ab.sum(value), name=name)
 
     small = source.map(lambda df: df.filter("id < 200").withColumn("k", F.upper("k")), name="small")
-    arrow = small.apply(doubled_by_arrow, schema="*, y double", name="arrow", grouping="hash", cost_by=["k"])
-    pandas = source.apply(doubled_by_pandas, schema="*, y double", form="pandas", name="pandas", batch_rows=7)
+    arrow = small.apply(
+        doubled_by_arrow, schema="*, y double", name="arrow", grouping="hash", cost_by=["k"]
+    )
+    pandas = source.apply(
+        doubled_by_pandas, schema="*, y double", form="pandas", name="pandas", batch_rows=7
+    )
     chained = arrow.map(lambda df: df.filter("y > 3").drop("y")).apply(
         fussy, schema="*, name string", form="rows", name="chained", on_error="dead letter"
     )
@@ -107,7 +128,11 @@ def test_all_forms_branches_chains_maps_and_dead_letters_give_what_plain_python_
     first = [{**row, "k": row["k"] and row["k"].upper()} for row in rows if row["id"] < 200]
     into = [row for row in first if row["x"] is not None and row["x"] * 2 > 3]
     made = [each for row in into if row["id"] % 17 for each in fussy(row)]
-    failed = [{**row, "error": f"ValueError: no {row['id']},\nplease"} for row in into if row["id"] % 17 == 0]
+    failed = [
+        {**row, "error": f"ValueError: no {row['id']},\nplease"}
+        for row in into
+        if row["id"] % 17 == 0
+    ]
     assert collected(found["arrow"]) == bag([doubled(row) for row in first])
     assert collected(found["pandas"]) == bag([doubled(row) for row in rows])
     assert collected(found["chained"]) == bag(made)
@@ -122,7 +147,10 @@ def test_all_forms_branches_chains_maps_and_dead_letters_give_what_plain_python_
         assert windows_in(found[name].toArrow().to_pylist()) == expected, name
     told = json.loads(app.explain("json"))
     assert [each["stage"] for each in told["applies"]] == [1, 1, 2]
-    assert told["exchanges"][:2] == ["rows to slots for arrow, pandas, whole", "rows to slots for chained, whole"]
+    assert told["exchanges"][:2] == [
+        "rows to slots for arrow, pandas, whole",
+        "rows to slots for chained, whole",
+    ]
     assert "apply rows -> small -> arrow, form arrow, on error the step fails" in app.explain()
     assert (
         "grouping:  auto: round robin until the time of rows is measured, then by cost (osg) where it varies with (id, k, x)"
@@ -140,12 +168,22 @@ class Stream:
         write_batches([table_of(batch) for batch in self.batches], root / "in")
 
     def source(self, name: str = "stream") -> tuple[ab.Topology, ab.Stream]:
-        frame = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(self.root / "in"))
+        frame = (
+            self.spark.readStream.schema(SCHEMA)
+            .option("maxFilesPerTrigger", 1)
+            .parquet(str(self.root / "in"))
+        )
         app = ab.Topology(name)
         return app, app.source(frame, event_time="at", name="rows")
 
     def start(self, app: ab.Topology, where: str, **options: Any) -> ab.Run:
-        given = {"slots": 3, "shards": 4, "state_root": self.root / "state", "trigger": "availableNow", **options}
+        given = {
+            "slots": 3,
+            "shards": 4,
+            "state_root": self.root / "state",
+            "trigger": "availableNow",
+            **options,
+        }
         return app.start(checkpoint=self.root / where / "checkpoint", **given)
 
 
@@ -167,27 +205,51 @@ def test_groupings_and_faults_change_no_result_and_what_was_measured_steers_late
         app, source = stream.source()
         place = tmp_path / grouping
         applied = source.apply(
-            slow, schema="*, name string", form="rows", cost_by="k", grouping=grouping, on_error="dead letter", osg=settings
+            slow,
+            schema="*, name string",
+            form="rows",
+            cost_by="k",
+            grouping=grouping,
+            on_error="dead letter",
+            osg=settings,
         )
         applied.to(ab.parquet(place / "made"))
         applied.failed.to(ab.parquet(place / "failed"))
-        applied.aggregate(by="k", windows=ab.tumbling("1 minute"), n=ab.count(), s=ab.sum("x")).to(ab.parquet(place / "sums"))
-        source.map(lambda df: df.filter("id > 5").select("id", "at")).to(ab.parquet(place / "plain"))
+        applied.aggregate(by="k", windows=ab.tumbling("1 minute"), n=ab.count(), s=ab.sum("x")).to(
+            ab.parquet(place / "sums")
+        )
+        source.map(lambda df: df.filter("id > 5").select("id", "at")).to(
+            ab.parquet(place / "plain")
+        )
         if grouping == "osg":
             monkeypatch.setenv("ANABRANCH_FAULTS", "apply.begin@2/1=fail;apply.written@3/0=kill")
             monkeypatch.setenv("ANABRANCH_FAULTS_FIRED", str(tmp_path))
         run = stream.start(app, grouping)
         assert run.wait(180)
         run.finish()
-        found[grouping] = {name: bag(read_results(place / name).to_pylist()) for name in ("made", "failed", "sums", "plain")}
+        found[grouping] = {
+            name: bag(read_results(place / name).to_pylist())
+            for name in ("made", "failed", "sums", "plain")
+        }
     assert found["osg"] == found["round robin"]
-    assert found["osg"]["made"] == bag([each for row in stream.rows if row["id"] % 17 for each in fussy(row)])
-    assert found["osg"]["plain"] == bag([{"id": r["id"], "at": r["at"]} for r in stream.rows if r["id"] > 5])
+    assert found["osg"]["made"] == bag(
+        [each for row in stream.rows if row["id"] % 17 for each in fussy(row)]
+    )
+    assert found["osg"]["plain"] == bag(
+        [{"id": r["id"], "at": r["at"]} for r in stream.rows if r["id"] > 5]
+    )
     assert sum(found["osg"]["failed"].values()) == sum(row["id"] % 17 == 0 for row in stream.rows)
-    assert [kind for kind in (each.kind for each in run.events) if kind == "retry"] == ["retry", "retry"]
+    assert [kind for kind in (each.kind for each in run.events) if kind == "retry"] == [
+        "retry",
+        "retry",
+    ]
     steps = [each.applies["apply"] for each in run.progress if each.applies]
     assert (steps[0].grouping, steps[-1].grouping) == ("round robin", "osg")
-    assert sum(each.failed for each in steps) == sum(each.left_out.get("failed", 0) for each in run.progress) == 11
+    assert (
+        sum(each.failed for each in steps)
+        == sum(each.left_out.get("failed", 0) for each in run.progress)
+        == 11
+    )
     assert sum(each.rows_in for each in steps) == len(stream.rows)
     assert len(steps[-1].slot_s) == 3
     told = [each.text for each in run.events if each.kind == "grouping"]
@@ -195,10 +257,14 @@ def test_groupings_and_faults_change_no_result_and_what_was_measured_steers_late
     assert told[0].startswith("apply 'apply' groups rows by osg: as asked for; a row takes")
     app, source = stream.source()
     source.apply(slow, schema="*, name string", form="rows", cost_by="k").to(ab.memory())
-    assert "grouping:  auto: osg: as asked for; a row takes" in app.explain(checkpoint=tmp_path / "osg" / "checkpoint")
+    assert "grouping:  auto: osg: as asked for; a row takes" in app.explain(
+        checkpoint=tmp_path / "osg" / "checkpoint"
+    )
 
 
-def test_a_failure_names_the_row_and_leaves_the_stream_intact(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_failure_names_the_row_and_leaves_the_stream_intact(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """A topology without windows fails in its second step, and goes on where it was when its function is mended."""
     stream = Stream(spark, tmp_path, batches=3, rows=20)
 
@@ -210,14 +276,18 @@ def test_a_failure_names_the_row_and_leaves_the_stream_intact(spark: SparkSessio
     def build(fn: Any) -> ab.Topology:
         app, source = stream.source()
         applied = source.apply(fn, schema="id bigint, k string", form="pandas", name="checked")
-        applied.map(lambda df: df.withColumn("twice", F.col("id") * 2)).to(ab.parquet(tmp_path / "out"))
+        applied.map(lambda df: df.withColumn("twice", F.col("id") * 2)).to(
+            ab.parquet(tmp_path / "out")
+        )
         return app
 
     run = stream.start(build(checked), "job", retries=1)
     with pytest.raises(ab.StepError) as caught:
         run.wait(120)
     row = rows_of(33, 1)[0]
-    assert str(caught.value).startswith("step 2 of 'stream' failed 2 times: apply 'checked' failed on row {'id': 33, 'k':")
+    assert str(caught.value).startswith(
+        "step 2 of 'stream' failed 2 times: apply 'checked' failed on row {'id': 33, 'k':"
+    )
     assert f"'x': {row['x']}" in str(caught.value)
     assert str(caught.value).endswith("KeyError: 'thirty three'")
     assert [each.step for each in run.progress] == [1]
@@ -229,22 +299,36 @@ def test_a_failure_names_the_row_and_leaves_the_stream_intact(spark: SparkSessio
     assert bag(read_results(tmp_path / "out").to_pylist()) == bag(expected)
 
 
-def test_results_of_windows_pass_an_apply_on_their_way_to_a_sink(spark: SparkSession, tmp_path: Path) -> None:
+def test_results_of_windows_pass_an_apply_on_their_way_to_a_sink(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     stream = Stream(spark, tmp_path, batches=2)
     app, source = stream.source()
-    sums = source.aggregate(by="k", windows=ab.tumbling("1 minute"), n=ab.count(), s=ab.sum("x"), name="sums")
-    named = sums.apply(lambda row: {"k": row["k"], "text": f"{row['n']}"}, schema="k string, text string", form="rows")
+    sums = source.aggregate(
+        by="k", windows=ab.tumbling("1 minute"), n=ab.count(), s=ab.sum("x"), name="sums"
+    )
+    named = sums.apply(
+        lambda row: {"k": row["k"], "text": f"{row['n']}"},
+        schema="k string, text string",
+        form="rows",
+    )
     named.map(lambda df: df.filter("text <> '1'")).to(ab.parquet(tmp_path / "out"))
     run = stream.start(app, "job")
     assert run.wait(120)
     run.finish()
     counts = [(k, n) for (k, _), (n, _) in per_minute(stream.rows, "x").items() if n != 1]
-    assert bag(read_results(tmp_path / "out").to_pylist()) == bag([{"k": k, "text": f"{n}"} for k, n in counts])
-    with pytest.raises(ab.TopologyError, match=r"windows behind apply 'apply' need the event time, column 'window'"):
+    assert bag(read_results(tmp_path / "out").to_pylist()) == bag(
+        [{"k": k, "text": f"{n}"} for k, n in counts]
+    )
+    with pytest.raises(
+        ab.TopologyError, match=r"windows behind apply 'apply' need the event time, column 'window'"
+    ):
         named.compute("k", n=ab.count())
     kept = sums.apply(lambda row: row, schema="*", form="rows", name="kept")
     kept.aggregate(by="k", windows=ab.tumbling("1 hour"), n=ab.count(), name="hours")
-    with pytest.raises(ab.NotYetError, match=r"reads apply 'kept', which is applied to results of windows"):
+    with pytest.raises(
+        ab.NotYetError, match=r"reads apply 'kept', which is applied to results of windows"
+    ):
         app.explain()
 
 
@@ -269,7 +353,8 @@ def test_what_makes_no_sense_is_refused_when_the_topology_is_built(spark: SparkS
     refused("schema=5; valid: a text", schema=5)
     lost = source.apply(doubled, schema="id bigint", name="lost")
     with pytest.raises(
-        ab.TopologyError, match="windows behind apply 'lost' need the event time, column 'at' of type timestamp"
+        ab.TopologyError,
+        match="windows behind apply 'lost' need the event time, column 'at' of type timestamp",
     ):
         lost.compute("id", n=ab.count())
     with pytest.raises(ab.TopologyError, match="apply 'lost' has no dead letters"):

@@ -88,7 +88,9 @@ def batches(count: int) -> list[pa.Table]:
     for i in range(count):
         size = 400
         second = 10 * i + rng.uniform(-12, 10, size)  # many are late, which changes nothing here
-        at = pa.array((second * SECOND_US).astype(np.int64), mask=rng.random(size) < 0.02).cast(pa.timestamp("us", tz="UTC"))
+        at = pa.array((second * SECOND_US).astype(np.int64), mask=rng.random(size) < 0.02).cast(
+            pa.timestamp("us", tz="UTC")
+        )
         keys = [None if n == 0 else f"k{n}" for n in rng.integers(0, 30, size).tolist()]
         made.append(
             pa.table(
@@ -105,16 +107,27 @@ def batches(count: int) -> list[pa.Table]:
 
 def stream(spark: SparkSession, path: Path) -> DataFrame:
     """Each file is read in several partitions."""
-    rows = spark.readStream.schema(spark.read.parquet(str(path)).schema).option("maxFilesPerTrigger", 1).parquet(str(path))
+    rows = (
+        spark.readStream.schema(spark.read.parquet(str(path)).schema)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(path))
+    )
     return rows.repartition(3)
 
 
 def topology(spark: SparkSession, place: Path, *, windows: bool) -> ab.Topology:
     app = ab.Topology("combined")
-    source = app.source(stream(spark, place / "in"), event_time="at", delay=timedelta(seconds=DELAY_S))
-    found = [source.process("k", Slots, order="arrival"), source.process(["k", "g"], Keys, order="arrival")]
+    source = app.source(
+        stream(spark, place / "in"), event_time="at", delay=timedelta(seconds=DELAY_S)
+    )
+    found = [
+        source.process("k", Slots, order="arrival"),
+        source.process(["k", "g"], Keys, order="arrival"),
+    ]
     if windows:
-        counted = source.aggregate(by=["k"], windows=ab.tumbling("5 seconds"), name="counted", n=ab.count())
+        counted = source.aggregate(
+            by=["k"], windows=ab.tumbling("5 seconds"), name="counted", n=ab.count()
+        )
         found += [counted, counted.process("k", Windows, order="arrival", name="fused")]
         behind = counted.map(lambda df: df.withColumn("odd", F.col("n") % 2))
         found.append(behind.process("odd", Windows, order="arrival", name="behind"))
@@ -125,7 +138,12 @@ def topology(spark: SparkSession, place: Path, *, windows: bool) -> ab.Topology:
 
 def run(app: ab.Topology, place: Path, **settings: Any) -> ab.Run:
     started = app.start(
-        checkpoint=place / "chk", trigger="availableNow", idle=None, state_root=place / "state", shards=8, **settings
+        checkpoint=place / "chk",
+        trigger="availableNow",
+        idle=None,
+        state_root=place / "state",
+        shards=8,
+        **settings,
     )
     assert started.wait(180)
     return started
@@ -157,20 +175,25 @@ def test_rows_are_combined_as_the_tester_combines_them_through_restarts_and_othe
     run(topology(spark, tmp_path, windows=False), tmp_path, slots=2, lift=lift)
     write_batches(tables[3:], tmp_path / "in", first=3)
     ended = run(topology(spark, tmp_path, windows=False), tmp_path, slots=3, lift=lift)
-    assert sum(each.rows_in for each in ended.progress) == 2 * sum(table.num_rows for table in tables[3:])
+    assert sum(each.rows_in for each in ended.progress) == 2 * sum(
+        table.num_rows for table in tables[3:]
+    )
     assert not any(each.left_out for each in ended.progress)
     runs = [tables[:3], tables[3:]]
     assert written(tmp_path / "out" / "slots") == expected(Slots, ["k"], runs)
     assert written(tmp_path / "out" / "keys") == expected(Keys, ["k", "g"], runs)
 
 
-def test_results_of_windows_are_combined_in_their_slot_and_behind_an_exchange(spark: SparkSession, tmp_path: Path) -> None:
+def test_results_of_windows_are_combined_in_their_slot_and_behind_an_exchange(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     write_batches(batches(4), tmp_path / "in")
     app = topology(spark, tmp_path, windows=True)
     text = app.explain()
-    assert "reads:     a row a key and step: rows = count(*), sum = total(v), count(v), most = greatest(v), count(v)" in text, (
-        text
-    )
+    assert (
+        "reads:     a row a key and step: rows = count(*), sum = total(v), count(v), most = greatest(v), count(v)"
+        in text
+    ), text
     assert "row by row for" not in text
     run(app, tmp_path, slots=2)
     totals: dict[str | None, list[int]] = {}
@@ -198,7 +221,9 @@ class Sums:
 
 
 def test_a_static_run_combines_expressions_with_filters(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([(1, 2.5, 10), (2, 1.0, 20), (1, 0.5, 30)], "k int, v double, s int")
+    rows = spark.createDataFrame(
+        [(1, 2.5, 10), (2, 1.0, 20), (1, 0.5, 30)], "k int, v double, s int"
+    )
     app = ab.Topology("static")
     source = app.source(rows.withColumn("at", F.timestamp_seconds("s")), event_time="at")
     source.process("k", Sums, order="arrival")

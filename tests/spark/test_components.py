@@ -31,11 +31,31 @@ if TYPE_CHECKING:
 EXAMPLES = int(os.environ.get("ANABRANCH_EXAMPLES", "6"))
 STRESS_STEPS = int(os.environ.get("ANABRANCH_STRESS_STEPS", "16"))
 STRESS_TOPOLOGIES = int(os.environ.get("ANABRANCH_STRESS_TOPOLOGIES", "2"))
-SCHEMA = pa.schema([("a", pa.string()), ("b", pa.int64()), ("c", pa.int32()), ("v", pa.int64()), ("x", pa.float64())])
+SCHEMA = pa.schema(
+    [
+        ("a", pa.string()),
+        ("b", pa.int64()),
+        ("c", pa.int32()),
+        ("v", pa.int64()),
+        ("x", pa.float64()),
+    ]
+)
 DELAY_US = 20 * SECOND_US
 LENGTHS = {"1m": MINUTE_US, "2m": 2 * MINUTE_US, "3m": 3 * MINUTE_US, "5m": 5 * MINUTE_US}
-OF_ROWS = [("n", "count", "*"), ("s", "sum", "v"), ("m", "max", "x"), ("f", "first", "v"), ("e", "sum", "v + 1")]
-OF_RESULTS = [("n", "sum", "n"), ("s", "sum", "s"), ("m", "max", "m"), ("f", "last", "f"), ("e", "sum", "e + 0")]
+OF_ROWS = [
+    ("n", "count", "*"),
+    ("s", "sum", "v"),
+    ("m", "max", "x"),
+    ("f", "first", "v"),
+    ("e", "sum", "v + 1"),
+]
+OF_RESULTS = [
+    ("n", "sum", "n"),
+    ("s", "sum", "s"),
+    ("m", "max", "m"),
+    ("f", "last", "f"),
+    ("e", "sum", "e + 0"),
+]
 
 
 @st.composite
@@ -54,8 +74,13 @@ def batches(draw: st.DrawFn) -> list[pa.Table]:
             }
         )
         rows = draw(st.lists(row, max_size=14))
-        columns = {name: pa.array([each[name] for each in rows], SCHEMA.field(name).type) for name in SCHEMA.names}
-        micros = pa.array([None if each["at"] is None else each["at"] * SECOND_US for each in rows], pa.int64())
+        columns = {
+            name: pa.array([each[name] for each in rows], SCHEMA.field(name).type)
+            for name in SCHEMA.names
+        }
+        micros = pa.array(
+            [None if each["at"] is None else each["at"] * SECOND_US for each in rows], pa.int64()
+        )
         steps.append(pa.table({**columns, "at": micros.cast(pa.timestamp("us", tz="UTC"))}))
     return steps
 
@@ -67,16 +92,31 @@ def stages(draw: st.DrawFn) -> list[Stage]:
     for i in range(draw(st.integers(2, 4))):
         before = draw(st.sampled_from([None, *found]))
         keys = ["a", "b", "c"] if before is None else list(before.keys)
-        windows = draw(st.lists(st.sampled_from(sorted(LENGTHS)), min_size=1, max_size=2, unique=True))
-        shapes = [(length, LENGTHS[length], draw(st.sampled_from([LENGTHS[length], MINUTE_US])), 0) for length in windows]
-        offered = OF_ROWS if before is None else [each for each in OF_RESULTS if each[0] in {n for n, *_ in before.aggregates}]
+        windows = draw(
+            st.lists(st.sampled_from(sorted(LENGTHS)), min_size=1, max_size=2, unique=True)
+        )
+        shapes = [
+            (length, LENGTHS[length], draw(st.sampled_from([LENGTHS[length], MINUTE_US])), 0)
+            for length in windows
+        ]
+        offered = (
+            OF_ROWS
+            if before is None
+            else [each for each in OF_RESULTS if each[0] in {n for n, *_ in before.aggregates}]
+        )
         chosen = [each for each in offered if draw(st.booleans())] or offered[:1]
         found.append(
             Stage(
                 name=f"w{i}",
                 reads=ROWS if before is None else before.name,
                 where=draw(
-                    st.sampled_from([None, None, "v > 0" if before is None else f"{before.aggregates[0][0]} IS NOT NULL"])
+                    st.sampled_from(
+                        [
+                            None,
+                            None,
+                            "v > 0" if before is None else f"{before.aggregates[0][0]} IS NOT NULL",
+                        ]
+                    )
                 ),
                 keys=[key for key in keys if draw(st.booleans())],
                 windows=[(f"{n}/{every}", length, every, 0) for n, length, every, _ in shapes],
@@ -100,23 +140,32 @@ class Engine:
         schema = self.spark.read.parquet(source).schema
         frame = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(source)
         app = ab.Topology("components")
-        streams: dict[str, Any] = {ROWS: app.source(frame, event_time="at", delay=timedelta(microseconds=DELAY_US))}
+        streams: dict[str, Any] = {
+            ROWS: app.source(frame, event_time="at", delay=timedelta(microseconds=DELAY_US))
+        }
         for stage in self.stages:
             stream = streams[stage.reads]
             if stage.where is not None:
                 stream = stream.map(lambda df, where=stage.where: df.filter(where))
             windows = [
-                ab.hopping(timedelta(microseconds=length), every=timedelta(microseconds=every), name=name)
+                ab.hopping(
+                    timedelta(microseconds=length), every=timedelta(microseconds=every), name=name
+                )
                 for name, length, every, _ in stage.windows
             ]
             made = {
-                name: ab.count() if given == "*" else getattr(ab, kind)(given) for name, kind, given, *_ in stage.aggregates
+                name: ab.count() if given == "*" else getattr(ab, kind)(given)
+                for name, kind, given, *_ in stage.aggregates
             }
-            streams[stage.name] = stream.aggregate(by=list(stage.keys), windows=windows, name=stage.name, **made)
+            streams[stage.name] = stream.aggregate(
+                by=list(stage.keys), windows=windows, name=stage.name, **made
+            )
             streams[stage.name].to(ab.parquet(self.root / "results" / stage.name))
         return app
 
-    def run(self, steps: Sequence[pa.Table], *, first: int = 0, finish: bool = False, **options: Any) -> ab.Run:
+    def run(
+        self, steps: Sequence[pa.Table], *, first: int = 0, finish: bool = False, **options: Any
+    ) -> ab.Run:
         write_batches(steps, self.root / "in", first=first)
         run = self.topology().start(
             checkpoint=self.root / "checkpoint",
@@ -133,11 +182,15 @@ class Engine:
 
     def differences(self, steps: Sequence[pa.Table | None], *, finish: bool = False) -> list[str]:
         """How the results of all operators differ from the reference, which is on the right."""
-        expected = expected_of(steps, self.stages, "at", DELAY_US, "finish" if finish else "closing")
+        expected = expected_of(
+            steps, self.stages, "at", DELAY_US, "finish" if finish else "closing"
+        )
         found = []
         for stage in self.stages:
             identity = [*stage.keys, "window_start", "window_end", "window_name"]
-            told = differences(read_results(self.root / "results" / stage.name), expected[stage.name], identity)
+            told = differences(
+                read_results(self.root / "results" / stage.name), expected[stage.name], identity
+            )
             found += [f"{stage.name}: {each}" for each in told]
         return found
 
@@ -152,7 +205,13 @@ class Engine:
     lift=st.sampled_from(["lift first", "route first"]),
 )
 def test_random_topologies_of_several_operators(  # noqa: PLR0917 - drawn one by one
-    spark: SparkSession, steps: list[pa.Table], operators: list[Stage], planner: str, slots: int, finish: bool, lift: str
+    spark: SparkSession,
+    steps: list[pa.Table],
+    operators: list[Stage],
+    planner: str,
+    slots: int,
+    finish: bool,
+    lift: str,
 ) -> None:
     with tempfile.TemporaryDirectory() as root:
         engine = Engine(spark=spark, root=Path(root), stages=operators, planner=planner)
@@ -188,13 +247,19 @@ def test_permanent_change_of_routes_slots_and_components_changes_no_results(
     with tempfile.TemporaryDirectory() as root:
         engine = Engine(spark=spark, root=Path(root), stages=operators)
         write_batches(steps, engine.root / "in")
-        options: dict[str, Any] = {"checkpoint": engine.root / "checkpoint", "state_root": engine.root / "state", "shards": 8}
+        options: dict[str, Any] = {
+            "checkpoint": engine.root / "checkpoint",
+            "state_root": engine.root / "state",
+            "shards": 8,
+        }
         run = engine.topology().start(trigger="availableNow", idle=None, slots=2, **options)
         restless = disturb(run, seed, plans=0.25)
         assert run.wait(60 + 5 * STRESS_STEPS)
         run.finish()
         changed = {event.step for event in run.events if event.kind in {"resize", "reroute"}}
-        assert len(changed) >= 0.8 * len(run.progress), "a route by chance the same, a first step begun before"
+        assert len(changed) >= 0.8 * len(run.progress), (
+            "a route by chance the same, a first step begun before"
+        )
         assert len(run.progress) >= STRESS_STEPS
         assert restless.offered or STRESS_STEPS < 100
         if len(restless.offered) > 1:  # operators that do not read each other have one plan only
@@ -205,15 +270,43 @@ def test_permanent_change_of_routes_slots_and_components_changes_no_results(
 def chain(*changes: dict[str, Any]) -> list[Stage]:
     """(a, b, c) a minute, then (a, b) each two, then (a) each five; and by c, beside it."""
     found = [
-        Stage(name="w0", keys=["a", "b", "c"], windows=[("1m", MINUTE_US, MINUTE_US, 0)], aggregates=OF_ROWS[:3]),
-        Stage(name="w1", reads="w0", keys=["a", "b"], windows=[("2m", 2 * MINUTE_US, MINUTE_US, 0)], aggregates=OF_RESULTS[:3]),
-        Stage(name="w2", reads="w1", keys=["a"], windows=[("5m", 5 * MINUTE_US, 5 * MINUTE_US, 0)], aggregates=OF_RESULTS[:3]),
-        Stage(name="w3", where="v > 0", keys=["c"], windows=[("3m", 3 * MINUTE_US, MINUTE_US, 0)], aggregates=OF_ROWS[:3]),
+        Stage(
+            name="w0",
+            keys=["a", "b", "c"],
+            windows=[("1m", MINUTE_US, MINUTE_US, 0)],
+            aggregates=OF_ROWS[:3],
+        ),
+        Stage(
+            name="w1",
+            reads="w0",
+            keys=["a", "b"],
+            windows=[("2m", 2 * MINUTE_US, MINUTE_US, 0)],
+            aggregates=OF_RESULTS[:3],
+        ),
+        Stage(
+            name="w2",
+            reads="w1",
+            keys=["a"],
+            windows=[("5m", 5 * MINUTE_US, 5 * MINUTE_US, 0)],
+            aggregates=OF_RESULTS[:3],
+        ),
+        Stage(
+            name="w3",
+            where="v > 0",
+            keys=["c"],
+            windows=[("3m", 3 * MINUTE_US, MINUTE_US, 0)],
+            aggregates=OF_ROWS[:3],
+        ),
     ]
-    return [replace(each, **dict(changes[i])) if i < len(changes) else each for i, each in enumerate(found)]
+    return [
+        replace(each, **dict(changes[i])) if i < len(changes) else each
+        for i, each in enumerate(found)
+    ]
 
 
-@pytest.mark.parametrize(("planner", "levels", "lift"), [("auto", 1, "lift first"), ("unfused", 3, "route first")])
+@pytest.mark.parametrize(
+    ("planner", "levels", "lift"), [("auto", 1, "lift first"), ("unfused", 3, "route first")]
+)
 def test_the_exchanges_of_a_step_are_those_of_explain_and_each_source_is_read_once(
     spark: SparkSession, tmp_path: Path, planner: str, levels: int, lift: str
 ) -> None:
@@ -222,7 +315,14 @@ def test_the_exchanges_of_a_step_are_those_of_explain_and_each_source_is_read_on
     write_batches(steps, tmp_path / "in")
     app = engine.topology()
     assert len(json.loads(app.explain("json", planner=planner))["exchanges"]) == levels
-    run = app.start(checkpoint=tmp_path / "checkpoint", trigger="availableNow", idle=None, planner=planner, lift=lift, slots=2)
+    run = app.start(
+        checkpoint=tmp_path / "checkpoint",
+        trigger="availableNow",
+        idle=None,
+        planner=planner,
+        lift=lift,
+        slots=2,
+    )
     plans = watched(run)
     assert run.wait(120)
     with_rows = [plan for plan in plans if "ExistingRDD" in plan]
@@ -234,12 +334,16 @@ def test_the_exchanges_of_a_step_are_those_of_explain_and_each_source_is_read_on
     batch = [each for each in run.progress if each.batch_id is not None]
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(str(run.query.runId))
     assert len(jobs) == len(batch) == 3
-    read = [json.loads(each.json)["sources"][0]["numInputRows"] for each in run.query.recentProgress]
+    read = [
+        json.loads(each.json)["sources"][0]["numInputRows"] for each in run.query.recentProgress
+    ]
     assert sum(read) == 1500, "each row of the source is read once"
     assert engine.differences(steps) == []
 
 
-def test_operators_come_and_go_at_a_restart_with_other_slots(spark: SparkSession, tmp_path: Path) -> None:
+def test_operators_come_and_go_at_a_restart_with_other_slots(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     steps = [rows(400, 180 * i, seed=i) for i in range(4)]
     before = chain()[:2]
     Engine(spark=spark, root=tmp_path, stages=before).run(steps[:2])
@@ -252,19 +356,28 @@ def test_operators_come_and_go_at_a_restart_with_other_slots(spark: SparkSession
     assert names == {"3m", "3m (incomplete)"}
 
 
-def test_another_plan_at_a_restart_and_between_two_steps_changes_no_results(spark: SparkSession, tmp_path: Path) -> None:
+def test_another_plan_at_a_restart_and_between_two_steps_changes_no_results(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     steps = [rows(300, 120 * i, seed=i) for i in range(6)]
     fused = Engine(spark=spark, root=tmp_path, stages=chain(), planner="auto")
     fused.run(steps[:2])
     apart = replace(fused, planner="unfused")
     run = apart.run(steps[2:4], first=2, slots=3)
-    [moved] = [event.text for event in run.events if "partitioned by other attributes" in event.text]
+    [moved] = [
+        event.text for event in run.events if "partitioned by other attributes" in event.text
+    ]
     assert "the state of w0, w1 has other shards" in moved
     write_batches(steps[4:], tmp_path / "in", first=4)
     run = fused.topology().start(
-        checkpoint=tmp_path / "checkpoint", trigger="availableNow", idle=None, state_root=tmp_path / "state"
+        checkpoint=tmp_path / "checkpoint",
+        trigger="availableNow",
+        idle=None,
+        state_root=tmp_path / "state",
     )
-    assert len(run._stepper.plan.components) == 4, "without a planner, a checkpoint goes on as it was"
+    assert len(run._stepper.plan.components) == 4, (
+        "without a planner, a checkpoint goes on as it was"
+    )
     run.replan("fusion by attributes")
     assert run.wait(120)
     assert [event.text for event in run.events if event.kind == "plan"] == [
@@ -283,7 +396,8 @@ def test_another_plan_at_a_restart_and_between_two_steps_changes_no_results(spar
 def test_what_one_operator_sums_is_not_summed_in_rows_of_another(spark: SparkSession) -> None:
     at = [f"2026-01-01 00:00:{i:02d}" for i in range(30)]
     frame = spark.createDataFrame(
-        [(t, "k", 8 * 10**17 + i, i) for i, t in enumerate(at)], "at string, k string, id bigint, v bigint"
+        [(t, "k", 8 * 10**17 + i, i) for i, t in enumerate(at)],
+        "at string, k string, id bigint, v bigint",
     )
     app = ab.Topology("ids")
     source = app.source(frame.selectExpr("to_timestamp(at) as at", "k", "id", "v"), event_time="at")
@@ -300,12 +414,21 @@ def test_a_start_that_is_refused_changes_nothing(spark: SparkSession, tmp_path: 
     engine.run(steps)
     header = (tmp_path / "checkpoint" / "anabranch.json").read_bytes()
     app = replace(engine, stages=[chain()[0]]).topology()
-    stream = ab.Stream(app, "w0", app.empty("w0")).map(lambda df: df.selectExpr("*", "stack(2, 1, 2) as twice"))
+    stream = ab.Stream(app, "w0", app.empty("w0")).map(
+        lambda df: df.selectExpr("*", "stack(2, 1, 2) as twice")
+    )
     stream.aggregate(by=["twice"], windows=ab.tumbling("1 minute"), name="other", n=ab.count()).to(
         ab.parquet(tmp_path / "other")
     )
-    with pytest.raises(ab.TopologyError, match="operator 'other' behind map has stack, and other operators need the same rows"):
-        app.start(checkpoint=tmp_path / "checkpoint", trigger="availableNow", state_root=tmp_path / "state")
+    with pytest.raises(
+        ab.TopologyError,
+        match="operator 'other' behind map has stack, and other operators need the same rows",
+    ):
+        app.start(
+            checkpoint=tmp_path / "checkpoint",
+            trigger="availableNow",
+            state_root=tmp_path / "state",
+        )
     assert (tmp_path / "checkpoint" / "anabranch.json").read_bytes() == header
 
 
@@ -319,7 +442,9 @@ def test_what_a_driver_wrote_before_it_died_is_replaced_even_if_the_next_one_pla
     for stage in chain():  # as if it had died between the sinks and the commit record
         lost = tmp_path / "results" / stage.name
         some = next(iter(sorted(lost.glob("*.parquet"))))
-        (lost / f"step-{last + 1:08d}-results-0-0-of-an-attempt-that-died.parquet").write_bytes(some.read_bytes())
+        (lost / f"step-{last + 1:08d}-results-0-0-of-an-attempt-that-died.parquet").write_bytes(
+            some.read_bytes()
+        )
     replace(engine, planner="unfused").run(steps[2:], first=2, finish=True)
     assert engine.differences([*steps[:2], None, *steps[2:]], finish=True) == []
 
@@ -327,7 +452,12 @@ def test_what_a_driver_wrote_before_it_died_is_replaced_even_if_the_next_one_pla
 def test_two_sinks_need_two_directories(spark: SparkSession, tmp_path: Path) -> None:
     app = ab.Topology("sinks")
     frame = spark.createDataFrame([], "k string, at timestamp")
-    counts = app.source(frame, event_time="at").aggregate(by="k", windows=ab.tumbling("1 minute"), n=ab.count())
+    counts = app.source(frame, event_time="at").aggregate(
+        by="k", windows=ab.tumbling("1 minute"), n=ab.count()
+    )
     counts.to(ab.parquet(tmp_path / "out"), name="first")
-    with pytest.raises(ab.TopologyError, match=r"sink 'first' writes to .* already; each sink needs a directory of its own"):
+    with pytest.raises(
+        ab.TopologyError,
+        match=r"sink 'first' writes to .* already; each sink needs a directory of its own",
+    ):
         counts.late.to(ab.parquet(f"{tmp_path}/./out"))

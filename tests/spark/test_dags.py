@@ -48,7 +48,9 @@ def turning(run: ab.Run, first: int) -> list[str]:
     return asked
 
 
-def run_dag(spark: SparkSession, dag: Dag, root: Path, *, first: int, lift: str, finish: bool, slots: int) -> ab.Run:
+def run_dag(
+    spark: SparkSession, dag: Dag, root: Path, *, first: int, lift: str, finish: bool, slots: int
+) -> ab.Run:
     """Runs a DAG to its end, with one plan after the other."""
     run = build_dag(spark, dag, root / "in", root / "out").start(
         checkpoint=root / "checkpoint",
@@ -68,7 +70,9 @@ def run_dag(spark: SparkSession, dag: Dag, root: Path, *, first: int, lift: str,
     return run
 
 
-def check_dag(spark: SparkSession, dag: Dag, *, first: int, lift: str, finish: bool, slots: int) -> None:
+def check_dag(
+    spark: SparkSession, dag: Dag, *, first: int, lift: str, finish: bool, slots: int
+) -> None:
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         steps = write_dag(dag, root / "in", BATCHES)
@@ -81,11 +85,18 @@ FIRST, SECOND = (random_dag(random.Random(seed), operators=4) for seed in (402, 
 
 
 def test_two_dags_have_all_that_dags_can_have() -> None:
-    assert all(one or other for one, other in zip(shapes_in(FIRST).values(), shapes_in(SECOND).values(), strict=True))
-    assert {*range(BATCHES + 2), *(each % len(NAMES) for each in range(5, 5 + BATCHES + 2))} == {*range(len(NAMES))}
+    assert all(
+        one or other
+        for one, other in zip(shapes_in(FIRST).values(), shapes_in(SECOND).values(), strict=True)
+    )
+    assert {*range(BATCHES + 2), *(each % len(NAMES) for each in range(5, 5 + BATCHES + 2))} == {
+        *range(len(NAMES))
+    }
 
 
-@settings(max_examples=EXAMPLES, phases=(Phase.explicit, Phase.generate))  # a case prints itself; a smaller one would take long
+@settings(
+    max_examples=EXAMPLES, phases=(Phase.explicit, Phase.generate)
+)  # a case prints itself; a smaller one would take long
 @example(dag=FIRST, first=0, slots=2, finish=False, lift="lift first")
 @example(dag=SECOND, first=5, slots=3, finish=True, lift="route first")
 @given(
@@ -101,10 +112,16 @@ def test_dags_give_the_same_by_every_planner_and_while_plans_change(
     check_dag(spark, dag, first=first, slots=slots, finish=finish, lift=lift)
 
 
-def windows(name: str, reads: str, by: tuple[str, ...], minutes: int, *aggregates: tuple[str, str]) -> DagNode:
+def windows(
+    name: str, reads: str, by: tuple[str, ...], minutes: int, *aggregates: tuple[str, str]
+) -> DagNode:
     shape = (f"{minutes}m", minutes * MINUTE_US, minutes * MINUTE_US, 0)
-    made = tuple((f"{name}_{i}", kind, text) for i, (kind, text) in enumerate((("count", "*"), *aggregates)))
-    return DagNode(name=name, kind="windows", inputs=(reads,), by=by, windows=(shape,), aggregates=made)
+    made = tuple(
+        (f"{name}_{i}", kind, text) for i, (kind, text) in enumerate((("count", "*"), *aggregates))
+    )
+    return DagNode(
+        name=name, kind="windows", inputs=(reads,), by=by, windows=(shape,), aggregates=made
+    )
 
 
 EVERYTHING = Dag(
@@ -132,7 +149,9 @@ EVERYTHING = Dag(
 )
 
 
-@pytest.mark.parametrize(("planner", "levels", "lift"), [("auto", 2, "route first"), ("unfused", 4, "lift first")])
+@pytest.mark.parametrize(
+    ("planner", "levels", "lift"), [("auto", 2, "route first"), ("unfused", 4, "lift first")]
+)
 def test_joins_and_multiplied_rows_go_through_the_exchanges_of_explain_with_each_source_read_once(
     spark: SparkSession, tmp_path: Path, planner: str, levels: int, lift: str
 ) -> None:
@@ -156,15 +175,25 @@ def test_joins_and_multiplied_rows_go_through_the_exchanges_of_explain_with_each
     with_rows = [plan for plan in plans if "ExistingRDD" in plan]
     assert with_rows
     for plan in with_rows:
-        assert (plan.count("Exchange "), plan.count("MapInArrow"), plan.count("Scan ExistingRDD")) == (levels, levels, 1), plan
-    read = [source["numInputRows"] for each in run.query.recentProgress for source in json.loads(each.json)["sources"]]
+        assert (
+            plan.count("Exchange "),
+            plan.count("MapInArrow"),
+            plan.count("Scan ExistingRDD"),
+        ) == (levels, levels, 1), plan
+    read = [
+        source["numInputRows"]
+        for each in run.query.recentProgress
+        for source in json.loads(each.json)["sources"]
+    ]
     assert sum(read) == BATCHES * (60 + 40), "each row of each source is read once"
     run.finish()
     assert all(table.num_rows for table in expected_of_dag(EVERYTHING, steps, finish=True).values())
     assert dag_differences(EVERYTHING, steps, tmp_path / "out", finish=True) == []
 
 
-def test_maps_may_multiply_rows_in_every_way_in_one_of_several_branches(spark: SparkSession) -> None:
+def test_maps_may_multiply_rows_in_every_way_in_one_of_several_branches(
+    spark: SparkSession,
+) -> None:
     rows = [
         (1, "x", [1, 2, None], {"p": 1, "q": 2}, [(5, "u"), (6, "v")]),
         (2, "y", [], {}, []),
@@ -172,16 +201,29 @@ def test_maps_may_multiply_rows_in_every_way_in_one_of_several_branches(spark: S
         (61, "y", [7], {"p": 9}, [(8, None), None]),
     ]
     frame = spark.createDataFrame(
-        rows, "at bigint, to string, l array<int>, m map<string, int>, s array<struct<i: int, t: string>>"
+        rows,
+        "at bigint, to string, l array<int>, m map<string, int>, s array<struct<i: int, t: string>>",
     )
     makers = {
         "plain": lambda df: df.selectExpr("at", "to", "1 as v"),
         "exploded": lambda df: df.selectExpr("at", "to", "explode(l) as v"),
         "outer": lambda df: df.selectExpr("at", "to", "explode_outer(l) as v"),
-        "placed": lambda df: df.selectExpr("at", "to", "posexplode(l)").selectExpr("at", "to", "pos * 100 + col as v"),
-        "entries": lambda df: df.selectExpr("at", "to", "explode(m)").filter("key = 'p'").selectExpr("at", "to", "value as v"),
-        "numbered": lambda df: df.selectExpr("at", "to", "posexplode_outer(m)").selectExpr("at", "to", "pos + value as v"),
-        "inline": lambda df: df.filter("to != 'z'").selectExpr("at", "to", "inline(s)").selectExpr("at", "to", "i as v"),
+        "placed": lambda df: df.selectExpr("at", "to", "posexplode(l)").selectExpr(
+            "at", "to", "pos * 100 + col as v"
+        ),
+        "entries": lambda df: (
+            df.selectExpr("at", "to", "explode(m)")
+            .filter("key = 'p'")
+            .selectExpr("at", "to", "value as v")
+        ),
+        "numbered": lambda df: df.selectExpr("at", "to", "posexplode_outer(m)").selectExpr(
+            "at", "to", "pos + value as v"
+        ),
+        "inline": lambda df: (
+            df.filter("to != 'z'")
+            .selectExpr("at", "to", "inline(s)")
+            .selectExpr("at", "to", "i as v")
+        ),
         "twice": lambda df: (
             df.selectExpr("*", "explode(l) as w")
             .selectExpr("at", "to", "w", "explode(m) as (k, n)")
@@ -191,7 +233,9 @@ def test_maps_may_multiply_rows_in_every_way_in_one_of_several_branches(spark: S
     app = ab.Topology("multiplied")
     source = app.source(frame, event_time="at", unit="seconds")
     for name, maker in makers.items():
-        made = source.map(maker).aggregate(by=["to"], windows=ab.tumbling("1 minute"), name=name, n=ab.count(), s=ab.sum("v"))
+        made = source.map(maker).aggregate(
+            by=["to"], windows=ab.tumbling("1 minute"), name=name, n=ab.count(), s=ab.sum("v")
+        )
         made.map(lambda df: df.withColumn("double", df["n"] * 2), name=f"{name} twice")
     found = app.run_batch(slots=1, shards=1)
     for name, maker in makers.items():
@@ -200,13 +244,22 @@ def test_maps_may_multiply_rows_in_every_way_in_one_of_several_branches(spark: S
         for row in wanted:
             n, s = sums.get((row["to"], row["at"] // 60), (0, None))
             more = row["sum(v)"]
-            sums[row["to"], row["at"] // 60] = (n + row["count(1)"], s if more is None else more + (s or 0))
-        seen = {(row["to"], row["window"].start.minute): (row["n"], row["s"]) for row in found[name].collect()}
+            sums[row["to"], row["at"] // 60] = (
+                n + row["count(1)"],
+                s if more is None else more + (s or 0),
+            )
+        seen = {
+            (row["to"], row["window"].start.minute): (row["n"], row["s"])
+            for row in found[name].collect()
+        }
         assert seen == sums, name
-        assert [row["double"] for row in found[f"{name} twice"].collect()] == [2 * row["n"] for row in found[name].collect()]
+        assert [row["double"] for row in found[f"{name} twice"].collect()] == [
+            2 * row["n"] for row in found[name].collect()
+        ]
     stack = source.map(lambda df: df.selectExpr("at", "to", "stack(2, 1, 2) as v"))
     stack.aggregate(by=["to"], windows=ab.tumbling("1 minute"), name="stacked", n=ab.count())
     with pytest.raises(
-        ab.TopologyError, match="has stack, and other operators need the same rows: only explode, posexplode, inline"
+        ab.TopologyError,
+        match="has stack, and other operators need the same rows: only explode, posexplode, inline",
     ):
         app.run_batch()

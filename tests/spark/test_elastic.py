@@ -19,7 +19,13 @@ from anabranch.elastic import Evaluation, Wanted
 from anabranch.state.checkpoint.events import read_events
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.history import read_history
-from anabranch.testing import WindowQuery, differences, expected_results, read_results, write_batches
+from anabranch.testing import (
+    WindowQuery,
+    differences,
+    expected_results,
+    read_results,
+    write_batches,
+)
 from anabranch.testing.events import MINUTE_US, SECOND_US
 
 if TYPE_CHECKING:
@@ -51,7 +57,11 @@ class Wishes:
 
     def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
         slots = 2 if seen.step < 5 else 3 if seen.step < 9 else 1
-        return Wanted(slots={each.name: slots for each in seen.components}, reason="as the test wants", figures={"most": most})
+        return Wanted(
+            slots={each.name: slots for each in seen.components},
+            reason="as the test wants",
+            figures={"most": most},
+        )
 
 
 def waits(row: dict[str, Any]) -> dict[str, Any]:
@@ -67,24 +77,40 @@ class Broken:
 def batch(number: int) -> pa.Table:
     """Rows of a minute; of some keys there are many."""
     chance = np.random.default_rng(number)
-    keys = np.minimum(chance.zipf(1.4, 400), 40)  # the hottest has a third of them: less than a slot of three
+    keys = np.minimum(
+        chance.zipf(1.4, 400), 40
+    )  # the hottest has a third of them: less than a slot of three
     at = number * MINUTE_US + chance.integers(0, 60 * SECOND_US, 400)
     return pa.table(
-        {"k": keys, "at": pa.array(at).cast(pa.timestamp("us", tz="UTC")), "v": chance.integers(0, 100, 400)},
-        schema=pa.schema([("k", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("v", pa.int64())]),
+        {
+            "k": keys,
+            "at": pa.array(at).cast(pa.timestamp("us", tz="UTC")),
+            "v": chance.integers(0, 100, 400),
+        },
+        schema=pa.schema(
+            [("k", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("v", pa.int64())]
+        ),
     )
 
 
 def start(spark: SparkSession, root: Path, **options: Any) -> ab.Run:
     frame = (
-        spark.readStream.schema("k bigint, at timestamp, v bigint").option("maxFilesPerTrigger", 1).parquet(str(root / "in"))
+        spark.readStream.schema("k bigint, at timestamp, v bigint")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(root / "in"))
     )
     app = ab.Topology("steered")
     counts = app.source(frame, event_time="at", name="visits").aggregate(
         by=["k"], windows=ab.tumbling("1 minute"), n=ab.count(), total=ab.sum("v"), name="counts"
     )
     counts.to(ab.parquet(root / "out"))
-    given = {"checkpoint": root / "checkpoint", "state_root": root / "state", "trigger": "availableNow", "shards": 8, **options}
+    given = {
+        "checkpoint": root / "checkpoint",
+        "state_root": root / "state",
+        "trigger": "availableNow",
+        "shards": 8,
+        **options,
+    }
     return app.start(**given)
 
 
@@ -109,9 +135,15 @@ def test_a_run_decides_applies_and_tells_and_a_restart_goes_on_with_what_it_deci
     assert (slots[0], 3 in slots, slots[-1]) == (2, True, 1), slots
     kinds = [event.kind for event in run.events]
     assert {"decision", "resize", "effect"} <= set(kinds), run.events
-    first = next(event for event in run.events if event.kind == "decision" and "2 -> 3 slots" in event.text)
+    first = next(
+        event for event in run.events if event.kind == "decision" and "2 -> 3 slots" in event.text
+    )
     assert "as the test wants" in first.text
-    assert (first.figures["counts: slots before"], first.figures["counts: slots after"], first.figures["most"]) == (2, 3, 4)
+    assert (
+        first.figures["counts: slots before"],
+        first.figures["counts: slots after"],
+        first.figures["most"],
+    ) == (2, 3, 4)
     assert run.events[run.events.index(first) + 1].kind == "resize"
     effect = next(event for event in run.events if event.kind == "effect")
     assert set(effect.figures) == {"before", "expected", "observed"}
@@ -122,8 +154,18 @@ def test_a_run_decides_applies_and_tells_and_a_restart_goes_on_with_what_it_deci
     for one, progress in zip(seen, run.progress, strict=True):
         assert one.closing == (progress.batch_id is None)
         (component,) = one.components
-        assert component.route.slots == len(component.slot_s) == progress.slots == progress.slots_of["counts"]
-        assert component.rows.sum() == progress.rows_in == one.sources["visits"].rows == (0 if one.closing else 400)
+        assert (
+            component.route.slots
+            == len(component.slot_s)
+            == progress.slots
+            == progress.slots_of["counts"]
+        )
+        assert (
+            component.rows.sum()
+            == progress.rows_in
+            == one.sources["visits"].rows
+            == (0 if one.closing else 400)
+        )
         assert component.rows_out.sum() == progress.rows_out
         assert one.duration_s >= progress.duration_s
         if not one.closing:
@@ -131,7 +173,9 @@ def test_a_run_decides_applies_and_tells_and_a_restart_goes_on_with_what_it_deci
             assert component.work_s.sum() <= component.slot_s.sum()
             assert component.state_bytes.sum() > 0
             assert one.sources["visits"].lag_s is not None
-    rows = duckdb.sql(f"select sum(list_sum(rows_in)) from '{checkpoint}/history/*.parquet'").fetchall()
+    rows = duckdb.sql(
+        f"select sum(list_sum(rows_in)) from '{checkpoint}/history/*.parquet'"
+    ).fetchall()
     assert rows == [(12 * 400,)]
     assert read_events(Files(checkpoint)) == run.events
 
@@ -153,9 +197,24 @@ def test_a_run_decides_applies_and_tells_and_a_restart_goes_on_with_what_it_deci
     assert "2 -> 3 slots (as the test wants)" in " ".join(text.split())
     assert "slots at the end: counts 1" in text
     other = json.loads(
-        told(capsys, "replay", checkpoint, "--policy", "static", "--balance", "none", "--max-slots", "4", "--json")
+        told(
+            capsys,
+            "replay",
+            checkpoint,
+            "--policy",
+            "static",
+            "--balance",
+            "none",
+            "--max-slots",
+            "4",
+            "--json",
+        )
     )
-    assert (other["steps"], other["resizes"], other["reroutes"]) == (kept["steps"]["recorded"], 0, 0)
+    assert (other["steps"], other["resizes"], other["reroutes"]) == (
+        kept["steps"]["recorded"],
+        0,
+        0,
+    )
     assert "incremental: " in told(capsys, "replay", checkpoint, "--policy", "incremental")
 
 
@@ -169,11 +228,15 @@ def test_what_is_no_elasticity_is_refused(spark: SparkSession, tmp_path: Path) -
 def test_the_slots_of_applies_follow_their_work(spark: SparkSession, tmp_path: Path) -> None:
     batches = [batch(i) for i in range(10)]
     write_batches(batches, tmp_path / "in")
-    frame = spark.readStream.schema("k bigint, at timestamp, v bigint").option("maxFilesPerTrigger", 1)
+    frame = spark.readStream.schema("k bigint, at timestamp, v bigint").option(
+        "maxFilesPerTrigger", 1
+    )
     app = ab.Topology("applied")
     visits = app.source(frame.parquet(str(tmp_path / "in")), event_time="at", name="visits")
     slow = visits.apply(waits, schema="k bigint, at timestamp, v bigint", form="rows", name="slow")
-    counts = slow.aggregate(by=["k"], windows=ab.tumbling("1 minute"), n=ab.count(), total=ab.sum("v"), name="counts")
+    counts = slow.aggregate(
+        by=["k"], windows=ab.tumbling("1 minute"), n=ab.count(), total=ab.sum("v"), name="counts"
+    )
     counts.to(ab.parquet(tmp_path / "out"))
     run = app.start(
         checkpoint=tmp_path / "checkpoint",

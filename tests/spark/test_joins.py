@@ -45,7 +45,11 @@ def rows(seed: int, first_s: int, time: str, value: str, count: int = 60) -> pa.
 
 
 def stream(spark: SparkSession, path: Path) -> DataFrame:
-    return spark.readStream.schema(spark.read.parquet(str(path)).schema).option("maxFilesPerTrigger", 1).parquet(str(path))
+    return (
+        spark.readStream.schema(spark.read.parquet(str(path)).schema)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(path))
+    )
 
 
 def watermarks(left: list[pa.Table], right: list[pa.Table]) -> list[int | None]:
@@ -53,23 +57,32 @@ def watermarks(left: list[pa.Table], right: list[pa.Table]) -> list[int | None]:
     found: list[int | None] = [None]
     seen: list[int] = []
     for mine, theirs in zip(left, right, strict=True):
-        newest = [max(table[name].cast(pa.int64()).to_pylist()) for table, name in ((mine, "at"), (theirs, "seen"))]
+        newest = [
+            max(table[name].cast(pa.int64()).to_pylist())
+            for table, name in ((mine, "at"), (theirs, "seen"))
+        ]
         seen = [max(pair) for pair in zip(seen or newest, newest, strict=True)]
         found.append(min(seen) - DELAY_US)
     return found
 
 
-def late_rows(steps: list[pa.Table], side: str, time: str, known: list[int | None]) -> list[dict[str, object]]:
+def late_rows(
+    steps: list[pa.Table], side: str, time: str, known: list[int | None]
+) -> list[dict[str, object]]:
     """The rows of a side whose last window, one of three minutes, had ended by the watermark of the step before their own."""
     found = []
     for table, closed in zip(steps, [None, *known], strict=False):
-        for row, at in zip(table.to_pylist(), table[time].cast(pa.int64()).to_pylist(), strict=True):
+        for row, at in zip(
+            table.to_pylist(), table[time].cast(pa.int64()).to_pylist(), strict=True
+        ):
             if closed is not None and at - at % MINUTE_US + 3 * MINUTE_US <= closed:
                 found.append({**row, "side": side, "reason": "late"})
     return found
 
 
-def test_two_sources_are_joined_in_every_way_and_what_comes_out_is_a_stream(spark: SparkSession, tmp_path: Path) -> None:
+def test_two_sources_are_joined_in_every_way_and_what_comes_out_is_a_stream(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     left = [rows(i, 120 * i, "at", "v") for i in range(4)]
     right = [rows(10 + i, 120 * i, "seen", "w") for i in range(4)]
     left[3] = pa.concat_tables([left[3], rows(4, 0, "at", "v", count=20)])
@@ -79,7 +92,9 @@ def test_two_sources_are_joined_in_every_way_and_what_comes_out_is_a_stream(spar
     app = ab.Topology("joins")
     delay = timedelta(microseconds=DELAY_US)
     mine = app.source(stream(spark, tmp_path / "left"), event_time="at", delay=delay, name="mine")
-    theirs = app.source(stream(spark, tmp_path / "right").drop("g"), event_time="seen", delay=delay, name="theirs")
+    theirs = app.source(
+        stream(spark, tmp_path / "right").drop("g"), event_time="seen", delay=delay, name="theirs"
+    )
     windows = [
         ab.hopping(timedelta(microseconds=length), every=timedelta(microseconds=every), name=name)
         for name, length, every, _ in WINDOWS
@@ -89,10 +104,22 @@ def test_two_sources_are_joined_in_every_way_and_what_comes_out_is_a_stream(spar
         joined.to(ab.parquet(tmp_path / "out" / how))
         if how == "inner":
             joined.late.to(ab.parquet(tmp_path / "late"))
-            counted = joined.aggregate(by=["k"], windows=ab.tumbling("4 minutes"), name="counted", n=ab.count(), s=ab.sum("w"))
+            counted = joined.aggregate(
+                by=["k"],
+                windows=ab.tumbling("4 minutes"),
+                name="counted",
+                n=ab.count(),
+                s=ab.sum("w"),
+            )
             counted.to(ab.parquet(tmp_path / "out" / "counted"))
     assert "join, right" not in app.explain()
-    run = app.start(checkpoint=tmp_path / "chk", trigger="availableNow", idle=None, state_root=tmp_path / "state", shards=8)
+    run = app.start(
+        checkpoint=tmp_path / "chk",
+        trigger="availableNow",
+        idle=None,
+        state_root=tmp_path / "state",
+        shards=8,
+    )
     assert run.wait(180)
     known = watermarks(left, right)
     assert run.progress[-1].watermark_us == known[-1]
@@ -110,14 +137,18 @@ def test_two_sources_are_joined_in_every_way_and_what_comes_out_is_a_stream(spar
     assert len({row["side"] for row in late}) == 2
     schema = read_results(tmp_path / "late").schema
     assert schema.names == ["k", "g", "at", "v", "seen", "w", "side", "reason"]
-    assert bag_differences(read_results(tmp_path / "late"), pa.Table.from_pylist(late, schema)) == []
+    assert (
+        bag_differences(read_results(tmp_path / "late"), pa.Table.from_pylist(late, schema)) == []
+    )
     query = WindowQuery(
         keys=["k"],
         event_time=HAPPENED,
         windows=[("4 minutes", 4 * MINUTE_US, 4 * MINUTE_US, 0)],
         aggregates=[("n", "count", "*"), ("s", "sum", "w")],
     )
-    counted_rows = expected_results([as_rows(wanted["inner"])], query, final_watermark=known[-1] or 0)
+    counted_rows = expected_results(
+        [as_rows(wanted["inner"])], query, final_watermark=known[-1] or 0
+    )
     identity = ["k", "window_start", "window_end", "window_name"]
     assert differences(read_results(tmp_path / "out" / "counted"), counted_rows, identity) == []
 
@@ -131,33 +162,63 @@ def test_windowed_results_are_joined_where_they_are_or_on_the_next_level(
     app = ab.Topology("tolls")
     delay = timedelta(microseconds=DELAY_US)
     source = app.source(stream(spark, tmp_path / "in"), event_time="at", delay=delay)
-    speed = source.aggregate(by=["k", "g"], windows=ab.tumbling("1 minute"), name="speed", top=ab.max("v"))
+    speed = source.aggregate(
+        by=["k", "g"], windows=ab.tumbling("1 minute"), name="speed", top=ab.max("v")
+    )
     volume = source.map(lambda df: df.filter("v > 0")).aggregate(
         by=["k"], windows=ab.tumbling("1 minute"), name="volume", n=ab.count()
     )
-    tolls = ab.join(speed, volume, by="k", window=ab.tumbling("2 minutes"), how="left", name="tolls")
-    tolls.map(lambda df: df.withColumn("toll", F.expr("coalesce(n, 0) * top"))).to(ab.parquet(tmp_path / "out"))
+    tolls = ab.join(
+        speed, volume, by="k", window=ab.tumbling("2 minutes"), how="left", name="tolls"
+    )
+    tolls.map(lambda df: df.withColumn("toll", F.expr("coalesce(n, 0) * top"))).to(
+        ab.parquet(tmp_path / "out")
+    )
     assert len(json.loads(app.explain("json", planner=planner))["exchanges"]) == levels
-    assert app.explain("mermaid", planner=planner).count("== route ==>") == (2 if levels == 1 else 4)
+    assert app.explain("mermaid", planner=planner).count("== route ==>") == (
+        2 if levels == 1 else 4
+    )
     run = app.start(
-        checkpoint=tmp_path / "chk", trigger="availableNow", idle=None, state_root=tmp_path / "state", planner=planner
+        checkpoint=tmp_path / "chk",
+        trigger="availableNow",
+        idle=None,
+        state_root=tmp_path / "state",
+        planner=planner,
     )
     assert run.wait(180)
     minute = [("1 minute", MINUTE_US, MINUTE_US, 0)]
     stages = [
         Stage(name="speed", keys=["k", "g"], windows=minute, aggregates=[("top", "max", "v")]),
-        Stage(name="volume", where="v > 0", keys=["k"], windows=minute, aggregates=[("n", "count", "*")]),
+        Stage(
+            name="volume",
+            where="v > 0",
+            keys=["k"],
+            windows=minute,
+            aggregates=[("n", "count", "*")],
+        ),
     ]
     found = expected_of(steps, stages, "at", DELAY_US)
-    left, right = (as_rows(found[stage.name]).rename_columns({HAPPENED: f"{stage.name}_us"}) for stage in stages)
+    left, right = (
+        as_rows(found[stage.name]).rename_columns({HAPPENED: f"{stage.name}_us"})
+        for stage in stages
+    )
     until = closed_until(steps, "at", DELAY_US, "closing")
     query = JoinQuery(
-        keys=["k"], left_time="speed_us", right_time="volume_us", windows=[("2 minutes", *[2 * MINUTE_US] * 2, 0)], how="left"
+        keys=["k"],
+        left_time="speed_us",
+        right_time="volume_us",
+        windows=[("2 minutes", *[2 * MINUTE_US] * 2, 0)],
+        how="left",
     )
     wanted = expected_join(
-        [left.select(["k", "g", "top", "speed_us"])], [right.select(["k", "n", "volume_us"])], query, [until]
+        [left.select(["k", "g", "top", "speed_us"])],
+        [right.select(["k", "n", "volume_us"])],
+        query,
+        [until],
     ).drop_columns(["speed_us", "volume_us"])
     results = read_results(tmp_path / "out")
     assert wanted.num_rows > 50
     assert bag_differences(results.drop_columns(["toll"]), wanted) == []
-    assert results["toll"].to_pylist() == [(row["n"] or 0) * row["top"] for row in results.to_pylist()]
+    assert results["toll"].to_pylist() == [
+        (row["n"] or 0) * row["top"] for row in results.to_pylist()
+    ]

@@ -94,7 +94,9 @@ def batches(count: int) -> list[pa.Table]:
                 {
                     "k": pa.array([f"k{n}" for n in rng.integers(0, 40, rows)]),
                     "g": pa.array(rng.integers(0, 2, rows), pa.int32()),
-                    "at": pa.array((second * SECOND_US).astype(np.int64)).cast(pa.timestamp("us", tz="UTC")),
+                    "at": pa.array((second * SECOND_US).astype(np.int64)).cast(
+                        pa.timestamp("us", tz="UTC")
+                    ),
                     "v": pa.array(rng.integers(0, 100, rows)),
                 }
             )
@@ -103,20 +105,30 @@ def batches(count: int) -> list[pa.Table]:
 
 
 def stream(spark: SparkSession, path: Path) -> DataFrame:
-    return spark.readStream.schema(spark.read.parquet(str(path)).schema).option("maxFilesPerTrigger", 1).parquet(str(path))
+    return (
+        spark.readStream.schema(spark.read.parquet(str(path)).schema)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(path))
+    )
 
 
 def topology(spark: SparkSession, place: Path) -> ab.Topology:
     app = ab.Topology("processes")
-    source = app.source(stream(spark, place / "in"), event_time="at", delay=timedelta(seconds=DELAY_S))
+    source = app.source(
+        stream(spark, place / "in"), event_time="at", delay=timedelta(seconds=DELAY_S)
+    )
     running = source.process("k", Running)
     silent = source.process(["k", "g"], Silent)
-    windows = source.aggregate(by=["k"], windows=ab.tumbling("5 seconds"), name="windows", n=ab.count())
+    windows = source.aggregate(
+        by=["k"], windows=ab.tumbling("5 seconds"), name="windows", n=ab.count()
+    )
     summed = windows.process("k", Summed)
     even = running.map(lambda df: df.filter(F.col("n") % 2 == 0)).aggregate(
         by=["g"], windows=ab.tumbling("10 seconds"), name="even", n=ab.count(), top=ab.max("total")
     )
-    by_key = silent.aggregate(by=["k"], windows=ab.tumbling("5 seconds"), name="by_key", n=ab.sum("n"))
+    by_key = silent.aggregate(
+        by=["k"], windows=ab.tumbling("5 seconds"), name="by_key", n=ab.sum("n")
+    )
     for each in (running, silent, windows, summed, even, by_key):
         each.to(ab.parquet(place / "out" / each.name))
     return app
@@ -124,7 +136,12 @@ def topology(spark: SparkSession, place: Path) -> ab.Topology:
 
 def run(app: ab.Topology, place: Path, **settings: Any) -> ab.Run:
     started = app.start(
-        checkpoint=place / "chk", trigger="availableNow", idle=None, state_root=place / "state", shards=8, **settings
+        checkpoint=place / "chk",
+        trigger="availableNow",
+        idle=None,
+        state_root=place / "state",
+        shards=8,
+        **settings,
     )
     assert started.wait(180)
     return started
@@ -144,7 +161,9 @@ def expected_running(tables: list[pa.Table]) -> list[tuple[Any, ...]]:
 
 def rows_of(path: Path) -> list[tuple[Any, ...]]:
     table = pq.read_table(path)
-    return sorted(zip(*(table[name].to_pylist() for name in table.column_names), strict=True), key=repr)
+    return sorted(
+        zip(*(table[name].to_pylist() for name in table.column_names), strict=True), key=repr
+    )
 
 
 def test_processes_go_through_restarts_faults_and_other_plans_as_if_nothing_had_happened(
@@ -178,15 +197,23 @@ def test_processes_go_through_restarts_faults_and_other_plans_as_if_nothing_had_
         if table is not None:
             newest = max(table["at"].to_pylist()) - timedelta(seconds=DELAY_S)
     assert len(silent) > 50
-    assert rows_of(tmp_path / "out" / "silent") == sorted((tuple(row.values()) for row in silent), key=repr)
+    assert rows_of(tmp_path / "out" / "silent") == sorted(
+        (tuple(row.values()) for row in silent), key=repr
+    )
 
-    windows = sorted(read_results(tmp_path / "out" / "windows").to_pylist(), key=lambda row: (row["k"], row["window_end"]))
+    windows = sorted(
+        read_results(tmp_path / "out" / "windows").to_pylist(),
+        key=lambda row: (row["k"], row["window_end"]),
+    )
     sums: dict[str, int] = defaultdict(int)
     wanted = []
     for row in windows:
         sums[row["k"]] += row["n"]
         wanted.append((row["k"], sums[row["k"]], row["window_end"]))
-    found = [(k, total, int(end.timestamp() * SECOND_US)) for k, total, end in rows_of(tmp_path / "out" / "summed")]
+    found = [
+        (k, total, int(end.timestamp() * SECOND_US))
+        for k, total, end in rows_of(tmp_path / "out" / "summed")
+    ]
     assert sorted(found) == sorted(wanted)
     assert len(wanted) > 100
 
@@ -196,25 +223,41 @@ def test_processes_go_through_restarts_faults_and_other_plans_as_if_nothing_had_
     for _, n, total, g, at in expected_running(tables):
         if n % 2 == 0:
             tops[g, int(at.timestamp() * SECOND_US) // (10 * SECOND_US)].append(total)
-    even = {(g, end): (len(each), max(each)) for (g, w), each in tops.items() if (end := (w + 1) * 10 * SECOND_US) <= closed}
+    even = {
+        (g, end): (len(each), max(each))
+        for (g, w), each in tops.items()
+        if (end := (w + 1) * 10 * SECOND_US) <= closed
+    }
     results = read_results(tmp_path / "out" / "even").to_pylist()
     assert {(row["g"], row["window_end"]): (row["n"], row["top"]) for row in results} == even
     by_key: dict[tuple[str, int], int] = defaultdict(int)
     for row in silent:
         by_key[row["k"], int(row["at"].timestamp() * SECOND_US) // (5 * SECOND_US)] += row["n"]
     results = read_results(tmp_path / "out" / "by_key").to_pylist()
-    wanted_by = {(k, end): n for (k, w), n in by_key.items() if (end := (w + 1) * 5 * SECOND_US) <= closed}
+    wanted_by = {
+        (k, end): n for (k, w), n in by_key.items() if (end := (w + 1) * 5 * SECOND_US) <= closed
+    }
     assert {(row["k"], row["window_end"]): row["n"] for row in results} == wanted_by
 
     facts = [look(str(tmp_path / "chk"), shard, 1_000, "running")["shard"] for shard in range(8)]
-    held = {row["k"]: (row["state"]["n"], row["state"]["total"]) for each in facts for row in each["rows"]}
+    held = {
+        row["k"]: (row["state"]["n"], row["state"]["total"])
+        for each in facts
+        for row in each["rows"]
+    }
     assert held == {k: (n, total) for k, n, total, _, _ in expected_running(tables)}
-    shown = [row for shard in range(8) for row in look(str(tmp_path / "chk"), shard, 1_000, "silent")["shard"]["rows"]]
+    shown = [
+        row
+        for shard in range(8)
+        for row in look(str(tmp_path / "chk"), shard, 1_000, "silent")["shard"]["rows"]
+    ]
     assert len(shown) == len(tester)
     assert any(row.get("timers") for row in shown)
-    assert {row["sum"] for s in range(8) for row in look(str(tmp_path / "chk"), s, 99, "summed")["shard"]["rows"]} == set(
-        sums.values()
-    )
+    assert {
+        row["sum"]
+        for s in range(8)
+        for row in look(str(tmp_path / "chk"), s, 99, "summed")["shard"]["rows"]
+    } == set(sums.values())
 
 
 class Fussy(Running):
@@ -242,7 +285,8 @@ def test_an_error_in_a_class_ends_the_run_at_once_and_a_mended_class_goes_on_whe
         return made
 
     with pytest.raises(
-        ab.StepError, match=rf"step 2 of 'fussy' failed 1 times: operator 'running', key '{bad}': process\(\) raised Val"
+        ab.StepError,
+        match=rf"step 2 of 'fussy' failed 1 times: operator 'running', key '{bad}': process\(\) raised Val",
     ):
         run(app(Fussy), tmp_path)
     mended = run(app(Running), tmp_path)
@@ -250,6 +294,6 @@ def test_an_error_in_a_class_ends_the_run_at_once_and_a_mended_class_goes_on_whe
     assert rows_of(tmp_path / "out") == sorted(expected_running(tables), key=repr)
     batch = app(Running).run_batch(spark.read.parquet(str(tmp_path / "in")))
     together = expected_running([pa.concat_tables(tables)])
-    assert sorted((tuple(row.values()) for row in batch["running"].toArrow().to_pylist()), key=repr) == sorted(
-        together, key=repr
-    )
+    assert sorted(
+        (tuple(row.values()) for row in batch["running"].toArrow().to_pylist()), key=repr
+    ) == sorted(together, key=repr)

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 
 import anabranch as ab
 from anabranch.aggregates.lift_rows import lift_rows
-from anabranch.plan.make import Plan, make_plan
+from anabranch.plan.make import make_plan
+from anabranch.plan.model import Plan
 from anabranch.spark.compile.lift import Lift
 from anabranch.testing.compare import differences
 from anabranch.testing.events import ODD_FLOATS, WORDS
@@ -49,19 +50,33 @@ def rows_of(seed: int) -> pa.Table:
     """Rows of keys of which one has half of them, in two halves; a tenth of all values is null, and odd keys have odd floats."""
     random = np.random.default_rng(seed)
     k = np.where(random.random(ROWS) < 0.5, 0, random.integers(1, KEYS, ROWS))
-    floats = np.where((k % 2 == 1) & (random.random(ROWS) < 0.2), random.choice(ODD_FLOATS, ROWS), random.normal(10, 3, ROWS))
+    floats = np.where(
+        (k % 2 == 1) & (random.random(ROWS) < 0.2),
+        random.choice(ODD_FLOATS, ROWS),
+        random.normal(10, 3, ROWS),
+    )
     micros = random.integers(-(10**15), 10**15, ROWS)
     small = [Decimal(int(each)).scaleb(-10) for each in random.integers(-2_000, 2_000, ROWS)]
     large = [Decimal(int(each)).scaleb(-3) for each in random.integers(-(2**60), 2**60, ROWS)]
     values: dict[str, Sequence[Any] | Array] = {
         "b": random.integers(-128, 128, ROWS),
         "i": random.integers(-(2**31), 2**31, ROWS),
-        "v": np.where(random.random(ROWS) < 0.1, 2**53 + random.integers(0, 9, ROWS), random.integers(-900, 900, ROWS)),
+        "v": np.where(
+            random.random(ROWS) < 0.1,
+            2**53 + random.integers(0, 9, ROWS),
+            random.integers(-900, 900, ROWS),
+        ),
         "f": np.round(np.where(floats == 1e300, 7, floats)).astype(np.float32),
         "x": floats,
         "d": [Decimal(int(each)).scaleb(-2) for each in random.integers(-99_999, 99_999, ROWS)],
-        "e": [one if each else two for each, one, two in zip(random.random(ROWS) < 0.5, small, large, strict=True)],
-        "s": [WORDS[each] if each < len(WORDS) else f"w{each}" for each in random.integers(0, 700, ROWS)],
+        "e": [
+            one if each else two
+            for each, one, two in zip(random.random(ROWS) < 0.5, small, large, strict=True)
+        ],
+        "s": [
+            WORDS[each] if each < len(WORDS) else f"w{each}"
+            for each in random.integers(0, 700, ROWS)
+        ],
         "y": [bytes(random.integers(0, 256, each % 4, dtype=np.uint8)) for each in range(ROWS)],
         "o": random.random(ROWS) < 0.8,
         "day": micros // 10**11,
@@ -74,7 +89,14 @@ def rows_of(seed: int) -> pa.Table:
         column = column.cast(pa.int32()) if kind == "date" else column
         columns[name] = column.cast(arrow_type(kind))
     at = random.integers(0, 50, ROWS) * 1_000_000
-    return pa.table({"k": k, "half": random.integers(0, 2, ROWS), "at": pa.array(at).cast(arrow_type("timestamp")), **columns})
+    return pa.table(
+        {
+            "k": k,
+            "half": random.integers(0, 2, ROWS),
+            "at": pa.array(at).cast(arrow_type("timestamp")),
+            **columns,
+        }
+    )
 
 
 class Texts:
@@ -86,11 +108,15 @@ class Texts:
     def init(self) -> list[tuple[str, float]]:
         return []
 
-    def add(self, state: list[tuple[str, float]], text: str, weight: float) -> list[tuple[str, float]]:
+    def add(
+        self, state: list[tuple[str, float]], text: str, weight: float
+    ) -> list[tuple[str, float]]:
         state.append((text, weight))
         return state
 
-    def merge(self, left: list[tuple[str, float]], right: list[tuple[str, float]]) -> list[tuple[str, float]]:
+    def merge(
+        self, left: list[tuple[str, float]], right: list[tuple[str, float]]
+    ) -> list[tuple[str, float]]:
         return left + right
 
     def finish(self, state: list[tuple[str, float]]) -> str:
@@ -148,13 +174,19 @@ def aggregates_of(name: str) -> dict[str, ab.Aggregate]:
     if name == "o":
         made |= {"every": ab.bool_and(name), "any": ab.bool_or(name, where="v > 0")}
     if name == "d":
-        made |= {"product": ab.udaf(Product)("b", "i"), "texts": ab.udaf(Texts)("s", "b", where="v > 0"), "rows": ab.count()}
+        made |= {
+            "product": ab.udaf(Product)("b", "i"),
+            "texts": ab.udaf(Texts)("s", "b", where="v > 0"),
+            "rows": ab.count(),
+        }
     return made
 
 
 def plan_of(rows: DataFrame, aggregates: dict[str, ab.Aggregate]) -> Plan:
     app = ab.Topology("two lifts")
-    app.source(rows, event_time="at").aggregate(by=["k", "half"], windows=ab.tumbling("1 hour"), **aggregates)
+    app.source(rows, event_time="at").aggregate(
+        by=["k", "half"], windows=ab.tumbling("1 hour"), **aggregates
+    )
     return make_plan(app.graph)
 
 
@@ -194,7 +226,11 @@ class Lifts:
         results = {
             each.named.name: each.named.aggregate.finish(
                 each.named.input_type,
-                tuple(column for number in each.kept for column in columns[self.plan.kept[number].columns]),
+                tuple(
+                    column
+                    for number in each.kept
+                    for column in columns[self.plan.kept[number].columns]
+                ),
             )
             for each in self.plan.results
         }
@@ -209,7 +245,9 @@ def _numbers(table: pa.Table, name: str) -> Array:
     return to_array(table.column(name), np.dtype(np.int64), 0)
 
 
-def test_both_lifts_give_the_same_of_every_aggregate_and_their_halves_merge(spark: SparkSession, tmp_path: Path) -> None:
+def test_both_lifts_give_the_same_of_every_aggregate_and_their_halves_merge(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     table = rows_of(11)
     pq.write_table(table, tmp_path / "rows.parquet")
     rows = spark.read.parquet(str(tmp_path / "rows.parquet")).cache()
@@ -221,7 +259,9 @@ def test_both_lifts_give_the_same_of_every_aggregate_and_their_halves_merge(spar
         assert not differences(lifts.finished(over_arrow), lifts.finished(in_sql), ["group"]), name
         whole = lifts.finished(lifts.of_keys)
         for one, two in ((in_sql, over_arrow), (over_arrow, in_sql)):
-            assert not differences(lifts.finished(lifts.merged(half(one, 0), half(two, 1))), whole, ["group"]), name
+            assert not differences(
+                lifts.finished(lifts.merged(half(one, 0), half(two, 1))), whole, ["group"]
+            ), name
         _equal_values_of_both_lifts_are_one(lifts, name)
     _sketches_of_many_values_are_within_their_error(rows, table)
     ansi = str(spark.conf.get("spark.sql.ansi.enabled"))
@@ -236,8 +276,12 @@ def test_both_lifts_give_the_same_of_every_aggregate_and_their_halves_merge(spar
 def _equal_values_of_both_lifts_are_one(lifts: Lifts, name: str) -> None:
     """What counts or keeps a value once does so when both lifts had it."""
     once = ["group", "about", "roughly", "different", "set", "min", "max"]
-    twice = lifts.finished(lifts.merged(half(lifts.in_sql, 0), half(lifts.over_arrow, 0))).select(once)
-    assert not differences(twice, lifts.finished(half(lifts.over_arrow, 0)).select(once), ["group"]), name
+    twice = lifts.finished(lifts.merged(half(lifts.in_sql, 0), half(lifts.over_arrow, 0))).select(
+        once
+    )
+    assert not differences(
+        twice, lifts.finished(half(lifts.over_arrow, 0)).select(once), ["group"]
+    ), name
 
 
 def _sketches_of_many_values_are_within_their_error(rows: DataFrame, table: pa.Table) -> None:
@@ -248,12 +292,21 @@ def _sketches_of_many_values_are_within_their_error(rows: DataFrame, table: pa.T
     error = ds.kll_doubles_sketch.get_normalized_rank_error(k, False)
     for columns, halves in ((lifts.in_sql, {0}), (lifts.over_arrow, {0}), (mixed, {0, 1})):
         result = lifts.finished(columns).to_pylist()[0]
-        here = [each for each in table.select(["k", "half", "x", "s"]).to_pylist() if each["k"] == 0 and each["half"] in halves]
+        here = [
+            each
+            for each in table.select(["k", "half", "x", "s"]).to_pylist()
+            if each["k"] == 0 and each["half"] in halves
+        ]
         values = sorted(each["x"] for each in here if each["x"] is not None)
         for rank, value in zip(RANKS, result["q"], strict=True):
-            below, up_to = (np.searchsorted(values, value, side) / len(values) for side in ("left", "right"))
+            below, up_to = (
+                np.searchsorted(values, value, side) / len(values) for side in ("left", "right")
+            )
             assert max(below - rank, rank - up_to) <= 2.5 * error
         assert (result["q"][0], result["q"][-1]) == (values[0], values[-1])
         true = Counter(each["s"] for each in here if each["s"] is not None)
         worst = 2 * true.total() / keep
-        assert all(true[each["value"]] - worst <= each["count"] <= true[each["value"]] for each in result["top"])
+        assert all(
+            true[each["value"]] - worst <= each["count"] <= true[each["value"]]
+            for each in result["top"]
+        )

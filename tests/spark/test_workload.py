@@ -31,12 +31,16 @@ LOAD = ab.Workload(
 
 
 def started(rows: DataFrame, place: Path, **trigger: Any) -> StreamingQuery:
-    writer = rows.writeStream.format("parquet").option("checkpointLocation", str(place / "checkpoint"))
+    writer = rows.writeStream.format("parquet").option(
+        "checkpointLocation", str(place / "checkpoint")
+    )
     return writer.trigger(**trigger).start(str(place / "out"))
 
 
 def written(place: Path) -> pa.Table:
-    return pa.concat_tables(pq.ParquetFile(file).read() for file in (place / "out").glob("*.parquet"))
+    return pa.concat_tables(
+        pq.ParquetFile(file).read() for file in (place / "out").glob("*.parquet")
+    )
 
 
 def batches(query: StreamingQuery, least: int) -> list[Any]:
@@ -48,12 +52,18 @@ def batches(query: StreamingQuery, least: int) -> list[Any]:
 
 
 def doubled(rows: pa.RecordBatch) -> pa.RecordBatch:
-    return rows.drop_columns(["payload"]).append_column("twice", pa.array(rows["key"].to_numpy() * 2))
+    return rows.drop_columns(["payload"]).append_column(
+        "twice", pa.array(rows["key"].to_numpy() * 2)
+    )
 
 
-def test_a_query_that_is_stopped_and_started_again_reads_every_row_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_query_that_is_stopped_and_started_again_reads_every_row_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     expected = LOAD.table()
-    first = started(ab.workload(spark, LOAD, speed=4, each_batch=3_000), tmp_path, processingTime="0 seconds")
+    first = started(
+        ab.workload(spark, LOAD, speed=4, each_batch=3_000), tmp_path, processingTime="0 seconds"
+    )
     batches(first, 2)
     first.stop()
     before = written(tmp_path).num_rows
@@ -62,14 +72,26 @@ def test_a_query_that_is_stopped_and_started_again_reads_every_row_once(spark: S
     assert second.awaitTermination(120), "a run over what is available ends with the last row"
     assert differences(written(tmp_path), expected, ["value"]) == []
     assert (
-        differences(ab.workload_rows(spark, LOAD, columns=doubled).toArrow(), doubled(LOAD.batch(0, LOAD.total)), ["value"])
+        differences(
+            ab.workload_rows(spark, LOAD, columns=doubled).toArrow(),
+            doubled(LOAD.batch(0, LOAD.total)),
+            ["value"],
+        )
         == []
     )
 
 
-def test_rows_that_are_due_and_not_read_are_a_backlog_that_grows(spark: SparkSession, tmp_path: Path) -> None:
-    surge = ab.Workload(rate=ab.stepped(400_000, ("1 second", 0), ("10 minutes", 1)), keys=ab.uniform(10), lasting="11 minutes")
-    query = started(ab.workload(spark, surge, speed=1, each_batch=50_000), tmp_path, availableNow=True)
+def test_rows_that_are_due_and_not_read_are_a_backlog_that_grows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    surge = ab.Workload(
+        rate=ab.stepped(400_000, ("1 second", 0), ("10 minutes", 1)),
+        keys=ab.uniform(10),
+        lasting="11 minutes",
+    )
+    query = started(
+        ab.workload(spark, surge, speed=1, each_batch=50_000), tmp_path, availableNow=True
+    )
     while not read_until(seen := batches(query, 3), 400_000):
         query.awaitTermination(0.1)  # type: ignore[arg-type]
     waiting = [ab.backlog(each) for each in seen]
@@ -78,7 +100,9 @@ def test_rows_that_are_due_and_not_read_are_a_backlog_that_grows(spark: SparkSes
     assert waiting[-1] == 0
     stopped_at = time.monotonic()
     query.stop()
-    assert time.monotonic() - stopped_at < 60, "a run that waits for rows can be stopped: the next one comes after ten minutes"
+    assert time.monotonic() - stopped_at < 60, (
+        "a run that waits for rows can be stopped: the next one comes after ten minutes"
+    )
 
 
 def read_until(seen: list[Any], row: int) -> bool:
@@ -100,11 +124,16 @@ def test_offsets_follow_the_clock_also_while_no_query_runs() -> None:
         began = {**first, "began_ms": int((time.time() - ago_s) * 1000)}
         found = paced.latestOffset(began, ReadAllAvailable())
         assert LOAD.due(2 * ago_s) <= found["row"] <= LOAD.due(2 * ago_s + 5)
-        assert found["began_ms"] == began["began_ms"], "a query that starts again goes on with the same clock"
+        assert found["began_ms"] == began["began_ms"], (
+            "a query that starts again goes on with the same clock"
+        )
         assert paced.reportLatestOffset()["row"] >= found["row"]
         assert paced.latestOffset(began, ReadMaxRows(7))["row"] == 7
     assert paced.latestOffset({**began, "row": LOAD.total}, ReadAllAvailable())["row"] == LOAD.total
-    assert reader(LOAD).latestOffset(reader(LOAD).initialOffset(), ReadAllAvailable())["row"] == LOAD.total
+    assert (
+        reader(LOAD).latestOffset(reader(LOAD).initialOffset(), ReadAllAvailable())["row"]
+        == LOAD.total
+    )
     cut = paced.partitions({**first, "row": 5}, {**first, "row": LOAD.total})
     assert [each.start for each in cut] == [5, *(each.end for each in cut[:-1])]
     assert cut[-1].end == LOAD.total
@@ -113,7 +142,9 @@ def test_offsets_follow_the_clock_also_while_no_query_runs() -> None:
 
 def test_offsets_of_another_workload_are_refused() -> None:
     other = ab.Workload(rate=LOAD.rate, keys=LOAD.keys, lasting="12 seconds", seed=8, payload=9)
-    with pytest.raises(ab.CheckpointError, match=r"the offsets are of another workload than this one: .* seed 8"):
+    with pytest.raises(
+        ab.CheckpointError, match=r"the offsets are of another workload than this one: .* seed 8"
+    ):
         reader(other).latestOffset(reader(LOAD).initialOffset(), ReadAllAvailable())
 
 

@@ -42,16 +42,31 @@ def found(left: pa.Table, right: pa.Table) -> str:
     ],
 )
 def test_floats_that_are_nearly_equal_are_equal(left: float | None, right: float | None) -> None:
-    assert differences(values(left, kind=pa.float64()), values(right, kind=pa.float64()), ["k"]) == []
+    assert (
+        differences(values(left, kind=pa.float64()), values(right, kind=pa.float64()), ["k"]) == []
+    )
 
 
 @pytest.mark.parametrize(
     ("left", "right"),
-    [(1.0, 1.0 + 1e-8), (0.0, 1e-11), (NAN, 1.0), (NAN, None), (INF, -INF), (INF, 1e308), (0.0, None), (1.0, -1.0)],
+    [
+        (1.0, 1.0 + 1e-8),
+        (0.0, 1e-11),
+        (NAN, 1.0),
+        (NAN, None),
+        (INF, -INF),
+        (INF, 1e308),
+        (0.0, None),
+        (1.0, -1.0),
+    ],
 )
-def test_floats_that_differ_are_found_on_both_sides(left: float | None, right: float | None) -> None:
+def test_floats_that_differ_are_found_on_both_sides(
+    left: float | None, right: float | None
+) -> None:
     ours, theirs = values(left, kind=pa.float64()), values(right, kind=pa.float64())
-    assert found(ours, theirs) == f"1 rows differ in 'value': k=0, l.value={left!r}, r.value={right!r}"
+    assert (
+        found(ours, theirs) == f"1 rows differ in 'value': k=0, l.value={left!r}, r.value={right!r}"
+    )
     assert found(theirs, ours).startswith("1 rows differ in 'value'")
 
 
@@ -72,18 +87,31 @@ def test_floats_that_differ_are_found_on_both_sides(left: float | None, right: f
         (b"a", b"b", pa.binary()),
     ],
 )
-def test_everything_but_floats_is_compared_exactly(left: Any, right: Any, kind: pa.DataType) -> None:
+def test_everything_but_floats_is_compared_exactly(
+    left: Any, right: Any, kind: pa.DataType
+) -> None:
     ours, theirs = values(left, kind=kind), values(right, kind=kind)
     assert found(ours, theirs).startswith("1 rows differ in 'value'")
     assert differences(ours, ours, ["k"]) == []
 
 
 def test_how_values_are_stored_is_no_difference() -> None:
-    wide = pa.table({"k": pa.array([1], pa.int64()), "d": pa.array([Decimal("1.50")], pa.decimal128(38, 2))})
-    narrow = pa.table({"k": pa.array([1], pa.int16()), "d": pa.array([Decimal("1.5")], pa.decimal128(5, 1))})
+    wide = pa.table(
+        {"k": pa.array([1], pa.int64()), "d": pa.array([Decimal("1.50")], pa.decimal128(38, 2))}
+    )
+    narrow = pa.table(
+        {"k": pa.array([1], pa.int16()), "d": pa.array([Decimal("1.5")], pa.decimal128(5, 1))}
+    )
     assert differences(wide, narrow, ["k"]) == []
     assert differences(values("a"), values("a", kind=pa.large_string()), ["k"]) == []
-    assert differences(values("a"), values("a").cast(pa.schema([("k", pa.int8()), ("value", pa.string_view())])), ["k"]) == []
+    assert (
+        differences(
+            values("a"),
+            values("a").cast(pa.schema([("k", pa.int8()), ("value", pa.string_view())])),
+            ["k"],
+        )
+        == []
+    )
 
 
 def test_another_kind_of_value_is_a_difference() -> None:
@@ -97,7 +125,9 @@ def test_a_missing_column_is_found() -> None:
 
 
 def test_a_missing_key_column_is_found() -> None:
-    assert differences(values(1), values(1), ["key"]) == ["no column 'key', which is one of the keys"]
+    assert differences(values(1), values(1), ["key"]) == [
+        "no column 'key', which is one of the keys"
+    ]
 
 
 def test_rows_on_one_side_only_are_found_and_shown() -> None:
@@ -154,7 +184,8 @@ def windowed(start: int, unit: str = "us") -> pa.Table:
     per_second = {"us": 1_000_000, "ns": 1_000_000_000}[unit]
     edge = pa.timestamp(unit, tz="UTC")
     window = pa.StructArray.from_arrays(
-        [pa.array([start * per_second], edge), pa.array([(start + 60) * per_second], edge)], names=["start", "end"]
+        [pa.array([start * per_second], edge), pa.array([(start + 60) * per_second], edge)],
+        names=["start", "end"],
     )
     return pa.table({"k": [1], "window": window, "window_name": ["1 minute"], "n": [2]})
 
@@ -208,4 +239,6 @@ def test_one_wrong_row_in_a_million_is_found() -> None:
     right = numbers.copy()
     right[123_456] *= 1 + 1e-6
     tables = [pa.table({"k": np.arange(size), "x": each}) for each in (numbers, right)]
-    assert found(tables[0], tables[1].take(pa.array(np.arange(size)[::-1]))).startswith("1 rows differ in 'x': k=123456")
+    assert found(tables[0], tables[1].take(pa.array(np.arange(size)[::-1]))).startswith(
+        "1 rows differ in 'x': k=123456"
+    )

@@ -9,7 +9,16 @@ import msgspec
 import pyarrow as pa
 
 from anabranch.testing.compare import bag_differences, differences
-from anabranch.testing.dags import Dag, DagNode, DagSource, batches_of, columns_of, pruned, random_dag, shapes_in
+from anabranch.testing.dags import (
+    Dag,
+    DagNode,
+    DagSource,
+    batches_of,
+    columns_of,
+    pruned,
+    random_dag,
+    shapes_in,
+)
 from anabranch.testing.events import MINUTE_US, SECOND_US
 from anabranch.testing.reference.dags import expected_of_dag, watermarks_of
 from anabranch.testing.reference.joins import JoinQuery, expected_join
@@ -72,12 +81,23 @@ def test_it_agrees_with_the_references_of_windows_and_of_joins() -> None:
                     delay_us=read[0].delay_us,
                 )
                 identity = [*node.by, "window_start", "window_end", "window_name"]
-                assert differences(found[node.name], expected_results(given[read[0].name], query), identity) == []
+                assert (
+                    differences(
+                        found[node.name], expected_results(given[read[0].name], query), identity
+                    )
+                    == []
+                )
             elif node.kind == "join" and read[0] is not None and read[1] is not None:
                 query = JoinQuery(
-                    keys=node.by, left_time=read[0].time, right_time=read[1].time, windows=node.windows, how=node.how
+                    keys=node.by,
+                    left_time=read[0].time,
+                    right_time=read[1].time,
+                    windows=node.windows,
+                    how=node.how,
                 )
-                sides = [[*given[each.name], given[each.name][0].slice(0, 0)] for each in read if each]
+                sides = [
+                    [*given[each.name], given[each.name][0].slice(0, 0)] for each in read if each
+                ]
                 wanted = expected_join(sides[0], sides[1], query, watermarks_of(dag, steps))
                 assert bag_differences(found[node.name], wanted) == []
             else:
@@ -95,20 +115,35 @@ def rows(name: str, *given: tuple[str | None, int, int]) -> pa.Table:
             "b": pa.array([0] * len(given), pa.int64()),
             "c": pa.array([0] * len(given), pa.int32()),
             f"{name}_v": pa.array([v for _, v, _ in given], pa.int64()),
-            f"{name}_at": pa.array([s * SECOND_US for _, _, s in given], pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+            f"{name}_at": pa.array([s * SECOND_US for _, _, s in given], pa.int64()).cast(
+                pa.timestamp("us", tz="UTC")
+            ),
         }
     )
 
 
 def test_the_slowest_source_holds_the_watermark_and_late_rows_count_nowhere() -> None:
-    sources = (DagSource(name="s0", delay_us=0, seed=0, rows=0), DagSource(name="s1", delay_us=30 * SECOND_US, seed=0, rows=0))
+    sources = (
+        DagSource(name="s0", delay_us=0, seed=0, rows=0),
+        DagSource(name="s1", delay_us=30 * SECOND_US, seed=0, rows=0),
+    )
     minute = (("1m", MINUTE_US, MINUTE_US, 0),)
     counted = DagNode(
-        name="o0", kind="windows", inputs=("s0",), by=("a",), windows=minute, aggregates=(("o0_0", "sum", "s0_v"),)
+        name="o0",
+        kind="windows",
+        inputs=("s0",),
+        by=("a",),
+        windows=minute,
+        aggregates=(("o0_0", "sum", "s0_v"),),
     )
     twice = DagNode(name="m", kind="explode", inputs=("s1",), text="s1_v")
     met = DagNode(
-        name="o1", kind="join", inputs=("o0", "m"), by=("a",), windows=(("2m", 2 * MINUTE_US, 2 * MINUTE_US, 0),), how="left"
+        name="o1",
+        kind="join",
+        inputs=("o0", "m"),
+        by=("a",),
+        windows=(("2m", 2 * MINUTE_US, 2 * MINUTE_US, 0),),
+        how="left",
     )
     dag = Dag(sources=sources, nodes=(counted, twice, met))
     steps = [
@@ -117,14 +152,31 @@ def test_the_slowest_source_holds_the_watermark_and_late_rows_count_nowhere() ->
         {"s0": rows("s0", ("p", 8, 100)), "s1": rows("s1", ("p", 0, 200))},
         {"s0": rows("s0", ("p", 16, 30), ("p", 32, 300)), "s1": rows("s1", ("p", 0, 400))},
     ]
-    assert watermarks_of(dag, steps) == [None, -25 * SECOND_US, 130 * SECOND_US, 130 * SECOND_US, 300 * SECOND_US]
+    assert watermarks_of(dag, steps) == [
+        None,
+        -25 * SECOND_US,
+        130 * SECOND_US,
+        130 * SECOND_US,
+        300 * SECOND_US,
+    ]
     found = expected_of_dag(dag, steps)
-    sums = {(row["a"], row["window_start"] // SECOND_US): row["o0_0"] for row in found["o0"].to_pylist()}
-    assert sums == {("p", 0): 1, ("q", 0): 2, ("p", 60): 8, ("p", 120): 4}, "the row at 30 s came behind the watermark of 130 s"
+    sums = {
+        (row["a"], row["window_start"] // SECOND_US): row["o0_0"] for row in found["o0"].to_pylist()
+    }
+    assert sums == {("p", 0): 1, ("q", 0): 2, ("p", 60): 8, ("p", 120): 4}, (
+        "the row at 30 s came behind the watermark of 130 s"
+    )
     joined = sorted(
         (row["a"], row["window_start"] // SECOND_US, row["o0_0"], row["m_v"])
         for row in found["o1"].to_pylist()
         if row["m_v"] is not None
     )
-    assert joined == [("p", 0, 1, 0), ("p", 0, 1, 1), ("p", 0, 8, 0), ("p", 0, 8, 1), ("p", 120, 4, 0), ("p", 120, 4, 0)]
+    assert joined == [
+        ("p", 0, 1, 0),
+        ("p", 0, 1, 1),
+        ("p", 0, 8, 0),
+        ("p", 0, 8, 1),
+        ("p", 120, 4, 0),
+        ("p", 120, 4, 0),
+    ]
     assert [row["a"] for row in found["o1"].to_pylist() if row["m_v"] is None] == ["q"]

@@ -30,7 +30,9 @@ def times(table: pa.Table) -> np.ndarray:
 
 @pytest.mark.parametrize("key_kind", ["int", "string", "float", "several", "none"])
 def test_one_seed_gives_one_stream(key_kind: str) -> None:
-    plan = replace(PLAN, key_kind=key_kind, null_share=0.1, disorder_us=MINUTE_US, skew=1.0, churn=0.2)
+    plan = replace(
+        PLAN, key_kind=key_kind, null_share=0.1, disorder_us=MINUTE_US, skew=1.0, churn=0.2
+    )
     assert bag_differences(all_rows(plan), all_rows(plan)) == []
     assert bag_differences(all_rows(plan), all_rows(replace(plan, seed=4)))
     assert all_rows(plan).column_names == [*plan.key_columns, "at", "v", "x", "s", "d"]
@@ -91,7 +93,9 @@ def test_some_rows_are_late() -> None:
 
 def test_each_batch_is_a_file_younger_than_the_one_before(tmp_path: Path) -> None:
     first, second, third, fourth = event_batches(PLAN)
-    paths = write_batches([first, second.slice(0, 0)], tmp_path) + write_batches([third, fourth], tmp_path, first=2)
+    paths = write_batches([first, second.slice(0, 0)], tmp_path) + write_batches(
+        [third, fourth], tmp_path, first=2
+    )
     assert [path.name for path in paths] == [f"batch-0000{number}.parquet" for number in range(4)]
     assert sorted(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime) == paths
     assert np.diff([path.stat().st_mtime for path in paths]).tolist() == [1, 1, 1]

@@ -27,7 +27,10 @@ def test_times_are_written_as_people_write_them(text: str | timedelta, us: int) 
     assert duration_us(text) == us
 
 
-@pytest.mark.parametrize("bad", ["ten minutes", "", "5", "5 parsecs", "0 s", "-5 s", 7, None, "0.1 us", "200 years 1 day"])
+@pytest.mark.parametrize(
+    "bad",
+    ["ten minutes", "", "5", "5 parsecs", "0 s", "-5 s", 7, None, "0.1 us", "200 years 1 day"],
+)
 def test_a_bad_time_is_refused_with_its_value(bad: object) -> None:
     with pytest.raises(TopologyError) as error:
         duration_us(bad, "window length")  # type: ignore[arg-type]
@@ -35,6 +38,8 @@ def test_a_bad_time_is_refused_with_its_value(bad: object) -> None:
     assert repr(bad) in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["1 second", "90 seconds", "10 minutes", "1 hour", "1 day", "7 days", "1 microsecond"])
+@pytest.mark.parametrize(
+    "text", ["1 second", "90 seconds", "10 minutes", "1 hour", "1 day", "7 days", "1 microsecond"]
+)
 def test_a_time_is_shown_as_it_would_be_written(text: str) -> None:
     assert format_duration(duration_us(text)) == text

@@ -78,7 +78,9 @@ def logic(order: str = "event_time", **parts: Any) -> Any:
         ),
     ],
 )
-def test_a_class_that_cannot_work_is_refused_with_what_is_valid(parts: dict[str, Any], told: str) -> None:
+def test_a_class_that_cannot_work_is_refused_with_what_is_valid(
+    parts: dict[str, Any], told: str
+) -> None:
     with pytest.raises(TopologyError, match=told):
         logic(**parts)
 
@@ -133,11 +135,15 @@ class Opaque:
         (int | None, None),
     ],
 )
-def test_state_of_a_declared_type_comes_back_as_it_was_also_in_another_process(kind: Any, value: Any) -> None:
+def test_state_of_a_declared_type_comes_back_as_it_was_also_in_another_process(
+    kind: Any, value: Any
+) -> None:
     declared = logic(state=kind).state
     shipped = pickle.loads(cloudpickle.dumps(declared))  # noqa: S301 - it was made here
     assert shipped.decoder()(declared.encoder()(value)) == value
-    assert declared.decoder()(declared.encoder()(logic(state=kind).make())) == logic(state=kind).make()
+    assert (
+        declared.decoder()(declared.encoder()(logic(state=kind).make())) == logic(state=kind).make()
+    )
 
 
 def test_only_types_that_the_class_names_are_pickled() -> None:
@@ -176,21 +182,28 @@ def test_another_state_is_accepted_where_it_reads_what_is_stored(
     old: dict[str, Any], new: dict[str, Any], told: str | None
 ) -> None:
     def described(fields: dict[str, Any]) -> Any:
-        return StateType(msgspec.defstruct("S", [(name, kind, None) for name, kind in fields.items()])).described()
+        return StateType(
+            msgspec.defstruct("S", [(name, kind, None) for name, kind in fields.items()])
+        ).described()
 
     found = misfits(described(old), described(new))
     assert found == [] if told is None else any(told in line for line in found), found
 
 
 def test_a_new_field_without_a_default_cannot_be_read() -> None:
-    old, new = (StateType(msgspec.defstruct("S", fields)).described() for fields in (["a"], ["a", ("b", int)]))
+    old, new = (
+        StateType(msgspec.defstruct("S", fields)).described()
+        for fields in (["a"], ["a", ("b", int)])
+    )
     assert misfits(old, new) == ["state.b is new and has no default"]
 
 
 def plan_with(cls: Any, shards: int = 4) -> Any:
     logic = logic_of(cls, "event_time", FIELDS[:1], FIELDS)
     source = Source(name="s", fields=FIELDS, event_time="at", unit_us=None, delay_us=0)
-    process = Process(name="p", input="s", by=FIELDS[:1], logic=logic, fields=(FIELDS[0], *logic.output))
+    process = Process(
+        name="p", input="s", by=FIELDS[:1], logic=logic, fields=(FIELDS[0], *logic.output)
+    )
     return make_plan(Graph(name="t").add(source).add(process))
 
 
@@ -210,14 +223,19 @@ class Less:
     m: int = 0
 
 
-def test_a_checkpoint_goes_on_with_new_fields_and_refuses_what_it_cannot_read(tmp_path: Path) -> None:
+def test_a_checkpoint_goes_on_with_new_fields_and_refuses_what_it_cannot_read(
+    tmp_path: Path,
+) -> None:
     files = Files(str(tmp_path))
     _, told = open_or_create(files, plan_with(made(state=Before)), 4)
     assert told is None
-    _, told = open_or_create(files, plan_with(made(state=After, output="other string", ttl="1 hour")), 4)
+    _, told = open_or_create(
+        files, plan_with(made(state=After, output="other string", ttl="1 hour")), 4
+    )
     assert told == "operator 'p': state has state.n, state.names new"
     with pytest.raises(
-        CheckpointError, match=r"operator 'p': state.n is gone; state.names is gone.*new fields that have a default"
+        CheckpointError,
+        match=r"operator 'p': state.n is gone; state.names is gone.*new fields that have a default",
     ):
         open_or_create(files, plan_with(made(state=Less)), 4)
     columns = made(state={"n": "bigint"}, process=vector)
@@ -237,7 +255,10 @@ def test_columns_of_state_may_be_added_behind_those_that_there_are() -> None:
     class Also(Counted):
         state: ClassVar = {"n": "bigint", "top": ("double", 7.0)}
 
-    first, second = (ProcessTester(cls, by="k", schema="k string, at timestamp", event_time="at") for cls in (Counted, Also))
+    first, second = (
+        ProcessTester(cls, by="k", schema="k string, at timestamp", event_time="at")
+        for cls in (Counted, Also)
+    )
     first.step([("a", 0), ("a", 1)])
     second._cells.cells = dict(first._cells.cells)
     assert second.state("a") == {"n": 2, "top": 7.0}

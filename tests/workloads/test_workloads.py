@@ -32,11 +32,16 @@ RATES = {
     "erratic": erratic(10, 500, "2 minutes"),
     "drawn": erratic(10, 500, "2 minutes", seed=5),
     "sine": sine(100, 80, "17 seconds"),
-    "sum": 0.5 * (progressive(10, 500, "2 minutes") + stepped(3, ("1 minute", 40)) + sine(50, 50, "7 seconds")),
+    "sum": 0.5
+    * (
+        progressive(10, 500, "2 minutes") + stepped(3, ("1 minute", 40)) + sine(50, 50, "7 seconds")
+    ),
 }
 
 
-def load(rate: Rate = RATES["sum"], keys: Keys | None = None, lasting: str = "2 minutes", **more: int) -> Workload:
+def load(
+    rate: Rate = RATES["sum"], keys: Keys | None = None, lasting: str = "2 minutes", **more: int
+) -> Workload:
     return Workload(rate=rate, keys=keys or zipf(100), lasting=lasting, **more)
 
 
@@ -54,7 +59,16 @@ def test_a_rate_integrates_to_the_rows_of_each_second(rate: Rate) -> None:
 
 def test_rates_have_the_shapes_of_their_names() -> None:
     step = RATES["stepped"]
-    assert step.at(np.array([0, 19.999, 20, 40.499, 40.5, 89, 90, 1e6])).tolist() == [10, 10, 200, 200, 0, 0, 55, 55]
+    assert step.at(np.array([0, 19.999, 20, 40.499, 40.5, 89, 90, 1e6])).tolist() == [
+        10,
+        10,
+        200,
+        200,
+        0,
+        0,
+        55,
+        55,
+    ]
     rise = progressive(10, 500, "100 seconds").at(np.array([0, 10, 25, 40, 60, 75, 90, 200.0]))
     assert np.allclose(rise, [10, 10, 255, 500, 500, 255, 10, 10])
     peaks = erratic(10, 510, "100 seconds")
@@ -67,14 +81,22 @@ def test_rates_have_the_shapes_of_their_names() -> None:
     assert np.allclose(wave, [100, 180, 100, 20, 180])
 
 
-@given(st.lists(st.sampled_from(sorted(RATES)), min_size=1, max_size=3), st.floats(0, 4), st.floats(0, 200))
-def test_a_sum_of_rates_is_the_sum_at_every_time(names: list[str], factor: float, time: float) -> None:
+@given(
+    st.lists(st.sampled_from(sorted(RATES)), min_size=1, max_size=3),
+    st.floats(0, 4),
+    st.floats(0, 200),
+)
+def test_a_sum_of_rates_is_the_sum_at_every_time(
+    names: list[str], factor: float, time: float
+) -> None:
     rates = [RATES[name] for name in names]
     total = rates[0]
     for each in rates[1:]:
         total = total + each
     total = factor * total
-    assert float(total.at(time)) == pytest.approx(factor * sum(float(each.at(time)) for each in rates), abs=1e-6)
+    assert float(total.at(time)) == pytest.approx(
+        factor * sum(float(each.at(time)) for each in rates), abs=1e-6
+    )
     assert float(total.rows_until(time)) == pytest.approx(
         factor * sum(float(each.rows_until(time)) for each in rates), rel=1e-9, abs=1e-6
     )
@@ -93,11 +115,18 @@ def test_rows_are_due_when_their_times_say(rate: Rate) -> None:
 
 
 @settings(max_examples=20)
-@given(st.data(), st.sampled_from([zipf(50, 1.2, omega=7), hot_spot(50, 0.4, width=3, every="9 seconds"), uniform(3)]))
+@given(
+    st.data(),
+    st.sampled_from(
+        [zipf(50, 1.2, omega=7), hot_spot(50, 0.4, width=3, every="9 seconds"), uniform(3)]
+    ),
+)
 def test_a_row_is_the_same_in_whatever_batch_it_comes(data: st.DataObject, keys: Keys) -> None:
     work = load(keys=keys, seed=3, payload=13)
     cuts = sorted(data.draw(st.lists(st.integers(0, work.total), max_size=6)))
-    pieces = [work.batch(start, end) for start, end in zip([0, *cuts], [*cuts, work.total], strict=True)]
+    pieces = [
+        work.batch(start, end) for start, end in zip([0, *cuts], [*cuts, work.total], strict=True)
+    ]
     again = load(keys=keys, seed=3, payload=13)
     assert pa.Table.from_batches(pieces).equals(again.table().combine_chunks())
     assert not load(keys=keys, seed=4, payload=13).table()["key"].equals(again.table()["key"])
@@ -119,7 +148,9 @@ def test_zipf_keys_are_exchanged_omega_times_a_minute() -> None:
     weights /= weights.sum()
     orders = []
     for epoch in range(4):
-        counts = np.bincount(keys[(second >= 15 * epoch) & (second < 15 * (epoch + 1))], minlength=40)
+        counts = np.bincount(
+            keys[(second >= 15 * epoch) & (second < 15 * (epoch + 1))], minlength=40
+        )
         shares = work.key_shares(15 * epoch + 7)
         assert np.abs(counts / counts.sum() - shares).max() < 0.004, "rows come as the shares say"
         assert np.allclose(np.sort(shares)[::-1], weights)
@@ -135,7 +166,9 @@ def test_keys_stay_where_omega_is_zero() -> None:
 
 
 def test_a_hot_spot_takes_its_share_and_moves() -> None:
-    work = load(constant(5_000), hot_spot(1_000, 0.3, width=5, every="20 seconds"), "1 minute", seed=2)
+    work = load(
+        constant(5_000), hot_spot(1_000, 0.3, width=5, every="20 seconds"), "1 minute", seed=2
+    )
     keys, second = work.table()["key"].to_numpy(), work.due_us(np.arange(work.total)) // 1_000_000
     places = [int(work.keys.hot_place(2, at)) for at in (0, 20, 40)]
     assert len(set(places)) == 3

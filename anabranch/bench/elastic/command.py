@@ -77,7 +77,9 @@ class ElasticOptions:
     def __post_init__(self) -> None:
         for name in ("seconds", "low", "high", "cost_ms", "keys", "latency_s", "small", "large"):
             if getattr(self, name) <= 0:
-                raise TopologyError(f"--{name.replace('_', '-')} {getattr(self, name)} must be above 0")
+                raise TopologyError(
+                    f"--{name.replace('_', '-')} {getattr(self, name)} must be above 0"
+                )
         if self.small > self.large or self.low > self.high:
             raise TopologyError(
                 f"--small {self.small} and --low {self.low:g} must not be above --large {self.large}, --high {self.high:g}"
@@ -106,7 +108,9 @@ class ElasticOptions:
             "progressive": progressive(self.low, self.high, over),
             "erratic": erratic(self.low, self.high, over),
             "omega": constant(middle),
-            "sine": sine(middle, (self.high - self.low) / 2, f"{max(1, self.seconds // 2)} seconds"),
+            "sine": sine(
+                middle, (self.high - self.low) / 2, f"{max(1, self.seconds // 2)} seconds"
+            ),
         }[profile]
         keys = zipf(self.keys, self.skew, omega=self.omega if profile == "omega" else 0.0)
         return Workload(rate=rate, keys=keys, lasting=lasting, seed=self.seed)
@@ -176,18 +180,37 @@ def elastic(options: ElasticOptions, out: TextIO) -> dict[str, Any]:
     spark = local_session("anabranch bench", work / "spark", cores=options.large, options=settings)
     try:
         say(f"{options.large} task slots of Spark; warming up")
-        _run(spark, options, options.load("omega", min(_WARM_S, options.seconds)), SMALL, work / "warm", state_root)
-        cases = [_case(spark, options, profile, work, state_root, say) for profile in options.profile_names]
+        _run(
+            spark,
+            options,
+            options.load("omega", min(_WARM_S, options.seconds)),
+            SMALL,
+            work / "warm",
+            state_root,
+        )
+        cases = [
+            _case(spark, options, profile, work, state_root, say)
+            for profile in options.profile_names
+        ]
     finally:
         if running is None:
             spark.stop()
         for place in (work, state_root):
             shutil.rmtree(place, ignore_errors=True)
-    return {"bench": "elastic", "cases": cases, "settings": _settings(options, time.monotonic() - began)}
+    return {
+        "bench": "elastic",
+        "cases": cases,
+        "settings": _settings(options, time.monotonic() - began),
+    }
 
 
 def _case(
-    spark: SparkSession, options: ElasticOptions, profile: str, work: Path, state_root: Path, say: Callable[[str], None]
+    spark: SparkSession,
+    options: ElasticOptions,
+    profile: str,
+    work: Path,
+    state_root: Path,
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
     """All policies over one profile, one after another: each needs its own minutes."""
     load = options.load(profile)
@@ -197,7 +220,9 @@ def _case(
     compared = 0
     for policy in options.policy_names:
         result = _run(spark, options, load, policy, emptied(work / "run"), state_root)
-        case["policies"][policy] = result.figures.facts() | result.foretold | {"events": list(result.events)}
+        case["policies"][policy] = (
+            result.figures.facts() | result.foretold | {"events": list(result.events)}
+        )
         error = result.foretold.get("foretold_error")
         known = "" if error is None else f"; step times foretold within {error:.0%} in the median"
         say(f"{profile}, {policy}: {told_of(result.figures)}{known}")
@@ -211,13 +236,23 @@ def _case(
     return case | against(case["policies"])
 
 
-def _run(spark: SparkSession, options: ElasticOptions, load: Workload, policy: str, place: Path, state_root: Path) -> Result:
+def _run(
+    spark: SparkSession,
+    options: ElasticOptions,
+    load: Workload,
+    policy: str,
+    place: Path,
+    state_root: Path,
+) -> Result:
     slots, how = options.how(policy)
     rows = workload(spark, load, speed=1.0, partitions=2)
     app = ab.Topology("bench_elastic")
     waits = ab.udaf(Waits(options.cost_ms / 1000))
     counted = app.source(rows, event_time="at", delay=_DELAY).aggregate(
-        by=["key"], windows=ab.tumbling(timedelta(microseconds=_WINDOW_US)), n=waits("value"), name="results"
+        by=["key"],
+        windows=ab.tumbling(timedelta(microseconds=_WINDOW_US)),
+        n=waits("value"),
+        name="results",
     )
     counted.to(ab.parquet(str(place / "results")))
     run = app.start(
@@ -240,7 +275,9 @@ def _run(spark: SparkSession, options: ElasticOptions, load: Workload, policy: s
     files = tuple(sorted((place / "results").rglob("*.parquet")))
     seen = [each for each in read_history(str(place / "checkpoint")) if not each.closing]
     figures = latencies(load, steps, options.latency_s)
-    return Result(figures=figures, events=events, files=files, foretold=foretold_figures(foretold(seen)))
+    return Result(
+        figures=figures, events=events, files=files, foretold=foretold_figures(foretold(seen))
+    )
 
 
 def verify(load: Workload, files: Sequence[Path]) -> tuple[int, list[str]]:
@@ -250,8 +287,12 @@ def verify(load: Workload, files: Sequence[Path]) -> tuple[int, list[str]]:
         db.register("rows", load.table())
         db.register("results", pa.concat_tables(tables))
         start = f"// {_WINDOW_US} * {_WINDOW_US} AS window_start"
-        expected = db.sql(f'SELECT key, epoch_us("at") {start}, count(*) AS n FROM rows GROUP BY ALL').to_arrow_table()
-        actual = db.sql('SELECT key, epoch_us("window"."start") AS window_start, n FROM results').to_arrow_table()
+        expected = db.sql(
+            f'SELECT key, epoch_us("at") {start}, count(*) AS n FROM rows GROUP BY ALL'
+        ).to_arrow_table()
+        actual = db.sql(
+            'SELECT key, epoch_us("window"."start") AS window_start, n FROM results'
+        ).to_arrow_table()
     return expected.num_rows, differences(actual, expected, ["key", "window_start"])
 
 
@@ -260,9 +301,13 @@ def against(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     mine = policies.get(DEFAULT)
     if mine is not None and SMALL in policies:
-        found["late_small_over_default"] = round(policies[SMALL]["rows_late"] / max(1, mine["rows_late"]), 2)
+        found["late_small_over_default"] = round(
+            policies[SMALL]["rows_late"] / max(1, mine["rows_late"]), 2
+        )
     if mine is not None and LARGE in policies:
-        found["slot_seconds_of_large"] = round(mine["slot_seconds"] / policies[LARGE]["slot_seconds"], 3)
+        found["slot_seconds_of_large"] = round(
+            mine["slot_seconds"] / policies[LARGE]["slot_seconds"], 3
+        )
     if mine is not None:
         found["needless_reversals"] = mine["needless_reversals"]
     return found
@@ -277,7 +322,19 @@ def told_of(figures: Latencies) -> str:
 
 
 def _settings(options: ElasticOptions, seconds: float) -> dict[str, Any]:
-    names = ("seconds", "low", "high", "cost_ms", "keys", "skew", "omega", "latency_s", "small", "large", "seed")
+    names = (
+        "seconds",
+        "low",
+        "high",
+        "cost_ms",
+        "keys",
+        "skew",
+        "omega",
+        "latency_s",
+        "small",
+        "large",
+        "seed",
+    )
     return {
         **{name: getattr(options, name) for name in names},
         "default": f"ab.Elastic(latency={options.latency_s:g} s, max_slots={options.large})",
@@ -293,7 +350,16 @@ def show_elastic(figures: dict[str, Any], console: Console) -> None:
     table = Table(title="slots that stay, and slots that adapt", title_justify="left")
     table.add_column("profile")
     table.add_column("policy")
-    for heading in ("rows/s", "mean s", "95 % s", "late", "slot-s", "resizes", "foretold", "verified"):
+    for heading in (
+        "rows/s",
+        "mean s",
+        "95 % s",
+        "late",
+        "slot-s",
+        "resizes",
+        "foretold",
+        "verified",
+    ):
         table.add_column(heading, justify="right", no_wrap=True)
     notes = []
     for case in figures["cases"]:
@@ -302,8 +368,12 @@ def show_elastic(figures: dict[str, Any], console: Console) -> None:
             used = f"{each['rows_late']:,}", f"{each['slot_seconds']:,.0f}", str(each["resizes"])
             error = f"{each['foretold_error']:.0%} off" if "foretold_error" in each else ""
             verified = VERIFIED[case.get("verified")]
-            table.add_row(case["case"], policy, f"{each['rows_per_s']:,}", *seconds, *used, error, verified)
-        told_figures = ", ".join(f"{name.replace('_', ' ')} {case[name]}" for name in _AGAINST if name in case)
+            table.add_row(
+                case["case"], policy, f"{each['rows_per_s']:,}", *seconds, *used, error, verified
+            )
+        told_figures = ", ".join(
+            f"{name.replace('_', ' ')} {case[name]}" for name in _AGAINST if name in case
+        )
         notes.append(Text(f"{case['case']}: {told_figures}"))
     settings = figures["settings"]
     notes.append(Text(", ".join(f"{name} {value}" for name, value in settings.items())))
@@ -315,27 +385,53 @@ _AGAINST = ("late_small_over_default", "slot_seconds_of_large", "needless_revers
 
 def elastic_command(
     *,
-    profiles: Annotated[str, typer.Option(metavar="NAME,...", help=f"Of: {', '.join(PROFILES)}.")] = ElasticOptions().profiles,
+    profiles: Annotated[
+        str, typer.Option(metavar="NAME,...", help=f"Of: {', '.join(PROFILES)}.")
+    ] = ElasticOptions().profiles,
     policies: Annotated[
-        str, typer.Option(metavar="NAME,...", help=f"Of: {SMALL}, {LARGE}, {DEFAULT}, {', '.join(POLICIES)}.")
+        str,
+        typer.Option(
+            metavar="NAME,...", help=f"Of: {SMALL}, {LARGE}, {DEFAULT}, {', '.join(POLICIES)}."
+        ),
     ] = ElasticOptions().policies,
-    seconds: Annotated[int, typer.Option(metavar="N", help="How long a run is.")] = ElasticOptions().seconds,
-    low: Annotated[float, typer.Option(metavar="N", help="Rows a second at least.")] = ElasticOptions().low,
-    high: Annotated[float, typer.Option(metavar="N", help="Rows a second at most.")] = ElasticOptions().high,
-    cost_ms: Annotated[float, typer.Option(metavar="N", help="What a row takes of its slot.")] = ElasticOptions().cost_ms,
+    seconds: Annotated[
+        int, typer.Option(metavar="N", help="How long a run is.")
+    ] = ElasticOptions().seconds,
+    low: Annotated[
+        float, typer.Option(metavar="N", help="Rows a second at least.")
+    ] = ElasticOptions().low,
+    high: Annotated[
+        float, typer.Option(metavar="N", help="Rows a second at most.")
+    ] = ElasticOptions().high,
+    cost_ms: Annotated[
+        float, typer.Option(metavar="N", help="What a row takes of its slot.")
+    ] = ElasticOptions().cost_ms,
     keys: Annotated[int, typer.Option(metavar="N", help="Distinct keys.")] = ElasticOptions().keys,
-    skew: Annotated[float, typer.Option(metavar="S", help="Zipf exponent of the keys.")] = ElasticOptions().skew,
+    skew: Annotated[
+        float, typer.Option(metavar="S", help="Zipf exponent of the keys.")
+    ] = ElasticOptions().skew,
     omega: Annotated[
-        float, typer.Option(metavar="N", help="Exchanges of all keys a minute, in the profile omega.")
+        float,
+        typer.Option(metavar="N", help="Exchanges of all keys a minute, in the profile omega."),
     ] = ElasticOptions().omega,
-    latency: Annotated[float, typer.Option(metavar="SECONDS", help="The target.")] = ElasticOptions().latency_s,
+    latency: Annotated[
+        float, typer.Option(metavar="SECONDS", help="The target.")
+    ] = ElasticOptions().latency_s,
     small: Annotated[
         int, typer.Option(metavar="N", help=f"Slots of {SMALL}, and at first of others.")
     ] = ElasticOptions().small,
-    large: Annotated[int, typer.Option(metavar="N", help=f"Slots of {LARGE}, and of others at most.")] = ElasticOptions().large,
-    seed: Annotated[int, typer.Option(metavar="N", help="Rows are made from it.")] = ElasticOptions().seed,
-    verify_: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")] = True,
-    json_: Annotated[bool, typer.Option("--json", help="The last line of standard output is one JSON object.")] = False,
+    large: Annotated[
+        int, typer.Option(metavar="N", help=f"Slots of {LARGE}, and of others at most.")
+    ] = ElasticOptions().large,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Rows are made from it.")
+    ] = ElasticOptions().seed,
+    verify_: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")
+    ] = True,
+    json_: Annotated[
+        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
+    ] = False,
 ) -> None:
     """A load that changes: latency, late rows and slot-seconds with few slots, with many, and with slots that adapt.
 

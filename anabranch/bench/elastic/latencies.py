@@ -63,7 +63,9 @@ class Latencies:
         }
 
 
-def latencies(load: Workload, steps: Sequence[Step], target_s: float, speed: float = 1.0) -> Latencies:
+def latencies(
+    load: Workload, steps: Sequence[Step], target_s: float, speed: float = 1.0
+) -> Latencies:
     """The figures of a run: steps took the rows of the workload in their order; closing steps have none."""
     ends = np.repeat([step.ended_s for step in steps], [step.rows for step in steps])
     due = load.due_us(np.arange(len(ends))) / 1e6 / speed
@@ -76,7 +78,9 @@ def latencies(load: Workload, steps: Sequence[Step], target_s: float, speed: flo
         mean_s=float(took.mean()),
         p95_s=float(np.quantile(took, 0.95)),
         late=int((took > target_s).sum()),
-        slot_seconds=float(sum(step.slots * length for step, length in zip(steps, since, strict=True))),
+        slot_seconds=float(
+            sum(step.slots * length for step, length in zip(steps, since, strict=True))
+        ),
         steps=len(steps),
         most_slots=max(step.slots for step in steps),
         resizes=sum(a.slots != b.slots for a, b in pairwise(steps)),
@@ -86,7 +90,9 @@ def latencies(load: Workload, steps: Sequence[Step], target_s: float, speed: flo
 
 def needless_reversals(load: Workload, steps: Sequence[Step], speed: float = 1.0) -> int:
     """How often slots went up and soon down again, or down and up, while the input stayed as it was."""
-    changes = [(i, b.slots - a.slots) for i, (a, b) in enumerate(pairwise(steps), 1) if b.slots != a.slots]
+    changes = [
+        (i, b.slots - a.slots) for i, (a, b) in enumerate(pairwise(steps), 1) if b.slots != a.slots
+    ]
     found = 0
     for (first, up), (second, down) in pairwise(changes):
         if up * down < 0 and second - first <= _SOON:

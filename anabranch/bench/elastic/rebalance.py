@@ -63,7 +63,12 @@ class RebalanceOptions(SidesOptions):
 
     def spec(self, every: int, shuffles: int) -> KeyedSpec:
         return KeyedSpec(
-            keys=self.rows, batch_rows=self.batch_rows, every=every, shuffles=shuffles, skew=self.skew, seed=self.seed
+            keys=self.rows,
+            batch_rows=self.batch_rows,
+            every=every,
+            shuffles=shuffles,
+            skew=self.skew,
+            seed=self.seed,
         )
 
 
@@ -80,28 +85,48 @@ def rebalance(options: RebalanceOptions, out: TextIO) -> dict[str, Any]:
     began = time.monotonic()
     with open_bench(options, began + options.minutes * 60, clocked(out)) as bench:
         figures: dict[str, Any] = {"bench": "rebalance"}
-        shuffled = write_keyed_input(options.spec(options.every, options.shuffles), bench.root / "shuffled")
-        bench.say(f"{options.rows:,} keys, then {options.shuffles} shuffles of them, {options.every} batches each")
+        shuffled = write_keyed_input(
+            options.spec(options.every, options.shuffles), bench.root / "shuffled"
+        )
+        bench.say(
+            f"{options.rows:,} keys, then {options.shuffles} shuffles of them, {options.every} batches each"
+        )
         figures["rebalance"] = _rebalanced(bench, shuffled)
-        bench.say(f"steps until all slots are below theta after a shuffle: {figures['rebalance']['steps_to_balance']}")
-        source = write_keyed_input(options.spec((_QUIET + 1) * (2 * options.changes + 1), 0), bench.root / "changed")
+        bench.say(
+            f"steps until all slots are below theta after a shuffle: {figures['rebalance']['steps_to_balance']}"
+        )
+        source = write_keyed_input(
+            options.spec((_QUIET + 1) * (2 * options.changes + 1), 0), bench.root / "changed"
+        )
         moved = figures["rebalance"]["shards_moved"]
         figures |= _changed(bench, source, round(median(moved)) if moved else bench.slots // 2)
-        bench.say(f"a reroute adds {figures['reroute']['adds']:.1%}, a resize {figures['resize']['interruption_s']:.3f} s")
+        bench.say(
+            f"a reroute adds {figures['reroute']['adds']:.1%}, a resize {figures['resize']['interruption_s']:.3f} s"
+        )
         if options.native:
             figures["resize"] |= _native(bench, source, figures["resize"]["interruption_s"])
             bench.say(f"native: {figures['resize']['native_interruption_s']:.1f} s")
-        figures["verified"] = not any(figures[name].get("differences") for name in ("rebalance", "resize"))
+        figures["verified"] = not any(
+            figures[name].get("differences") for name in ("rebalance", "resize")
+        )
         figures["settings"] = _settings(bench, time.monotonic() - began)
     return figures
 
 
 def _start(
-    bench: Bench[RebalanceOptions], source: Input, place: Path, elastic: ab.Elastic | None, counted: ab.Aggregate
+    bench: Bench[RebalanceOptions],
+    source: Input,
+    place: Path,
+    elastic: ab.Elastic | None,
+    counted: ab.Aggregate,
 ) -> ab.Run:
     app = ab.Topology("rebalance")
-    rows = app.source(read_stream(bench.spark, source), event_time="at", delay=f"{source.delay_s} seconds")
-    held = rows.aggregate(by=["key"], windows=ab.tumbling("1 hour"), n=counted, total=ab.sum("v"), name="held")
+    rows = app.source(
+        read_stream(bench.spark, source), event_time="at", delay=f"{source.delay_s} seconds"
+    )
+    held = rows.aggregate(
+        by=["key"], windows=ab.tumbling("1 hour"), n=counted, total=ab.sum("v"), name="held"
+    )
     held.to(ab.parquet(str(emptied(place) / "results")))
     return app.start(
         checkpoint=str(place / "checkpoint"),
@@ -114,7 +139,9 @@ def _start(
     )
 
 
-def _finish(bench: Bench[RebalanceOptions], run: ab.Run, source: Input, place: Path) -> dict[str, Any]:
+def _finish(
+    bench: Bench[RebalanceOptions], run: ab.Run, source: Input, place: Path
+) -> dict[str, Any]:
     """Closes the window of all keys, and compares every row with DuckDB."""
     run.wait()
     if not bench.options.verify:
@@ -146,7 +173,10 @@ def _rebalanced(bench: Bench[RebalanceOptions], source: Input) -> dict[str, Any]
     compared = _finish(bench, run, source, place)
     steps = [each for each in read_history(str(place / "checkpoint")) if not each.closing]
     first = -(-options.rows // FILL_ROWS)
-    periods = [steps[first + i * options.every : first + (i + 1) * options.every] for i in range(1, options.shuffles + 1)]
+    periods = [
+        steps[first + i * options.every : first + (i + 1) * options.every]
+        for i in range(1, options.shuffles + 1)
+    ]
     clear(bench, place)
     return {
         "theta": options.theta,
@@ -154,12 +184,18 @@ def _rebalanced(bench: Bench[RebalanceOptions], source: Input) -> dict[str, Any]
         "imbalance_after_shuffle": [round(_imbalance(period[0]), 3) for period in periods],
         "steps_to_balance": [_until(period, options.theta) for period in periods],
         "steps_above_theta": [_above(period, options.theta) for period in periods],
-        "imbalance_after_two_steps": [round(max(map(_imbalance, period[2:])), 3) for period in periods],
+        "imbalance_after_two_steps": [
+            round(max(map(_imbalance, period[2:])), 3) for period in periods
+        ],
         "rows_after_shuffle": [round(_imbalance_of_rows(period[0]), 3) for period in periods],
-        "rows_after_two_steps": [round(max(map(_imbalance_of_rows, period[2:])), 3) for period in periods],
+        "rows_after_two_steps": [
+            round(max(map(_imbalance_of_rows, period[2:])), 3) for period in periods
+        ],
         "reroutes": sum(event.kind == "reroute" for event in run.events),
         "shards_moved": [
-            int(event.figures["held: shards moved"]) for event in run.events if "held: shards moved" in event.figures
+            int(event.figures["held: shards moved"])
+            for event in run.events
+            if "held: shards moved" in event.figures
         ],
         "step_s": round(median(each.duration_s for each in steps[first:]), 4),
         **compared,
@@ -173,12 +209,17 @@ def _above(period: Sequence[Observation], theta: float) -> int:
 
 def _until(period: Sequence[Observation], theta: float) -> int:
     """Steps from the shuffle to the first in which all slots are below theta, or one shard alone is above it."""
-    return next((i for i, each in enumerate(period) if _alone(each, theta) or _imbalance(each) <= theta), len(period))
+    return next(
+        (i for i, each in enumerate(period) if _alone(each, theta) or _imbalance(each) <= theta),
+        len(period),
+    )
 
 
 def _alone(seen: Observation, theta: float) -> bool:
     component = seen.components[0]
-    return float(component.work_s.max()) * component.route.slots > theta * float(component.work_s.sum())
+    return float(component.work_s.max()) * component.route.slots > theta * float(
+        component.work_s.sum()
+    )
 
 
 def _imbalance(seen: Observation) -> float:
@@ -205,9 +246,13 @@ def _changed(bench: Bench[RebalanceOptions], source: Input, moves: int) -> dict[
     rng, stepper = random.Random(options.seed), run._stepper  # noqa: SLF001
 
     def changed(act: int | str) -> None:
-        run.resize(act) if isinstance(act, int) else run.reroute(_moved(stepper.routes["held"], moves, rng))
+        run.resize(act) if isinstance(act, int) else run.reroute(
+            _moved(stepper.routes["held"], moves, rng)
+        )
 
-    stepper.steering = Acting(stepper.steering, {step - 1: [partial(changed, act)] for step, act in acts.items()})
+    stepper.steering = Acting(
+        stepper.steering, {step - 1: [partial(changed, act)] for step, act in acts.items()}
+    )
     compared = _finish(bench, run, source, place)
     steps = {each.step: each for each in run.progress if each.batch_id is not None}
     kinds: dict[str, list[int]] = {"reroute": [], "resize": []}
@@ -218,7 +263,9 @@ def _changed(bench: Bench[RebalanceOptions], source: Input, moves: int) -> dict[
         raise AnabranchError(f"changes that were asked for did not happen: {acts}, {events}")
     found: dict[str, Any] = {}
     for kind, mine in kinds.items():
-        usual = [median(steps[near].duration_s for near in range(step - _QUIET, step)) for step in mine]
+        usual = [
+            median(steps[near].duration_s for near in range(step - _QUIET, step)) for step in mine
+        ]
         taken = [steps[step].duration_s for step in mine]
         more = [a - b for a, b in zip(taken, usual, strict=True)]
         found[kind] = {
@@ -238,7 +285,9 @@ def _changed(bench: Bench[RebalanceOptions], source: Input, moves: int) -> dict[
 def _native(bench: Bench[RebalanceOptions], source: Input, ours_s: float) -> dict[str, Any]:
     place = bench.root / "native"
     batches = -(-bench.options.rows // FILL_ROWS) + 3 * _QUIET
-    theirs: Repartitioned = repartitioned(bench.spark, source, place, bench.slots, max(1, bench.slots // 2), batches)
+    theirs: Repartitioned = repartitioned(
+        bench.spark, source, place, bench.slots, max(1, bench.slots // 2), batches
+    )
     clear(bench, place)
     return {
         "native_interruption_s": round(theirs.seconds, 3),
@@ -276,25 +325,51 @@ def show_rebalance(figures: dict[str, Any], console: Console) -> None:
         f"a resize interrupts for {resize['interruption_s']:.3f} s",
     ]
     if "ratio" in resize:
-        lines.append(f"Spark's way takes {resize['native_interruption_s']:.1f} s: {resize['ratio']:.0f} times as long")
+        lines.append(
+            f"Spark's way takes {resize['native_interruption_s']:.1f} s: {resize['ratio']:.0f} times as long"
+        )
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
 
 
 def rebalance_command(
     *,
-    keys: Annotated[int, typer.Option(metavar="N", help="Keys that the state holds.")] = RebalanceOptions().rows,
-    batch_rows: Annotated[int, typer.Option(metavar="N", help="Rows a batch.")] = RebalanceOptions().batch_rows,
-    skew: Annotated[float, typer.Option(metavar="S", help="Zipf exponent of the keys.")] = RebalanceOptions().skew,
-    slots: Annotated[int, typer.Option(metavar="N", help="Slots, and partitions of native Spark.")] = 8,
-    shuffles: Annotated[int, typer.Option(metavar="N", help="How often keys change their popularity.")] = 3,
-    every: Annotated[int, typer.Option(metavar="N", help="Batches from one shuffle to the next.")] = 25,
-    changes: Annotated[int, typer.Option(metavar="N", help="Reroutes, and resizes, that are measured.")] = 12,
-    theta: Annotated[float, typer.Option(metavar="X", help="Most loaded slot over the mean, from which shards move.")] = 1.2,
+    keys: Annotated[
+        int, typer.Option(metavar="N", help="Keys that the state holds.")
+    ] = RebalanceOptions().rows,
+    batch_rows: Annotated[
+        int, typer.Option(metavar="N", help="Rows a batch.")
+    ] = RebalanceOptions().batch_rows,
+    skew: Annotated[
+        float, typer.Option(metavar="S", help="Zipf exponent of the keys.")
+    ] = RebalanceOptions().skew,
+    slots: Annotated[
+        int, typer.Option(metavar="N", help="Slots, and partitions of native Spark.")
+    ] = 8,
+    shuffles: Annotated[
+        int, typer.Option(metavar="N", help="How often keys change their popularity.")
+    ] = 3,
+    every: Annotated[
+        int, typer.Option(metavar="N", help="Batches from one shuffle to the next.")
+    ] = 25,
+    changes: Annotated[
+        int, typer.Option(metavar="N", help="Reroutes, and resizes, that are measured.")
+    ] = 12,
+    theta: Annotated[
+        float,
+        typer.Option(metavar="X", help="Most loaded slot over the mean, from which shards move."),
+    ] = 1.2,
     seed: Annotated[int, typer.Option(metavar="N", help="The input is made from it.")] = 1,
-    native: Annotated[bool, typer.Option("--native/--no-native", help="Also measure Spark's way to other partitions.")] = True,
-    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare all results with DuckDB.")] = True,
-    json_: Annotated[bool, typer.Option("--json", help="The last line of standard output is one JSON object.")] = False,
+    native: Annotated[
+        bool,
+        typer.Option("--native/--no-native", help="Also measure Spark's way to other partitions."),
+    ] = True,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Compare all results with DuckDB.")
+    ] = True,
+    json_: Annotated[
+        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
+    ] = False,
 ) -> None:
     """What moving shards and changing slots costs, on a state of a million keys, and what Spark's way to other partitions takes.
 

@@ -18,7 +18,9 @@ from anabranch.bench.rivals import STATE_STORES, batch_seconds
 from anabranch.errors import AnabranchError
 
 _CONF = {
-    "spark.sql.streaming.stateStore.providerClass": STATE_STORES["rocksdb"],  # the one that Spark can repartition
+    "spark.sql.streaming.stateStore.providerClass": STATE_STORES[
+        "rocksdb"
+    ],  # the one that Spark can repartition
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # A repartition is a batch of its own, of which the file sink's log knows nothing: its next compaction would end the query.
     "spark.sql.streaming.fileSink.log.compactInterval": "100000",
@@ -37,7 +39,9 @@ class Repartitioned:
     state_rows: int
 
 
-def repartitioned(spark: SparkSession, source: Input, place: Path, before: int, after: int, batches: int) -> Repartitioned:
+def repartitioned(
+    spark: SparkSession, source: Input, place: Path, before: int, after: int, batches: int
+) -> Repartitioned:
     """A query over the first batches, then with other partitions over the one that follows."""
     shutil.rmtree(place, ignore_errors=True)
     files = place / "in"
@@ -83,9 +87,15 @@ def _publish(source: Input, directory: Path, first: int, last: int) -> None:
 
 
 def _started(spark: SparkSession, source: Input, files: Path, place: Path) -> StreamingQuery:
-    rows: DataFrame = spark.readStream.schema(source.schema).option("maxFilesPerTrigger", 1).parquet(str(files))
-    grouped = rows.withWatermark("at", f"{source.delay_s} seconds").groupBy(F.window("at", "1 hour"), "key")
+    rows: DataFrame = (
+        spark.readStream.schema(source.schema).option("maxFilesPerTrigger", 1).parquet(str(files))
+    )
+    grouped = rows.withWatermark("at", f"{source.delay_s} seconds").groupBy(
+        F.window("at", "1 hour"), "key"
+    )
     results = grouped.agg(F.count("*").alias("n"), F.sum("v").alias("total"))
     writer: Any = results.writeStream.format("parquet").outputMode("append")
-    started: StreamingQuery = writer.option("checkpointLocation", str(place / "checkpoint")).start(str(place / "results"))
+    started: StreamingQuery = writer.option("checkpointLocation", str(place / "checkpoint")).start(
+        str(place / "results")
+    )
     return started

@@ -45,7 +45,12 @@ def _stage(name: str, minutes: int, reads: str = ROWS) -> Stage:
     )
 
 
-CHAIN = (_stage("abcd", 1), _stage("abc", 5, "abcd"), _stage("ab", 10, "abc"), _stage("a", 20, "ab"))
+CHAIN = (
+    _stage("abcd", 1),
+    _stage("abc", 5, "abcd"),
+    _stage("ab", 10, "abc"),
+    _stage("a", 20, "ab"),
+)
 LONGEST_US = max(length for stage in CHAIN for _, length, _, _ in stage.windows)
 TEXT = " -> ".join(f"({', '.join(stage.keys)}) per {stage.windows[0][0]}" for stage in CHAIN)
 
@@ -64,13 +69,17 @@ def split_key(table: pa.Table, cardinalities: Mapping[str, int]) -> pa.Table:
     return pa.table({**attributes, "at": table["at"], "v": table["v"]})
 
 
-def chain_topology(rows: DataFrame, delay_s: int, fused: int, sinks: Mapping[str, Path]) -> ab.Topology:
+def chain_topology(
+    rows: DataFrame, delay_s: int, fused: int, sinks: Mapping[str, Path]
+) -> ab.Topology:
     """The chain with its first `fused` operators in one component; refuses a plan that is another one."""
     app = ab.Topology(f"bench_fusion_{fused}")
     stream: ab.Stream = app.source(rows, event_time="at", delay=timedelta(seconds=delay_s))
     operators = []
     for stage in CHAIN:
-        made: dict[str, Any] = {name: _AGGREGATES[kind](given) for name, kind, given, *_ in stage.aggregates}
+        made: dict[str, Any] = {
+            name: _AGGREGATES[kind](given) for name, kind, given, *_ in stage.aggregates
+        }
         [(_, length_us, _, _)] = stage.windows
         window = ab.tumbling(timedelta(microseconds=length_us))
         stream = stream.aggregate(by=list(stage.keys), windows=window, name=stage.name, **made)
@@ -95,7 +104,9 @@ def native_chain(rows: DataFrame, delay_s: int, last: Stage = CHAIN[-1]) -> Data
     """The results of an operator, and of all before it, in one query."""
     frame, time = rows.withWatermark("at", f"{delay_s} seconds"), "at"
     for stage in CHAIN[: CHAIN.index(last) + 1]:
-        aggregates = [getattr(F, kind)(given).alias(name) for name, kind, given, *_ in stage.aggregates]
+        aggregates = [
+            getattr(F, kind)(given).alias(name) for name, kind, given, *_ in stage.aggregates
+        ]
         [(_, length_us, _, _)] = stage.windows
         window = F.window(time, f"{length_us} microseconds").alias("window")
         frame, time = frame.groupBy(window, *stage.keys).agg(*aggregates), "window"
@@ -123,13 +134,18 @@ class ChainReference:
             actual = _read([file for file in run.files if file.parent.name == stage.name])
             compared += expected[stage.name].num_rows
             identity = [*stage.keys, "window_start", "window_end", "window_name"]
-            found += [f"{stage.name}: {line}" for line in differences(actual, expected[stage.name], identity)]
+            found += [
+                f"{stage.name}: {line}"
+                for line in differences(actual, expected[stage.name], identity)
+            ]
         return compared, found
 
     def _at(self, watermark_us: int) -> dict[str, pa.Table]:
         if watermark_us not in self._expected:
             delay_us = self._source.delay_s * 1_000_000
-            self._expected[watermark_us] = expected_of(self._rows, CHAIN, "at", delay_us, watermark_us)
+            self._expected[watermark_us] = expected_of(
+                self._rows, CHAIN, "at", delay_us, watermark_us
+            )
         return self._expected[watermark_us]
 
 

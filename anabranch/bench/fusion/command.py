@@ -33,7 +33,16 @@ from anabranch.bench.measure import MIN_COUNTED, SideRun, counted, speed, warm_b
 from anabranch.bench.options import FusionOptions
 from anabranch.bench.report import show_fusion, told
 from anabranch.bench.rivals import Stop, read_stream, run_query
-from anabranch.bench.side import Bench, clear, clocked, emptied, open_bench, run_topology, scratch, settings_of
+from anabranch.bench.side import (
+    Bench,
+    clear,
+    clocked,
+    emptied,
+    open_bench,
+    run_topology,
+    scratch,
+    settings_of,
+)
 from anabranch.bench.turns import Side, take_turns
 from anabranch.bench.verify import verify_all
 from anabranch.errors import AnabranchError
@@ -61,7 +70,9 @@ class Measured:
         """The exchanges of a batch; they must be the same in all that count."""
         found = {run[batch].exchanges for run in self.batches for batch in counts}
         if len(found) != 1:
-            raise AnabranchError(f"{self.name}: the batches that count have {sorted(found)} exchanges")
+            raise AnabranchError(
+                f"{self.name}: the batches that count have {sorted(found)} exchanges"
+            )
         return found.pop()
 
     def shuffle_bytes(self, counts: range) -> int:
@@ -79,7 +90,9 @@ def fusion(options: FusionOptions, out: TextIO) -> dict[str, Any]:
     began = time.monotonic()
     with open_bench(options, began + options.minutes * 60, clocked(out)) as bench:
         spec = options.data()
-        bench.say(f"input of {spec.rows:,} rows in {spec.batches} files, {spec.keys:,} combinations of a, b, c, d")
+        bench.say(
+            f"input of {spec.rows:,} rows in {spec.batches} files, {spec.keys:,} combinations of a, b, c, d"
+        )
         source = write_chain_input(spec, options.cardinalities, bench.root / "input")
         _warm_up(bench)
         warm = warm_batches(LONGEST_US, spec.batch_span_s * 1e6, len(source.files))
@@ -91,7 +104,13 @@ def fusion(options: FusionOptions, out: TextIO) -> dict[str, Any]:
             _verify(bench, source, cases, measured)
         clear(bench, place)
         settings = _settings(bench, time.monotonic() - began)
-    return {"bench": "fusion", "text": TEXT, "cases": cases, **({NATIVE: native} if native else {}), "settings": settings}
+    return {
+        "bench": "fusion",
+        "text": TEXT,
+        "cases": cases,
+        **({NATIVE: native} if native else {}),
+        "settings": settings,
+    }
 
 
 def fused_name(number: int) -> str:
@@ -105,7 +124,9 @@ def _warm_up(bench: Bench[FusionOptions]) -> None:
     spec = bench.options.data()
     rows = min(spec.batch_rows, _WARM_ROWS)
     minute = max(1, round(spec.rows_per_minute * rows / spec.batch_rows))
-    spec = replace(spec, rows=rows * _WARM_BATCHES, batch_rows=rows, rows_per_minute=minute, seed=spec.seed + 1)
+    spec = replace(
+        spec, rows=rows * _WARM_BATCHES, batch_rows=rows, rows_per_minute=minute, seed=spec.seed + 1
+    )
     with scratch(bench, "trial") as place:
         source = write_chain_input(spec, bench.options.cardinalities, place / "input")
         sides = _sides(bench, source, place, warm=0)
@@ -125,26 +146,41 @@ def _sides(bench: Bench[FusionOptions], source: Input, place: Path, warm: int) -
     return sides
 
 
-def _run_fused(bench: Bench[FusionOptions], source: Input, place: Path, number: int, _left_s: float) -> SideRun:
+def _run_fused(
+    bench: Bench[FusionOptions], source: Input, place: Path, number: int, _left_s: float
+) -> SideRun:
     sinks = {name: emptied(place) / "results" / name for name in written_operators(bench.options)}
     app = chain_topology(read_stream(bench.spark, source), source.delay_s, number, sinks)
     return replace(run_topology(bench, app, source, place, UNFUSED), side=fused_name(number))
 
 
-def _run_native(bench: Bench[FusionOptions], source: Input, place: Path, warm: int, left_s: float) -> SideRun:
+def _run_native(
+    bench: Bench[FusionOptions], source: Input, place: Path, warm: int, left_s: float
+) -> SideRun:
     """One query for each operator whose results are written, one after the other: a query has one sink."""
     emptied(place)
     conf = bench.spark.conf
     for name, value in LOCAL_QUERY.items():
         conf.set(name, value) if bench.options.native_files == "quick" else conf.unset(name)
-    stop = Stop(after_s=left_s, batches=warm + MIN_COUNTED, at_last_s=max(left_s, bench.ends_at - time.monotonic()) / 2)
+    stop = Stop(
+        after_s=left_s,
+        batches=warm + MIN_COUNTED,
+        at_last_s=max(left_s, bench.ends_at - time.monotonic()) / 2,
+    )
     runs = []
     for stage in CHAIN:
         if stage.name in (written := written_operators(bench.options)):
             results = native_chain(read_stream(bench.spark, source), source.delay_s, stage)
             target = place / "results" / stage.name
             runs.append(
-                run_query(results, source, place / stage.name, target, bench.store, stop if len(written) == 1 else None)
+                run_query(
+                    results,
+                    source,
+                    place / stage.name,
+                    target,
+                    bench.store,
+                    stop if len(written) == 1 else None,
+                )
             )
     return SideRun(
         side=NATIVE,
@@ -167,12 +203,16 @@ def _measure(bench: Bench[FusionOptions], source: Input, place: Path, warm: int)
     def observed(name: str, side: Side) -> Side:
         def run(left_s: float) -> SideRun:
             found = side(left_s)
-            batches.setdefault(name, []).append(_together([shuffles_of(bench.spark, query) for query in found.queries]))
+            batches.setdefault(name, []).append(
+                _together([shuffles_of(bench.spark, query) for query in found.queries])
+            )
             return found
 
         return run
 
-    sides = {name: observed(name, side) for name, side in _sides(bench, source, place, warm).items()}
+    sides = {
+        name: observed(name, side) for name, side in _sides(bench, source, place, warm).items()
+    }
     ends_at = bench.ends_at - (_VERIFYING_S if bench.options.verify else 0)
     runs = take_turns(sides, source, bench.options.rounds, ends_at, bench.say)
     return [Measured(name=name, runs=runs[name], batches=batches[name]) for name in sides]
@@ -191,9 +231,15 @@ def _together(queries: Sequence[Mapping[int, Shuffles]]) -> dict[int, Shuffles]:
     }
 
 
-def _figures(measured: Sequence[Measured], source: Input, warm: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _figures(
+    measured: Sequence[Measured], source: Input, warm: int
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The figures of each number of fused operators, and native's own, over the batches that all runs have."""
-    usable = [each for each in measured if each.name != NATIVE or all(len(run.batch_s) > warm for run in each.runs)]
+    usable = [
+        each
+        for each in measured
+        if each.name != NATIVE or all(len(run.batch_s) > warm for run in each.runs)
+    ]
     counts = counted([run for each in usable for run in each.runs], warm)
     found = {each.name: _figures_of(each, source, counts) for each in usable}
     native = found.pop(NATIVE, {})
@@ -201,11 +247,17 @@ def _figures(measured: Sequence[Measured], source: Input, warm: int) -> tuple[li
     cases = []
     for number, (name, mine) in enumerate(found.items(), 1):
         case: dict[str, Any] = {"case": name, "fused": number, "counted_batches": list(counts)}
-        case |= {f"anabranch_{key}": mine[key] for key in ("rows_per_s", "batch_s", "task_s", "batches_s")}
+        case |= {
+            f"anabranch_{key}": mine[key]
+            for key in ("rows_per_s", "batch_s", "task_s", "batches_s")
+        }
         case |= {"ratio_to_unfused": round(mine["rows_per_s"] / unfused, 2)}
         case |= {key: mine[key] for key in ("exchanges", "shuffle_bytes")}
         if native:
-            case |= {f"native_{key}": native[key] for key in ("rows_per_s", "batch_s", "exchanges", "shuffle_bytes")}
+            case |= {
+                f"native_{key}": native[key]
+                for key in ("rows_per_s", "batch_s", "exchanges", "shuffle_bytes")
+            }
             case |= {"ratio": round(mine["rows_per_s"] / native["rows_per_s"], 2)}
         cases.append(case)
     return cases, native
@@ -223,11 +275,18 @@ def _figures_of(side: Measured, source: Input, counts: range) -> dict[str, Any]:
     }
 
 
-def _verify(bench: Bench[FusionOptions], source: Input, cases: Sequence[dict[str, Any]], measured: Sequence[Measured]) -> None:
+def _verify(
+    bench: Bench[FusionOptions],
+    source: Input,
+    cases: Sequence[dict[str, Any]],
+    measured: Sequence[Measured],
+) -> None:
     """Every window at or below the final watermark of each side, all rows, against the reference; native counts in every case."""
     reference = ChainReference(source, written_operators(bench.options))
     last = {each.name: each.runs[-1] for each in measured}
-    native = verify_all(reference.differences, [last[NATIVE]], bench.say) if NATIVE in last else None
+    native = (
+        verify_all(reference.differences, [last[NATIVE]], bench.say) if NATIVE in last else None
+    )
     for case in cases:
         mine = verify_all(reference.differences, [last[case["case"]]], bench.say)
         for each in (mine, native) if native else (mine,):
@@ -246,7 +305,11 @@ def _settings(bench: Bench[FusionOptions], seconds: float) -> dict[str, Any]:
     }
     found[NATIVE] |= {
         "query": "withWatermark, then groupBy(window, keys) over the windows of the one before, chained"
-        + ("; a query for each operator, one after the other" if bench.options.sinks == "all" else " in one query"),
+        + (
+            "; a query for each operator, one after the other"
+            if bench.options.sinks == "all"
+            else " in one query"
+        ),
         "writes": f"results of {writes}",
         "checkpoint_files": _FILES_TEXT[bench.options.native_files],
     }
@@ -260,27 +323,47 @@ def _settings(bench: Bench[FusionOptions], seconds: float) -> dict[str, Any]:
 def fusion_command(
     *,
     rows: Annotated[int, typer.Option(metavar="N", help="Rows of input.")] = FusionOptions().rows,
-    a: Annotated[int, typer.Option("--a", metavar="N", help="Values of the attribute a.")] = FusionOptions().a,
-    b: Annotated[int, typer.Option("--b", metavar="N", help="Values of b, within each of a.")] = FusionOptions().b,
-    c: Annotated[int, typer.Option("--c", metavar="N", help="Values of c, within each of b.")] = FusionOptions().c,
-    d: Annotated[int, typer.Option("--d", metavar="N", help="Values of d, within each of c.")] = FusionOptions().d,
+    a: Annotated[
+        int, typer.Option("--a", metavar="N", help="Values of the attribute a.")
+    ] = FusionOptions().a,
+    b: Annotated[
+        int, typer.Option("--b", metavar="N", help="Values of b, within each of a.")
+    ] = FusionOptions().b,
+    c: Annotated[
+        int, typer.Option("--c", metavar="N", help="Values of c, within each of b.")
+    ] = FusionOptions().c,
+    d: Annotated[
+        int, typer.Option("--d", metavar="N", help="Values of d, within each of c.")
+    ] = FusionOptions().d,
     skew: Annotated[
         float, typer.Option(metavar="S", help="Zipf exponent of the combinations; 0 is uniform.")
     ] = FusionOptions().skew,
-    disorder: Annotated[float, typer.Option(metavar="SECONDS", help="How much older than its arrival a row may be.")] = 10.0,
-    batch_rows: Annotated[int, typer.Option(metavar="N", help="Rows a batch.")] = FusionOptions().batch_rows,
+    disorder: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How much older than its arrival a row may be.")
+    ] = 10.0,
+    batch_rows: Annotated[
+        int, typer.Option(metavar="N", help="Rows a batch.")
+    ] = FusionOptions().batch_rows,
     rows_per_minute: Annotated[
         int, typer.Option(metavar="N", help="Rows a minute of event time.")
     ] = FusionOptions().rows_per_minute,
     slots: Annotated[
-        int | None, typer.Option(metavar="N", help="Anabranch's parallel tasks of a component. Default: one a core.")
+        int | None,
+        typer.Option(
+            metavar="N", help="Anabranch's parallel tasks of a component. Default: one a core."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="The input is made from it.")] = 1,
     sinks: Annotated[
         str,
-        typer.Option(metavar="last|all", help="Write the last operator's results, or all; native needs a query for each then."),
+        typer.Option(
+            metavar="last|all",
+            help="Write the last operator's results, or all; native needs a query for each then.",
+        ),
     ] = "last",
-    native: Annotated[bool, typer.Option("--native/--no-native", help="Also measure native Structured Streaming.")] = True,
+    native: Annotated[
+        bool, typer.Option("--native/--no-native", help="Also measure native Structured Streaming.")
+    ] = True,
     native_files: Annotated[
         str,
         typer.Option(
@@ -288,15 +371,26 @@ def fusion_command(
             help="Native's checkpoint files: quick, as Anabranch's own, or as Spark comes, with a chmod process for each.",
         ),
     ] = FusionOptions().native_files,
-    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")] = True,
-    rounds: Annotated[int, typer.Option(metavar="N", help="Rounds of all sides, if there is time.")] = 3,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")
+    ] = True,
+    rounds: Annotated[
+        int, typer.Option(metavar="N", help="Rounds of all sides, if there is time.")
+    ] = 3,
     minutes: Annotated[
-        float, typer.Option(metavar="N", help="Plan rounds so that the benchmark ends within this time.")
+        float,
+        typer.Option(metavar="N", help="Plan rounds so that the benchmark ends within this time."),
     ] = FusionOptions().minutes,
     keep: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Leave input and results there, as parquet; it must be empty or new.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Leave input and results there, as parquet; it must be empty or new.",
+        ),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="The last line of standard output is one JSON object.")] = False,
+    json_: Annotated[
+        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
+    ] = False,
 ) -> None:
     """Four chained aggregations, 1 to 4 of them fused, and native Spark chained: exchanges, shuffled bytes, rows per second.
 

@@ -45,7 +45,10 @@ def shuffles_of(spark: SparkSession, query: str) -> dict[int, Shuffles]:
             written[batch] = written.get(batch, 0) + stage.shuffleWriteBytes()
             lasted[batch] = lasted.get(batch, 0.0) + stage.executorRunTime() / 1000
     exchanges = _exchanges(spark, batch_of)
-    return {batch: Shuffles(exchanges.get(batch, 0), written[batch], lasted[batch]) for batch in sorted(written)}
+    return {
+        batch: Shuffles(exchanges.get(batch, 0), written[batch], lasted[batch])
+        for batch in sorted(written)
+    }
 
 
 def _exchanges(spark: SparkSession, batch_of: dict[int, int]) -> dict[int, int]:
@@ -56,7 +59,9 @@ def _exchanges(spark: SparkSession, batch_of: dict[int, int]) -> dict[int, int]:
         batches = {batch_of[job] for job in _each(execution.jobs().keys()) if job in batch_of}
         for batch in batches:
             nodes = _each(store.planGraph(execution.executionId()).allNodes())
-            found[batch] = max(found.get(batch, 0), sum(node.name() == "Exchange" for node in nodes))
+            found[batch] = max(
+                found.get(batch, 0), sum(node.name() == "Exchange" for node in nodes)
+            )
     return found
 
 

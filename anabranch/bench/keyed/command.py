@@ -36,7 +36,10 @@ from anabranch.testing.compare import differences
 from anabranch.testing.reference.database import connect
 
 _WARM_ROWS = 5_000  # of rivals
-_WARM_BATCHES, _WARM_BATCH_ROWS = 24, 100_000  # of what is so quick that the JVM would have compiled little of it
+_WARM_BATCHES, _WARM_BATCH_ROWS = (
+    24,
+    100_000,
+)  # of what is so quick that the JVM would have compiled little of it
 _LEAST_BATCHES = 2  # of a rival that takes long: one to warm up, one that counts
 _FLAT_S = 240.0  # kept for the case `flat`
 
@@ -60,7 +63,12 @@ def keyed(options: KeyedOptions, out: TextIO) -> dict[str, Any]:
                 cases.append(flat(bench, place))
         settings = settings_of(bench, time.monotonic() - began)
     settings["native"] |= {"state_store": {name: store for name, (_, store) in RIVALS.items()}}
-    return {"bench": "keyed", "text": "running count and sum per key", "cases": cases, "settings": settings}
+    return {
+        "bench": "keyed",
+        "text": "running count and sum per key",
+        "cases": cases,
+        "settings": settings,
+    }
 
 
 def _warm_up(bench: Bench[KeyedOptions], forms: Sequence[str]) -> None:
@@ -80,16 +88,22 @@ def _warm_up(bench: Bench[KeyedOptions], forms: Sequence[str]) -> None:
                 side(60.0)
 
 
-def _sides(bench: Bench[KeyedOptions], forms: Sequence[str], source: Input, place: Path, left_s: float) -> dict[str, Side]:
+def _sides(
+    bench: Bench[KeyedOptions], forms: Sequence[str], source: Input, place: Path, left_s: float
+) -> dict[str, Side]:
     """`process` in its forms, their limits, and the rivals; one that takes too long is cut short when enough batches are done."""
-    sides: dict[str, Side] = {form: _twice(partial(run_process, bench, form, source, place / form)) for form in forms}
+    sides: dict[str, Side] = {
+        form: _twice(partial(run_process, bench, form, source, place / form)) for form in forms
+    }
     for name in dict.fromkeys(limit_of(form) for form in forms):
         sides[name] = _twice(partial(run_bare, bench, name, source, place / name))
     if bench.options.native and forms:
         _need_protobuf()
         share = left_s / (len(RIVALS) * bench.options.rounds + 1)
         stop = Stop(after_s=share, batches=_LEAST_BATCHES, at_last_s=max(4 * share, 120.0))
-        sides |= {rival: partial(run_rival, bench, rival, source, place / rival, stop) for rival in RIVALS}
+        sides |= {
+            rival: partial(run_rival, bench, rival, source, place / rival, stop) for rival in RIVALS
+        }
     return sides
 
 
@@ -117,21 +131,33 @@ def _need_protobuf() -> None:
         )
 
 
-def _measure(bench: Bench[KeyedOptions], forms: Sequence[str], spec: DataSpec, left_s: float) -> list[dict[str, Any]]:
+def _measure(
+    bench: Bench[KeyedOptions], forms: Sequence[str], spec: DataSpec, left_s: float
+) -> list[dict[str, Any]]:
     """All sides over one input."""
-    bench.say(f"{spec.rows:,} rows of {spec.keys:,} keys, zipf {spec.skew:g}, in {spec.batches} batches; {left_s:.0f} s")
+    bench.say(
+        f"{spec.rows:,} rows of {spec.keys:,} keys, zipf {spec.skew:g}, in {spec.batches} batches; {left_s:.0f} s"
+    )
     ends_at = time.monotonic() + left_s
     with scratch(bench, f"keys-{spec.keys}-{spec.skew:g}") as place:
         source = write_input(spec, place / "input")
         sides = _sides(bench, forms, source, place, left_s)
         runs = take_turns(sides, source, bench.options.rounds, ends_at, bench.say)
         rivals = {name: _rival(runs[name], source) for name in RIVALS if name in runs}
-        limits = {name: _rival(runs.pop(name), source) for name in {limit_of(form) for form in forms}}
+        limits = {
+            name: _rival(runs.pop(name), source) for name in {limit_of(form) for form in forms}
+        }
         checks = _verified(bench, source, runs) if bench.options.verify else {}
         fastest = max(rivals, key=lambda name: rivals[name]["rows_per_s"]) if rivals else None
         told = {"keys": spec.keys, "skew": spec.skew, "batch_rows": spec.batch_rows}
         common = {**told, "rivals": rivals, "fastest": fastest, **checks}
-        return [{"case": form, **_figures(runs[form], source, {**common, "limit": limits[limit_of(form)]})} for form in forms]
+        return [
+            {
+                "case": form,
+                **_figures(runs[form], source, {**common, "limit": limits[limit_of(form)]}),
+            }
+            for form in forms
+        ]
 
 
 def _counts(runs: Sequence[SideRun]) -> range:
@@ -165,11 +191,16 @@ def _figures(runs: Sequence[SideRun], source: Input, common: dict[str, Any]) -> 
     case["of_limit"] = round(mine.rows_per_s / common["limit"]["rows_per_s"], 3)
     if fastest is not None:
         rival = common["rivals"][fastest]["rows_per_s"]
-        case |= {"ratio": round(mine.rows_per_s / rival, 2), "limit_ratio": round(common["limit"]["rows_per_s"] / rival, 2)}
+        case |= {
+            "ratio": round(mine.rows_per_s / rival, 2),
+            "limit_ratio": round(common["limit"]["rows_per_s"] / rival, 2),
+        }
     return case
 
 
-def _verified(bench: Bench[KeyedOptions], source: Input, runs: dict[str, list[SideRun]]) -> dict[str, Any]:
+def _verified(
+    bench: Bench[KeyedOptions], source: Input, runs: dict[str, list[SideRun]]
+) -> dict[str, Any]:
     """Every result row of the last run of each side against DuckDB."""
     database = connect()
     files = [str(file) for file in source.files]
@@ -182,14 +213,21 @@ def _verified(bench: Bench[KeyedOptions], source: Input, runs: dict[str, list[Si
     )
 
     def compare(run: SideRun) -> tuple[int, list[str]]:
-        found = database.sql("SELECT key, n, total FROM read_parquet(?)", params=[[str(file) for file in run.files]])
+        found = database.sql(
+            "SELECT key, n, total FROM read_parquet(?)", params=[[str(file) for file in run.files]]
+        )
         actual = found.to_arrow_table()
-        sizes = database.sql("SELECT count(*) FROM expected GROUP BY batch ORDER BY batch").fetchall()
+        sizes = database.sql(
+            "SELECT count(*) FROM expected GROUP BY batch ORDER BY batch"
+        ).fetchall()
         sums = [sum(size for (size,) in sizes[:i]) for i in range(len(sizes) + 1)]
         if actual.num_rows not in sums or sums.index(actual.num_rows) < len(run.batch_s):
-            return 0, [f"{actual.num_rows} rows are not those of {len(run.batch_s)} batches or more: {sums}"]
+            return 0, [
+                f"{actual.num_rows} rows are not those of {len(run.batch_s)} batches or more: {sums}"
+            ]
         wanted = database.sql(
-            "SELECT key, CAST(n AS BIGINT) AS n, total FROM expected WHERE batch < ?", params=[sums.index(actual.num_rows)]
+            "SELECT key, CAST(n AS BIGINT) AS n, total FROM expected WHERE batch < ?",
+            params=[sums.index(actual.num_rows)],
         ).to_arrow_table()
         left_out = [f"{run.left_out} rows were left out"] if run.left_out else []
         return wanted.num_rows, left_out + differences(actual, wanted, ["key", "n"])
@@ -200,30 +238,58 @@ def _verified(bench: Bench[KeyedOptions], source: Input, runs: dict[str, list[Si
 def keyed_command(
     *,
     case: Annotated[
-        str, typer.Option(metavar="NAMES", help=f"{', '.join(KEYED_CASES)}; with commas between them.")
+        str,
+        typer.Option(metavar="NAMES", help=f"{', '.join(KEYED_CASES)}; with commas between them."),
     ] = KeyedOptions().case,
     rows: Annotated[int, typer.Option(metavar="N", help="Rows of input.")] = KeyedOptions().rows,
-    keys: Annotated[str, typer.Option(metavar="N,N", help="Numbers of keys.")] = KeyedOptions().keys,
-    skew: Annotated[str, typer.Option(metavar="S,S", help="Zipf exponents of the keys; 0 is uniform.")] = KeyedOptions().skews,
-    batch_rows: Annotated[int, typer.Option(metavar="N", help="Rows a batch.")] = KeyedOptions().batch_rows,
+    keys: Annotated[
+        str, typer.Option(metavar="N,N", help="Numbers of keys.")
+    ] = KeyedOptions().keys,
+    skew: Annotated[
+        str, typer.Option(metavar="S,S", help="Zipf exponents of the keys; 0 is uniform.")
+    ] = KeyedOptions().skews,
+    batch_rows: Annotated[
+        int, typer.Option(metavar="N", help="Rows a batch.")
+    ] = KeyedOptions().batch_rows,
     many_batch_rows: Annotated[
-        int, typer.Option(metavar="N", help="Rows a batch at most where there are more than 100,000 keys.")
+        int,
+        typer.Option(
+            metavar="N", help="Rows a batch at most where there are more than 100,000 keys."
+        ),
     ] = KeyedOptions().many_batch_rows,
-    slots: Annotated[int | None, typer.Option(metavar="N", help="Anabranch's parallel tasks. Default: one a core.")] = None,
+    slots: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Anabranch's parallel tasks. Default: one a core."),
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="The input is made from it.")] = 1,
-    stored: Annotated[str, typer.Option(metavar="N,N", help="flat: numbers of stored keys.")] = KeyedOptions().stored,
-    touched: Annotated[int, typer.Option(metavar="N", help="flat: keys of a small batch.")] = KeyedOptions().touched,
+    stored: Annotated[
+        str, typer.Option(metavar="N,N", help="flat: numbers of stored keys.")
+    ] = KeyedOptions().stored,
+    touched: Annotated[
+        int, typer.Option(metavar="N", help="flat: keys of a small batch.")
+    ] = KeyedOptions().touched,
     steps: Annotated[
         int, typer.Option(metavar="N", help="flat: small batches at each number of stored keys.")
     ] = KeyedOptions().steps,
-    native: Annotated[bool, typer.Option("--native/--no-native", help="Also measure Spark's own ways.")] = True,
-    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")] = True,
-    rounds: Annotated[int, typer.Option(metavar="N", help="Rounds of all sides, if there is time.")] = KeyedOptions().rounds,
+    native: Annotated[
+        bool, typer.Option("--native/--no-native", help="Also measure Spark's own ways.")
+    ] = True,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")
+    ] = True,
+    rounds: Annotated[
+        int, typer.Option(metavar="N", help="Rounds of all sides, if there is time.")
+    ] = KeyedOptions().rounds,
     minutes: Annotated[
-        float, typer.Option(metavar="N", help="Plan rounds so that the benchmark ends within this time.")
+        float,
+        typer.Option(metavar="N", help="Plan rounds so that the benchmark ends within this time."),
     ] = KeyedOptions().minutes,
-    keep: Annotated[Path | None, typer.Option(metavar="DIR", help="Work there; it must be empty or new.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="The last line of standard output is one JSON object.")] = False,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Work there; it must be empty or new.")
+    ] = None,
+    json_: Annotated[
+        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
+    ] = False,
 ) -> None:
     """Python state per key: rows per second of `process` in its forms, of Spark's three ways, and of the bare limit.
 

@@ -39,7 +39,10 @@ def flat(bench: Bench[KeyedOptions], place: Path, form: str = "per-key-rows") ->
     for stored in levels:
         mine = [batches[i] for i in small[stored]]
         each = [max(step.slot_s.values()) for step in mine]
-        phases = {name: round(median(s.slot_phases_s.get(name, 0.0) for s in mine), 5) for name in mine[0].slot_phases_s}
+        phases = {
+            name: round(median(s.slot_phases_s.get(name, 0.0) for s in mine), 5)
+            for name in mine[0].slot_phases_s
+        }
         found.append(
             {
                 "stored": stored,
@@ -53,10 +56,18 @@ def flat(bench: Bench[KeyedOptions], place: Path, form: str = "per-key-rows") ->
             }
         )
     ratios = {
-        f"{name}_ratio": round(_most_over_least([level[f"{name}_s"] for level in found]), 3) for name in ("median", "max")
+        f"{name}_ratio": round(_most_over_least([level[f"{name}_s"] for level in found]), 3)
+        for name in ("median", "max")
     }
     held = [level["keys_held"] == level["stored"] for level in found]
-    return {"case": "flat", "form": form, "touched": options.touched, "levels": found, **ratios, "verified": all(held)}
+    return {
+        "case": "flat",
+        "form": form,
+        "touched": options.touched,
+        "levels": found,
+        **ratios,
+        "verified": all(held),
+    }
 
 
 def _most_over_least(values: list[float]) -> float:
@@ -75,7 +86,9 @@ def _write(options: KeyedOptions, directory: Path) -> tuple[Input, dict[int, ran
         for first in range(known, stored, _LARGE):
             _file(directory, files, rows, np.arange(first, min(first + _LARGE, stored)))
         known = stored
-        uncounted = options.steps if stored == options.levels[0] else 3  # to warm up, and right behind large ones
+        uncounted = (
+            options.steps if stored == options.levels[0] else 3
+        )  # to warm up, and right behind large ones
         for _ in range(uncounted):
             _file(directory, files, rows, rng.choice(stored, options.touched, replace=False))
         start = len(files)
@@ -83,11 +96,20 @@ def _write(options: KeyedOptions, directory: Path) -> tuple[Input, dict[int, ran
             _file(directory, files, rows, rng.choice(stored, options.touched, replace=False))
         small[stored] = range(start, len(files))
     newest = tuple(_START_US + i for i in range(len(files)))
-    source = Input(directory=directory, files=tuple(files), rows=tuple(rows), newest_us=newest, delay_s=1, schema=SPARK_SCHEMA)
+    source = Input(
+        directory=directory,
+        files=tuple(files),
+        rows=tuple(rows),
+        newest_us=newest,
+        delay_s=1,
+        schema=SPARK_SCHEMA,
+    )
     return source, small
 
 
-def _file(directory: Path, files: list[Path], rows: list[int], keys: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+def _file(
+    directory: Path, files: list[Path], rows: list[int], keys: np.ndarray[Any, np.dtype[np.int64]]
+) -> None:
     path = directory / f"batch-{len(files):05d}.parquet"
     at = pa.array(np.full(len(keys), _START_US + len(files))).cast(SCHEMA.field("at").type)
     table = pa.table([pa.array(keys, pa.int64()), at, pa.array(np.ones(len(keys)))], schema=SCHEMA)

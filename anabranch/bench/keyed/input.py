@@ -55,14 +55,23 @@ def write_keyed_input(spec: KeyedSpec, directory: Path) -> Input:
     files, rows, newest = [], [], []
     for number in range(spec.batches):
         if number < spec.fills:
-            keys = np.arange(number * FILL_ROWS, min(spec.keys, (number + 1) * FILL_ROWS), dtype=np.int64)
+            keys = np.arange(
+                number * FILL_ROWS, min(spec.keys, (number + 1) * FILL_ROWS), dtype=np.int64
+            )
         else:
             if number > spec.fills and (number - spec.fills) % spec.every == 0:
                 order = chance.permutation(spec.keys)
-            rank = np.minimum(np.searchsorted(popularity, chance.random(spec.batch_rows)), spec.keys - 1)
+            rank = np.minimum(
+                np.searchsorted(popularity, chance.random(spec.batch_rows)), spec.keys - 1
+            )
             keys = order[rank].astype(np.int64)
-        at = np.full(len(keys), _START_US + number * (_HOUR_US // (2 * spec.batches)), dtype=np.int64)
-        table = pa.table([keys, pa.array(at).cast(SCHEMA.field("at").type), chance.integers(0, 1000, len(keys))], schema=SCHEMA)
+        at = np.full(
+            len(keys), _START_US + number * (_HOUR_US // (2 * spec.batches)), dtype=np.int64
+        )
+        table = pa.table(
+            [keys, pa.array(at).cast(SCHEMA.field("at").type), chance.integers(0, 1000, len(keys))],
+            schema=SCHEMA,
+        )
         path = directory / f"batch-{number:05d}.parquet"
         pq.write_table(table, path, row_group_size=max(1, -(-table.num_rows // 8)))
         os.utime(path, (_FIRST_MTIME_S + number, _FIRST_MTIME_S + number))
@@ -70,5 +79,10 @@ def write_keyed_input(spec: KeyedSpec, directory: Path) -> Input:
         rows.append(table.num_rows)
         newest.append(int(at[0]))
     return Input(
-        directory=directory, files=tuple(files), rows=tuple(rows), newest_us=tuple(newest), delay_s=1, schema=SPARK_SCHEMA
+        directory=directory,
+        files=tuple(files),
+        rows=tuple(rows),
+        newest_us=tuple(newest),
+        delay_s=1,
+        schema=SPARK_SCHEMA,
     )

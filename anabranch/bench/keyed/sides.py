@@ -103,13 +103,22 @@ FORMS: dict[str, type] = {
 
 
 def run_process(
-    bench: Bench[KeyedOptions], form: str, source: Input, place: Path, _left_s: float = 0.0, on_end: OnEnd = lambda _: None
+    bench: Bench[KeyedOptions],
+    form: str,
+    source: Input,
+    place: Path,
+    _left_s: float = 0.0,
+    on_end: OnEnd = lambda _: None,
 ) -> SideRun:
     """One run of `process` over the input, from an empty checkpoint."""
     emptied(place)
     app = ab.Topology("bench_keyed")
-    rows = app.source(read_stream(bench.spark, source), event_time="at", delay=f"{source.delay_s} seconds")
-    rows.process("key", FORMS[form], order="arrival", name="running").to(ab.parquet(str(place / "results")))
+    rows = app.source(
+        read_stream(bench.spark, source), event_time="at", delay=f"{source.delay_s} seconds"
+    )
+    rows.process("key", FORMS[form], order="arrival", name="running").to(
+        ab.parquet(str(place / "results"))
+    )
     run = run_topology(bench, app, source, place, on_end=on_end)
     return SideRun(
         side=form,
@@ -149,7 +158,9 @@ class _PandasProcessor(_RowProcessor):
         yield pd.DataFrame({"key": [key[0]], "n": [n], "total": [total]})
 
 
-def _update(key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+def _update(
+    key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: Any
+) -> Iterator[pd.DataFrame]:
     n, total = state.get if state.exists else (0, 0.0)
     for frame in frames:
         n += len(frame)
@@ -163,7 +174,9 @@ def _with_rows(rows: DataFrame) -> DataFrame:
 
 
 def _with_frames(rows: DataFrame) -> DataFrame:
-    return rows.groupBy("key").transformWithStateInPandas(_PandasProcessor(), OUTPUT, "Append", "None")
+    return rows.groupBy("key").transformWithStateInPandas(
+        _PandasProcessor(), OUTPUT, "Append", "None"
+    )
 
 
 def _with_groups(rows: DataFrame) -> DataFrame:
@@ -177,13 +190,22 @@ RIVALS: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
 }
 
 
-def run_rival(bench: Bench[KeyedOptions], rival: str, source: Input, place: Path, stop: Stop, _left_s: float = 0.0) -> SideRun:
+def run_rival(
+    bench: Bench[KeyedOptions],
+    rival: str,
+    source: Input,
+    place: Path,
+    stop: Stop,
+    _left_s: float = 0.0,
+) -> SideRun:
     """One run of a rival over the input, perhaps not to its end."""
     emptied(place)
     query, store = RIVALS[rival]
     results = query(read_stream(bench.spark, source).select("key", "v"))
     run = run_query(results, source, place, place / "results", store, stop)
-    return SideRun(side=rival, batch_s=run.batch_s, watermark_us=source.watermark_us(), files=run.files)
+    return SideRun(
+        side=rival, batch_s=run.batch_s, watermark_us=source.watermark_us(), files=run.files
+    )
 
 
 def limit_of(form: str) -> str:
@@ -191,21 +213,33 @@ def limit_of(form: str) -> str:
     return BARE if form.endswith("-rows") else BARE_COMBINED
 
 
-def run_bare(bench: Bench[KeyedOptions], name: str, source: Input, place: Path, _left_s: float = 0.0) -> SideRun:
+def run_bare(
+    bench: Bench[KeyedOptions], name: str, source: Input, place: Path, _left_s: float = 0.0
+) -> SideRun:
     """A bare limit, without state and results: rows of a batch exchanged by key and counted by Python, or combined by Spark SQL."""
     emptied(place)
 
     def batch(rows: DataFrame, _number: int) -> None:
         if name == BARE:
-            rows.select("key", "v").repartition(bench.slots, "key").mapInArrow(_drained, "n bigint").collect()
+            rows.select("key", "v").repartition(bench.slots, "key").mapInArrow(
+                _drained, "n bigint"
+            ).collect()
         else:
-            rows.groupBy("key").agg(F.count("*").alias("n"), F.sum("v")).write.format("noop").mode("append").save()
+            rows.groupBy("key").agg(F.count("*").alias("n"), F.sum("v")).write.format("noop").mode(
+                "append"
+            ).save()
 
     with lent(bench.spark, local_query=True):
-        writer = read_stream(bench.spark, source).writeStream.foreachBatch(batch).trigger(availableNow=True)
+        writer = (
+            read_stream(bench.spark, source)
+            .writeStream.foreachBatch(batch)
+            .trigger(availableNow=True)
+        )
         query = writer.option("checkpointLocation", str(place / "checkpoint")).start()
     query.awaitTermination()
-    return SideRun(side=name, batch_s=batch_seconds(query), watermark_us=source.watermark_us(), files=())
+    return SideRun(
+        side=name, batch_s=batch_seconds(query), watermark_us=source.watermark_us(), files=()
+    )
 
 
 def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -54,7 +54,9 @@ def new_task(settings: Osg) -> Task:
     return Task(sketches=nothing_seen(settings))
 
 
-def executed(task: Task, values: Values, seconds: Floats, settings: Osg) -> tuple[Task, Sketches | None]:
+def executed(
+    task: Task, values: Values, seconds: Floats, settings: Osg
+) -> tuple[Task, Sketches | None]:
     """A task after some more rows, and the newest sketches that it sends to the scheduler, if it sends any.
 
     After each `window` rows it looks: the first look takes a snapshot, a later one sends the sketches and begins anew if they have
@@ -104,7 +106,9 @@ class Assigned:
     """The slot of each row, and which rows carry a question to their task: of which epoch, and the estimate to compare with."""
 
     slots: npt.NDArray[np.int64]
-    asked: tuple[tuple[int, int, float], ...] = ()  # row, epoch, estimated cumulated time of its slot, the row included
+    asked: tuple[
+        tuple[int, int, float], ...
+    ] = ()  # row, epoch, estimated cumulated time of its slot, the row included
 
 
 def new_scheduler(slots: int, first: int = 0) -> Scheduler:
@@ -119,7 +123,14 @@ def received(scheduler: Scheduler, slot: int, sketches: Sketches) -> Scheduler:
     if any(each is None for each in known):
         return scheduler
     slots = scheduler.slots
-    return replace(scheduler, state=State.SEND_ALL, to_ask=slots, turn=0, epoch=scheduler.epoch + 1, answers=(None,) * slots)
+    return replace(
+        scheduler,
+        state=State.SEND_ALL,
+        to_ask=slots,
+        turn=0,
+        epoch=scheduler.epoch + 1,
+        answers=(None,) * slots,
+    )
 
 
 def answered(scheduler: Scheduler, slot: int, epoch: int, difference: float) -> Scheduler:
@@ -133,7 +144,11 @@ def answered(scheduler: Scheduler, slot: int, epoch: int, difference: float) -> 
     scheduler = replace(scheduler, answers=answers)
     if scheduler.state is State.SEND_ALL or any(each is None for each in answers):
         return scheduler
-    return replace(scheduler, estimated=scheduler.estimated + np.array(answers, dtype=np.float64), state=State.RUN)
+    return replace(
+        scheduler,
+        estimated=scheduler.estimated + np.array(answers, dtype=np.float64),
+        state=State.RUN,
+    )
 
 
 def assigned(scheduler: Scheduler, values: Values, settings: Osg) -> tuple[Scheduler, Assigned]:
@@ -157,7 +172,9 @@ def assigned(scheduler: Scheduler, values: Values, settings: Osg) -> tuple[Sched
     scheduler = replace(scheduler, estimated=estimated, turn=int((scheduler.turn + asking) % slots))
     if scheduler.state is State.SEND_ALL:
         left = scheduler.to_ask - asking
-        scheduler = replace(scheduler, to_ask=left, state=State.SEND_ALL if left else State.WAIT_ALL)
+        scheduler = replace(
+            scheduler, to_ask=left, state=State.SEND_ALL if left else State.WAIT_ALL
+        )
     return scheduler, Assigned(chosen, tuple(asked))
 
 

@@ -96,7 +96,9 @@ def added_to_cells(sketches: Sketches, cells: Cells, seconds: Floats) -> Sketche
     rows, columns = sketches.frequencies.shape
     places = (cells + np.arange(0, rows * columns, columns)[:, None]).ravel()
     counts = np.bincount(places, minlength=rows * columns).reshape(rows, columns)
-    times = np.bincount(places, weights=np.tile(seconds, rows), minlength=rows * columns).reshape(rows, columns)
+    times = np.bincount(places, weights=np.tile(seconds, rows), minlength=rows * columns).reshape(
+        rows, columns
+    )
     return Sketches(sketches.frequencies + counts, sketches.times + times)
 
 
@@ -105,7 +107,9 @@ def merged(many: Iterable[Sketches]) -> Sketches | None:
     found = list(many)
     if not found:
         return None
-    return Sketches(np.sum([s.frequencies for s in found], axis=0), np.sum([s.times for s in found], axis=0))
+    return Sketches(
+        np.sum([s.frequencies for s in found], axis=0), np.sum([s.times for s in found], axis=0)
+    )
 
 
 def frequency(sketches: Sketches, values: Values, settings: Osg) -> Floats:
@@ -139,7 +143,9 @@ def variation(sketches: Sketches) -> float:
     """
     if not sketches.rows or not sketches.mean_s:
         return 0.0
-    squares = (sketches.frequencies * (sketches.ratios() - sketches.mean_s) ** 2).sum(axis=1) / sketches.rows
+    squares = (sketches.frequencies * (sketches.ratios() - sketches.mean_s) ** 2).sum(
+        axis=1
+    ) / sketches.rows
     return float(np.sqrt(squares.max())) / sketches.mean_s
 
 

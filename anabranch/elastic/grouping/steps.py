@@ -31,9 +31,13 @@ __all__ = [
     "with_slots",
 ]
 
-VARIES = 0.2  # coefficient of variation of a row's time by value, from which on "auto" groups by cost
+VARIES = (
+    0.2  # coefficient of variation of a row's time by value, from which on "auto" groups by cost
+)
 VARIES_NO_MORE = 0.1  # and below which it ends
-WORTH_S = 50e-6  # the mean time of a row below which it costs more to spread rows well than is gained
+WORTH_S = (
+    50e-6  # the mean time of a row below which it costs more to spread rows well than is gained
+)
 _ORDER_S = 1e-9  # between slots that have got nothing yet: schedulers begin with different ones
 
 
@@ -57,7 +61,9 @@ class Grouping:
     reason: str
     tasks: tuple[Task, ...]
     scheduler: Scheduler
-    error: float | None = None  # of the last estimate: the largest difference over the mean time of a slot
+    error: float | None = (
+        None  # of the last estimate: the largest difference over the mean time of a slot
+    )
 
     @property
     def slots(self) -> int:
@@ -75,12 +81,16 @@ def new_grouping(wanted: str, slots: int, settings: Osg) -> Grouping:
     way = ROUND_ROBIN if wanted in {AUTO, OSG} else wanted
     reason = "as asked for" if wanted == way else "the time of rows is not known yet"
     tasks = tuple(new_task(settings) for _ in range(slots))
-    return Grouping(wanted=wanted, way=way, reason=reason, tasks=tasks, scheduler=new_scheduler(slots))
+    return Grouping(
+        wanted=wanted, way=way, reason=reason, tasks=tasks, scheduler=new_scheduler(slots)
+    )
 
 
 def after_step(grouping: Grouping, seen: Mapping[int, TaskSeen]) -> Grouping:
     """The grouping of the next step, from what the tasks of this one tell."""
-    tasks = tuple(seen[slot].task if slot in seen else each for slot, each in enumerate(grouping.tasks))
+    tasks = tuple(
+        seen[slot].task if slot in seen else each for slot, each in enumerate(grouping.tasks)
+    )
     scheduler = grouping.scheduler
     if scheduler.state is State.SEND_ALL:  # all were asked, and all reports are answers
         scheduler = replace(scheduler, state=State.RUN, to_ask=0)
@@ -89,7 +99,9 @@ def after_step(grouping: Grouping, seen: Mapping[int, TaskSeen]) -> Grouping:
             scheduler = received(scheduler, slot, each.sent)
     scheduler = replace(scheduler, estimated=np.zeros(len(tasks)))
     way, reason = _choice(grouping, scheduler)
-    return replace(grouping, tasks=tasks, scheduler=scheduler, way=way, reason=reason, error=_error(seen))
+    return replace(
+        grouping, tasks=tasks, scheduler=scheduler, way=way, reason=reason, error=_error(seen)
+    )
 
 
 def with_slots(grouping: Grouping, slots: int, settings: Osg) -> Grouping:
@@ -120,7 +132,11 @@ def partition_scheduler(grouping: Grouping, partition: int) -> Scheduler:
 
 def pays_not(grouping: Grouping) -> bool:
     """Whether it is known that grouping by cost does not pay, so that it is enough to watch whether that changes."""
-    return grouping.wanted == AUTO and grouping.way == ROUND_ROBIN and grouping.state is not State.ROUND_ROBIN
+    return (
+        grouping.wanted == AUTO
+        and grouping.way == ROUND_ROBIN
+        and grouping.state is not State.ROUND_ROBIN
+    )
 
 
 def _choice(grouping: Grouping, scheduler: Scheduler) -> tuple[str, str]:
@@ -144,9 +160,13 @@ def _choice(grouping: Grouping, scheduler: Scheduler) -> tuple[str, str]:
 
 
 def _error(seen: Mapping[int, TaskSeen]) -> float | None:
-    estimates = [(each.seconds, each.estimated_s) for each in seen.values() if each.estimated_s is not None]
+    estimates = [
+        (each.seconds, each.estimated_s) for each in seen.values() if each.estimated_s is not None
+    ]
     mean = sum(seconds for seconds, _ in estimates) / len(estimates) if estimates else 0.0
-    return max(abs(seconds - estimated) for seconds, estimated in estimates) / mean if mean else None
+    return (
+        max(abs(seconds - estimated) for seconds, estimated in estimates) / mean if mean else None
+    )
 
 
 def _spelled(seconds: float) -> str:

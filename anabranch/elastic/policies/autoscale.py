@@ -31,14 +31,23 @@ class Fit:
 
 def fits(times: Floats, values: Floats) -> list[Fit]:
     """Linear, logarithmic and exponential regression of values over times > 0."""
-    found = [_fit("linear", values, times, times, lambda t: t), _fit("logarithmic", values, times, np.log(times), np.log)]
+    found = [
+        _fit("linear", values, times, times, lambda t: t),
+        _fit("logarithmic", values, times, np.log(times), np.log),
+    ]
     if (values > 0).all():
         slope, start = _line(times, np.log(values))
-        found.append(_judged("exponential", values, times, lambda t: np.exp(np.minimum(start + slope * t, 700.0))))
+        found.append(
+            _judged(
+                "exponential", values, times, lambda t: np.exp(np.minimum(start + slope * t, 700.0))
+            )
+        )
     return found
 
 
-def _fit(kind: str, values: Floats, times: Floats, scaled: Floats, scale: Callable[[Floats], Floats]) -> Fit:
+def _fit(
+    kind: str, values: Floats, times: Floats, scaled: Floats, scale: Callable[[Floats], Floats]
+) -> Fit:
     slope, start = _line(scaled, values)
     return _judged(kind, values, times, lambda t: start + slope * scale(t))
 
@@ -66,10 +75,14 @@ def forecast(past: Sequence[tuple[float, float]], ahead_s: float) -> float:
     ahead = scaled[-1] + np.arange(1, max(1, round(ahead_s / gap)) + 1, dtype=np.float64)
     best = min(fits(scaled, values), key=lambda fit: fit.error)
     value = float(np.mean(best.at(ahead)))
-    return min(max(value, 0.0), _ABOVE * float(values.max())) if isfinite(value) else float(values[-1])
+    return (
+        min(max(value, 0.0), _ABOVE * float(values.max())) if isfinite(value) else float(values[-1])
+    )
 
 
-def usable_cpu(used: Sequence[float], reserved: Sequence[float], weight: float = 0.3) -> list[float]:
+def usable_cpu(
+    used: Sequence[float], reserved: Sequence[float], weight: float = 0.3
+) -> list[float]:
     """What each of the threads of one core may use of it in the near future, as shares (equation 7); never more than all of it."""
     return [
         min(1.0, weight * max(own, asked) + max(0.0, 1.0 - (sum(used) - own)) / len(used))
@@ -117,21 +130,29 @@ class AutoScale:
                 slots[each.name] = each.slots
                 continue
             usable = capacity(self.interval_s, each.cost_s, self.usable(each, seen.cores))
-            reserved = capacity(self.interval_s, each.cost_s, self.margin * _reserved(each.slots, seen.cores))
+            reserved = capacity(
+                self.interval_s, each.cost_s, self.margin * _reserved(each.slots, seen.cores)
+            )
             slots[each.name] = new_slots(each.slots, needed, usable, reserved, self.beta)
             figures |= {f"{each.name}: input": needed, f"{each.name}: ideal slots": needed / usable}
-        ideal = ", ".join(f"{name} {value:.2f}" for name, value in figures.items() if name.endswith("ideal slots"))
+        ideal = ", ".join(
+            f"{name} {value:.2f}" for name, value in figures.items() if name.endswith("ideal slots")
+        )
         return Wanted(slots=slots, reason=f"forecast input over capacity: {ideal}", figures=figures)
 
     def estimated_input(self, each: Loaded, from_parents: float) -> float:
         """Rows of the next interval: combined from the own past and the parents' output, and what is pending (equation 5)."""
         own = forecast(each.rates, self.interval_s) * self.interval_s
-        return (self.combine(own, from_parents) if each.parents else own) + each.pending * self.interval_s
+        return (
+            self.combine(own, from_parents) if each.parents else own
+        ) + each.pending * self.interval_s
 
     def usable(self, each: Loaded, cores: int) -> float:
         """Of the least lucky slot, by equation 8. Slots share cores evenly: as many to a core as there must be on one."""
         threads = ceil(each.slots / max(1, cores))
-        cpu = usable_cpu([min(1.0, each.busy)] * threads, [_reserved(each.slots, cores)] * threads, self.weight)
+        cpu = usable_cpu(
+            [min(1.0, each.busy)] * threads, [_reserved(each.slots, cores)] * threads, self.weight
+        )
         return min(cpu)
 
 

@@ -17,7 +17,9 @@ import numpy as np
 from anabranch.elastic.observation import Change, Evaluation, Loaded, Wanted
 from anabranch.elastic.policies.latency import Network
 
-_OVERLOADED = 1e5  # what slots are worth that cannot keep up: less than any number of slots that can
+_OVERLOADED = (
+    1e5  # what slots are worth that cannot keep up: less than any number of slots that can
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,9 @@ class Static:
 
     def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
         del latency_s, most
-        return Wanted(slots={each.name: each.slots for each in seen.components}, reason="slots are fixed")
+        return Wanted(
+            slots={each.name: each.slots for each in seen.components}, reason="slots are fixed"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +70,18 @@ class Knowledge:
         times = self.tried.get(place, 0) + 1
         value = self.values.get(place, 0.0)
         value += (reward - value) / times
-        return replace(self, values={**self.values, place: value}, tried={**self.tried, place: times})
+        return replace(
+            self, values={**self.values, place: value}, tried={**self.tried, place: times}
+        )
 
     def best(self, rate: float) -> int | None:
         """The best slots known for such a rate; None where nothing is, or only what was overloaded."""
         at = self.state(rate)
-        known = {slots: value for (state, slots), value in self.values.items() if state == at and value > -_OVERLOADED / 2}
+        known = {
+            slots: value
+            for (state, slots), value in self.values.items()
+            if state == at and value > -_OVERLOADED / 2
+        }
         return max(known, key=lambda slots: known[slots], default=None)
 
 
@@ -92,8 +102,12 @@ class Learning:
         """The policy after a step: what its slots were worth at that rate."""
         knowledge = self.knowledge
         for each in seen.components:
-            if each.rate > 0 and (len(knowledge.values) < self.known or knowledge.best(each.rate) is not None):
-                knowledge = knowledge.learnt(mean_rate(each.rates), each.slots, each.busy, self.above)
+            if each.rate > 0 and (
+                len(knowledge.values) < self.known or knowledge.best(each.rate) is not None
+            ):
+                knowledge = knowledge.learnt(
+                    mean_rate(each.rates), each.slots, each.busy, self.above
+                )
         return replace(self, knowledge=knowledge)
 
     def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
@@ -106,7 +120,9 @@ class Learning:
             if chance.random() < self.explore:
                 chosen = each.slots + int(chance.integers(-1, 2))
             slots[each.name] = min(most, max(1, chosen))
-        return Wanted(slots=slots, reason=f"learnt from {len(self.knowledge.values)} pairs of rate and slots")
+        return Wanted(
+            slots=slots, reason=f"learnt from {len(self.knowledge.values)} pairs of rate and slots"
+        )
 
 
 def mean_rate(rates: Sequence[tuple[float, float]]) -> float:
@@ -125,11 +141,17 @@ class Paradigm:
 
     def pause_s(self, shards: int, upstream: int, moved_bytes: float) -> float:
         """How long rows of the moved shards wait. `moved_bytes` is what crosses hosts: on one host, nothing."""
-        return (self.agree_s + self.agree_upstream_s * upstream if shards else 0.0) + moved_bytes / self.bytes_per_s
+        return (
+            self.agree_s + self.agree_upstream_s * upstream if shards else 0.0
+        ) + moved_bytes / self.bytes_per_s
 
 
-EXECUTOR_CENTRIC = Paradigm(name="executor-centric", agree_s=0.002)  # Elasticutor 5.1: some 2 ms, whatever is upstream
-RESOURCE_CENTRIC = Paradigm(name="resource-centric", agree_s=0.2, agree_upstream_s=0.005)  # 2 to 3 orders more, and growing
+EXECUTOR_CENTRIC = Paradigm(
+    name="executor-centric", agree_s=0.002
+)  # Elasticutor 5.1: some 2 ms, whatever is upstream
+RESOURCE_CENTRIC = Paradigm(
+    name="resource-centric", agree_s=0.2, agree_upstream_s=0.005
+)  # 2 to 3 orders more, and growing
 NAIVE = replace(EXECUTOR_CENTRIC, name="naive executor-centric")
 
 
@@ -152,7 +174,9 @@ class Centric:
         pause_s = 0.0
         for change in changes:
             each = before[change.component]
-            shards = sum(a != b for a, b in zip(each.route.slot_of, change.route.slot_of, strict=True))
+            shards = sum(
+                a != b for a, b in zip(each.route.slot_of, change.route.slot_of, strict=True)
+            )
             upstream = sum(slots[parent] for parent in each.parents) or seen.cores
             pause_s += self.paradigm.pause_s(shards, upstream, 0.0)
         return pause_s

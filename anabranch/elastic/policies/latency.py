@@ -16,7 +16,9 @@ from math import ceil, floor, inf
 from anabranch.elastic.observation import Evaluation, Floats, Wanted
 from anabranch.elastic.policies.autoscale import forecast
 
-_NEAR_BEST = 1.05  # where no number of slots meets the target: the fewest that come that near to the best
+_NEAR_BEST = (
+    1.05  # where no number of slots meets the target: the fewest that come that near to the best
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,9 @@ class Station:
         """The mean time that a row spends here: an M/M/k queue."""
         if slots * self.serves <= self.arrives:
             return inf
-        return 1 / self.serves + waits(slots, self.arrives / self.serves) / (slots * self.serves - self.arrives)
+        return 1 / self.serves + waits(slots, self.arrives / self.serves) / (
+            slots * self.serves - self.arrives
+        )
 
 
 def waits(slots: int, load: float) -> float:
@@ -57,13 +61,18 @@ class Allocation:
 
 def network_latency_s(stations: Sequence[Station], slots: Sequence[int], arrives: float) -> float:
     """The mean latency of an input row through the network (equation 1)."""
-    return sum(each.arrives * each.latency_s(k) for each, k in zip(stations, slots, strict=True)) / arrives
+    return (
+        sum(each.arrives * each.latency_s(k) for each, k in zip(stations, slots, strict=True))
+        / arrives
+    )
 
 
 def allocate(stations: Sequence[Station], arrives: float, target_s: float, most: int) -> Allocation:
     """From the stable minimum, one slot at a time where the latency falls most, until it meets the target or slots run out."""
     slots = [each.least for each in stations]
-    parts = [each.arrives * each.latency_s(k) / arrives for each, k in zip(stations, slots, strict=True)]
+    parts = [
+        each.arrives * each.latency_s(k) / arrives for each, k in zip(stations, slots, strict=True)
+    ]
 
     def gain(j: int) -> float:
         return parts[j] - stations[j].arrives * stations[j].latency_s(slots[j] + 1) / arrives
@@ -133,7 +142,10 @@ class StepModel:
             without += self.overhead_s * ceil(tasks / self.cores)
             longest = max(work.longest(k, self.uneven) for work, k in pairs)
             if tasks > self.cores:
-                longest = max(longest, makespan([work.work / k for work, k in pairs for _ in range(k)], self.cores))
+                longest = max(
+                    longest,
+                    makespan([work.work / k for work, k in pairs for _ in range(k)], self.cores),
+                )
             each_s += longest
         return without, each_s
 
@@ -162,7 +174,11 @@ class StepModel:
         tried = [Allocation(tuple(slots), self.predict(works, slots).latency_s, False)]
         used = _by_level(works, slots)
         while tried[-1].latency_s > target_s:
-            ranks = [(*self._rank(works, slots, j), j) for j, each in enumerate(works) if used[each.level] < most]
+            ranks = [
+                (*self._rank(works, slots, j), j)
+                for j, each in enumerate(works)
+                if used[each.level] < most
+            ]
             if not ranks:
                 break
             latency_s, *_, j = min(ranks)
@@ -171,7 +187,9 @@ class StepModel:
             tried.append(Allocation(tuple(slots), latency_s, False))
         return tried
 
-    def _rank(self, works: Sequence[Work], slots: Sequence[int], j: int) -> tuple[float, float, float]:
+    def _rank(
+        self, works: Sequence[Work], slots: Sequence[int], j: int
+    ) -> tuple[float, float, float]:
         """How good one more slot for j is: by latency; while that is infinite, or two are equal, by the work that remains."""
         more = [k + (i == j) for i, k in enumerate(slots)]
         without, each_s = self.parts(works, more)
@@ -214,7 +232,11 @@ class Stepwise:
             uneven=self.uneven,
         )
         works = tuple(
-            Work(each.level, each.cost_s * (self._rate(each.rate, each.rates) + each.pending), each.hot_share)
+            Work(
+                each.level,
+                each.cost_s * (self._rate(each.rate, each.rates) + each.pending),
+                each.hot_share,
+            )
             for each in seen.components
         )
         slots = tuple(each.slots for each in seen.components)
@@ -227,9 +249,15 @@ class Stepwise:
         else:
             chosen = relaxed if sum(relaxed.slots) < sum(slots) else Allocation(slots, now_s, True)
         names = [each.name for each in seen.components]
-        figures = {"predicted latency s": now_s, "target s": target_s, "latency after s": chosen.latency_s}
+        figures = {
+            "predicted latency s": now_s,
+            "target s": target_s,
+            "latency after s": chosen.latency_s,
+        }
         return Wanted(
-            slots=dict(zip(names, chosen.slots, strict=True)), reason=_reason(figures, met=needed.met), figures=figures
+            slots=dict(zip(names, chosen.slots, strict=True)),
+            reason=_reason(figures, met=needed.met),
+            figures=figures,
         )
 
     def _rate(self, rate: float, rates: Sequence[tuple[float, float]]) -> float:
@@ -244,7 +272,11 @@ class Stepwise:
 def _reason(figures: Mapping[str, float], *, met: bool) -> str:
     target = f"{figures['target s']:.2f} s"
     text = f"latency predicted {figures['predicted latency s']:.2f} s, target {target}"
-    return text if met else f"{text}: no number of slots meets it, the best is {figures['latency after s']:.2f} s"
+    return (
+        text
+        if met
+        else f"{text}: no number of slots meets it, the best is {figures['latency after s']:.2f} s"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,11 +289,15 @@ class Network:
         """The paper's allocation; `most` bounds the slots of all components together."""
         working = [each for each in seen.components if each.rate > 0 and each.cost_s > 0]
         slots = (
-            {each.name: each.slots for each in seen.components} if not working else {each.name: 1 for each in seen.components}
+            {each.name: each.slots for each in seen.components}
+            if not working
+            else {each.name: 1 for each in seen.components}
         )
         if not working:
             return Wanted(slots=slots, reason="nothing arrives")
-        arrives = max(each.rate for each in working if each.level == min(one.level for one in working))
+        arrives = max(
+            each.rate for each in working if each.level == min(one.level for one in working)
+        )
         stations = [Station(each.rate, 1 / each.cost_s) for each in working]
         found = allocate(stations, arrives, self.target_s if latency_s is None else latency_s, most)
         slots |= {each.name: k for each, k in zip(working, found.slots, strict=True)}

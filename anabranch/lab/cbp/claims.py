@@ -61,13 +61,34 @@ def claims_of(found: list[Figure]) -> list[Claim]:
 def _saved_claims(by: Figures, degrees: list[int]) -> list[Claim]:
     """Fig. 3a: what plans save on the uniform stream."""
     claims = []
-    for degree, way, paper in ((3, "greedy", 20.0), (3, "mwsc", 27.8), (10, "greedy", 40.0), (10, "mwsc", 60.0)):
+    for degree, way, paper in (
+        (3, "greedy", 20.0),
+        (3, "mwsc", 27.8),
+        (10, "greedy", 40.0),
+        (10, "mwsc", 60.0),
+    ):
         if degree in degrees:
             ours = by[degree, "uniform", way, 1].saved
             what = f"{way} saves % of communication, degree {degree}"
-            claims.append(Claim(id=f"cbp-3a-{way}-{degree}", what=what, paper=paper, ours=ours, test=">= 0.5 * paper"))
+            claims.append(
+                Claim(
+                    id=f"cbp-3a-{way}-{degree}",
+                    what=what,
+                    paper=paper,
+                    ours=ours,
+                    test=">= 0.5 * paper",
+                )
+            )
     most = max(by[d, stream, "baseline", 1].saved for d in degrees for stream in STREAMS)
-    claims.append(Claim(id="cbp-3a-baseline", what="baseline saves at most, %", paper=20, ours=most, test="<= paper"))
+    claims.append(
+        Claim(
+            id="cbp-3a-baseline",
+            what="baseline saves at most, %",
+            paper=20,
+            ours=most,
+            test="<= paper",
+        )
+    )
     return claims
 
 
@@ -75,7 +96,9 @@ def _stream_claims(by: Figures, degrees: list[int]) -> list[Claim]:
     """Fig. 3b: communication on the skewed stream, over that on the uniform one."""
 
     def ratio(way: str) -> float:
-        left = [[100 - by[d, stream, way, 1].saved for d in degrees] for stream in ("skewed", "uniform")]
+        left = [
+            [100 - by[d, stream, way, 1].saved for d in degrees] for stream in ("skewed", "uniform")
+        ]
         return statistics.fmean(skewed / uniform for skewed, uniform in zip(*left, strict=True))
 
     same = [
@@ -90,7 +113,17 @@ def _stream_claims(by: Figures, degrees: list[int]) -> list[Claim]:
     ]
     more = 100 * (ratio("baseline") - 1)
     what = "baseline, % more communication on the skewed stream"
-    return [*same, Claim(id="cbp-3b-baseline", what=what, paper=3, ours=more, test=">= 0.5 * paper", why=WHY["3b-baseline"])]
+    return [
+        *same,
+        Claim(
+            id="cbp-3b-baseline",
+            what=what,
+            paper=3,
+            ours=more,
+            test=">= 0.5 * paper",
+            why=WHY["3b-baseline"],
+        ),
+    ]
 
 
 def _moved_claims(by: Figures, degrees: list[int]) -> list[Claim]:
@@ -114,7 +147,13 @@ def _moved_claims(by: Figures, degrees: list[int]) -> list[Claim]:
     for way in ("greedy", "mwsc", "baseline"):
         ratio = moved(way, "skewed") / moved(way, "uniform")
         claims.append(
-            Claim(id=f"cbp-4-skew-{way}", what=f"adaptation skewed / uniform, {way}", paper=1, ours=ratio, test="> paper")
+            Claim(
+                id=f"cbp-4-skew-{way}",
+                what=f"adaptation skewed / uniform, {way}",
+                paper=1,
+                ours=ratio,
+                test="> paper",
+            )
         )
     return claims
 
@@ -133,7 +172,13 @@ def _slower_claims(by: Figures, degrees: list[int]) -> list[Claim]:
             ("gentler", "slope / the slope before", gentler),
         ):
             claims.append(
-                Claim(id=f"cbp-5-{name}-{stream}", what=f"greatest {what}, {stream}", paper=1, ours=ours, test="< paper")
+                Claim(
+                    id=f"cbp-5-{name}-{stream}",
+                    what=f"greatest {what}, {stream}",
+                    paper=1,
+                    ours=ours,
+                    test="< paper",
+                )
             )
     return claims
 

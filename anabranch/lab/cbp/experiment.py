@@ -45,9 +45,13 @@ def cost_of(plan: ComponentPlan, drawn: Drawn, rules: Adaptation, seconds: float
     """What a plan costs in the minutes after those that it was made from."""
     costs = Costs(Space(drawn.run, ordered=False), rules)
     of = {name: i for i, each in enumerate(plan.components) for name in each.operators}
-    masks = [sum(1 << costs.space.unit_of[name] for name in each.operators) for each in plan.components]
+    masks = [
+        sum(1 << costs.space.unit_of[name] for name in each.operators) for each in plan.components
+    ]
     return Cost(
-        communication=sum(stream.rate for stream in drawn.run.streams if of[stream.source] != of[stream.target]),
+        communication=sum(
+            stream.rate for stream in drawn.run.streams if of[stream.source] != of[stream.target]
+        ),
         adaptation=sum(costs.adaptation(mask) for mask in masks),
         components=len(masks),
         seconds=seconds,
@@ -101,7 +105,9 @@ class Setting:
 
     def rules(self, streams: Streams, every: int = 1) -> Adaptation:
         """A slot takes a quarter of what a host can do: Storm's supervisors have four slots."""
-        return Adaptation(capacity=rows_per_minute(streams) / (_SLOTS * self.hosts * self.busy), every=every)
+        return Adaptation(
+            capacity=rows_per_minute(streams) / (_SLOTS * self.hosts * self.busy), every=every
+        )
 
 
 def figures(setting: Setting, degrees: list[int]) -> list[Figure]:
@@ -110,23 +116,41 @@ def figures(setting: Setting, degrees: list[int]) -> list[Figure]:
     for degree in degrees:
         for stream in STREAMS:
             seeds = (1000 * setting.seed + i for i in range(setting.repeats))
-            graphs = [random_graph(seed, setting.operators, degree, setting.load(stream)) for seed in seeds]
-            costs = [costs_of_all(drawn, setting.rules(drawn.seen), most=setting.most, hosts=setting.hosts) for drawn in graphs]
-            found += [_figure(degree, stream, way, 1, graphs, [each[way] for each in costs]) for way in WAYS]
+            graphs = [
+                random_graph(seed, setting.operators, degree, setting.load(stream))
+                for seed in seeds
+            ]
+            costs = [
+                costs_of_all(
+                    drawn, setting.rules(drawn.seen), most=setting.most, hosts=setting.hosts
+                )
+                for drawn in graphs
+            ]
+            found += [
+                _figure(degree, stream, way, 1, graphs, [each[way] for each in costs])
+                for way in WAYS
+            ]
             for every in FREQUENCIES[1:] if degree == degrees[-1] else ():
                 slower = [greedy_cost(drawn, setting.rules(drawn.seen, every)) for drawn in graphs]
                 found.append(_figure(degree, stream, "greedy", every, graphs, slower))
     return found
 
 
-def _figure(degree: int, stream: str, way: str, every: int, graphs: list[Drawn], costs: list[Cost]) -> Figure:
-    runs = [(drawn.run.rate + drawn.sent, drawn, cost) for drawn, cost in zip(graphs, costs, strict=True)]
+def _figure(
+    degree: int, stream: str, way: str, every: int, graphs: list[Drawn], costs: list[Cost]
+) -> Figure:
+    runs = [
+        (drawn.run.rate + drawn.sent, drawn, cost)
+        for drawn, cost in zip(graphs, costs, strict=True)
+    ]
     return Figure(
         degree=degree,
         stream=stream,
         way=way,
         every=every,
-        saved=statistics.fmean(100 * (drawn.run.rate - cost.communication) / rows for rows, drawn, cost in runs),
+        saved=statistics.fmean(
+            100 * (drawn.run.rate - cost.communication) / rows for rows, drawn, cost in runs
+        ),
         moved=statistics.fmean(cost.adaptation for cost in costs),
         components=statistics.fmean(cost.components for cost in costs),
         seconds=statistics.fmean(cost.seconds for cost in costs),
@@ -147,7 +171,15 @@ def road_rows(setting: Setting) -> list[tuple[str, int, float, float, float]]:
         began = time.perf_counter()
         plan = planner()
         took = time.perf_counter() - began
-        rows.append((name, len(plan.components), 100 * (1 - plan.communication / streams.rate), plan.adaptation, took))
+        rows.append(
+            (
+                name,
+                len(plan.components),
+                100 * (1 - plan.communication / streams.rate),
+                plan.adaptation,
+                took,
+            )
+        )
     return rows
 
 
@@ -162,10 +194,15 @@ def road_latencies(setting: Setting, networks: int) -> dict[tuple[str, int], Lat
         cost_s = row_cost_s(streams, deployed["baseline"].sent, road)
         for way, each in deployed.items():
             for every in FREQUENCIES if i == 0 else (1,):
-                found.setdefault((way, every), []).append(latency(streams, each, every, road, cost_s))
+                found.setdefault((way, every), []).append(
+                    latency(streams, each, every, road, cost_s)
+                )
     return {
         key: Latency(
-            **{name: statistics.fmean(getattr(one, name) for one in many) for name in ("mean", "median", "p95", "most")}
+            **{
+                name: statistics.fmean(getattr(one, name) for one in many)
+                for name in ("mean", "median", "p95", "most")
+            }
         )
         for key, many in found.items()
     }
@@ -178,16 +215,43 @@ def experiment(setting: Setting, degrees: list[int], networks: int = 3) -> Repor
     latencies = road_latencies(setting, networks)
     tables = [
         Table(
-            head=["degree", "stream", "way", "1/f", "saved %", "rows of state moved", "components", "seconds"],
-            rows=[(f.degree, f.stream, f.way, f.every, f.saved, f.moved, f.components, f.seconds) for f in found],
+            head=[
+                "degree",
+                "stream",
+                "way",
+                "1/f",
+                "saved %",
+                "rows of state moved",
+                "components",
+                "seconds",
+            ],
+            rows=[
+                (f.degree, f.stream, f.way, f.every, f.saved, f.moved, f.components, f.seconds)
+                for f in found
+            ],
         ),
-        Table(head=["Linear Road, 180 operators", "components", "saved %", "rows of state moved", "seconds"], rows=road),
+        Table(
+            head=[
+                "Linear Road, 180 operators",
+                "components",
+                "saved %",
+                "rows of state moved",
+                "seconds",
+            ],
+            rows=road,
+        ),
         Table(
             head=["Linear Road, latency", "1/f", "mean ms", "median ms", "95 % ms", "maximum ms"],
-            rows=[(way, every, each.mean, each.median, each.p95, each.most) for (way, every), each in latencies.items()],
+            rows=[
+                (way, every, each.mean, each.median, each.p95, each.most)
+                for (way, every), each in latencies.items()
+            ],
         ),
     ]
-    roads = [dict(zip(("planner", "components", "saved", "moved", "seconds"), row, strict=True)) for row in road]
+    roads = [
+        dict(zip(("planner", "components", "saved", "moved", "seconds"), row, strict=True))
+        for row in road
+    ]
     return Report(
         lab="cbp",
         claims=claims_of(found) + road_claims(latencies),
@@ -202,15 +266,28 @@ def _charts(found: list[Figure], degrees: list[int]) -> list[Chart]:
     by = {(f.degree, f.stream, f.way, f.every): f for f in found}
     charts = []
     for part, stream in zip("ab", STREAMS, strict=True):
-        for number, label, value in ((3, "communication, %", "saved"), (4, "rows of state moved", "moved")):
+        for number, label, value in (
+            (3, "communication, %", "saved"),
+            (4, "rows of state moved", "moved"),
+        ):
             lines = {
-                way: ([str(d) for d in degrees], [_bar(by[d, stream, way, 1], value) for d in degrees])
+                way: (
+                    [str(d) for d in degrees],
+                    [_bar(by[d, stream, way, 1], value) for d in degrees],
+                )
                 for way in ("greedy", "mwsc", "baseline")
             }
-            charts.append(Chart(title=f"Fig. {number}{part}, {stream}", x="degree", y=label, lines=lines))
+            charts.append(
+                Chart(title=f"Fig. {number}{part}, {stream}", x="degree", y=label, lines=lines)
+            )
         moved = [by[degrees[-1], stream, "greedy", every].moved for every in FREQUENCIES]
         charts.append(
-            Chart(title=f"Fig. 5{part}, {stream}", x="1/f", y="rows of state moved", lines={"greedy": (FREQUENCIES, moved)})
+            Chart(
+                title=f"Fig. 5{part}, {stream}",
+                x="1/f",
+                y="rows of state moved",
+                lines={"greedy": (FREQUENCIES, moved)},
+            )
         )
     return charts
 
@@ -221,17 +298,37 @@ def _bar(figure: Figure, value: str) -> float:
 
 def cbp_command(
     *,
-    degrees: Annotated[str, typer.Option(help="Streams for each operator, separated by commas.")] = "3,5,10",
+    degrees: Annotated[
+        str, typer.Option(help="Streams for each operator, separated by commas.")
+    ] = "3,5,10",
     operators: Annotated[int, typer.Option(min=2, help="Operators of a random graph.")] = 100,
     repeats: Annotated[int, typer.Option(min=1, help="Random graphs of each degree.")] = 3,
     minutes: Annotated[
-        int, typer.Option(min=20, help="Statistics windows of a minute that a plan is made from, and as many to judge it.")
+        int,
+        typer.Option(
+            min=20,
+            help="Statistics windows of a minute that a plan is made from, and as many to judge it.",
+        ),
     ] = 30,
-    busy: Annotated[float, typer.Option(min=0.1, max=1, help="Share of what all hosts can do that the operators need.")] = 0.75,
-    drift: Annotated[float, typer.Option(min=0, max=1, help="Share of the skewed keys that change places in a minute.")] = 0.02,
-    hosts: Annotated[int, typer.Option(min=1, help="Hosts that the baseline places slots on.")] = 30,
-    most: Annotated[int, typer.Option(min=1, help="Sets that are listed for MWSC before larger ones are grown.")] = 300,
-    networks: Annotated[int, typer.Option(min=1, help="Road networks of which latencies are means.")] = 3,
+    busy: Annotated[
+        float,
+        typer.Option(
+            min=0.1, max=1, help="Share of what all hosts can do that the operators need."
+        ),
+    ] = 0.75,
+    drift: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Share of the skewed keys that change places in a minute."),
+    ] = 0.02,
+    hosts: Annotated[
+        int, typer.Option(min=1, help="Hosts that the baseline places slots on.")
+    ] = 30,
+    most: Annotated[
+        int, typer.Option(min=1, help="Sets that are listed for MWSC before larger ones are grown.")
+    ] = 300,
+    networks: Annotated[
+        int, typer.Option(min=1, help="Road networks of which latencies are means.")
+    ] = 3,
     seed: Annotated[int, typer.Option(help="One seed gives the same graphs.")] = 1,
     as_json: AsJson = False,
     plot: Plot = None,
@@ -250,4 +347,8 @@ def cbp_command(
         most=most,
         seed=seed,
     )
-    show(experiment(setting, [int(degree) for degree in degrees.split(",")], networks), as_json=as_json, plot=plot)
+    show(
+        experiment(setting, [int(degree) for degree in degrees.split(",")], networks),
+        as_json=as_json,
+        plot=plot,
+    )

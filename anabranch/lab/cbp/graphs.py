@@ -68,7 +68,9 @@ def random_graph(seed: int, operators: int, degree: int, load: Load) -> Drawn:
     while len(edges) < min(degree * operators, operators * (operators - 1) // 2):
         a, b = sorted(chance.choice(operators, 2, replace=False).tolist())
         edges.add((a, b))
-    keys = [frozenset(f"a{k}" for k in chance.choice(4, 2, replace=False)) for _ in range(operators)]
+    keys = [
+        frozenset(f"a{k}" for k in chance.choice(4, 2, replace=False)) for _ in range(operators)
+    ]
     selectivity = _probabilities(chance, operators)
     states = chance.poisson(_STATE, operators)
     source = chance.poisson(_RATE, 2 * load.minutes)
@@ -80,20 +82,32 @@ def random_graph(seed: int, operators: int, degree: int, load: Load) -> Drawn:
         sent.append(chance.binomial(taken[j], selectivity[j]))
     noise = np.random.default_rng([seed, operators, degree, 1 + load.skewed])
     shares = load.shares(noise, 2 * load.minutes)
-    loads: list[Array] = [60.0 * noise.multinomial(taken[j], shares).astype(np.float64) for j in range(operators)]
+    loads: list[Array] = [
+        60.0 * noise.multinomial(taken[j], shares).astype(np.float64) for j in range(operators)
+    ]
 
     def within(minutes: slice) -> Streams:
         return Streams(
             tuple(
-                Operator(name=f"o{j}", attributes=keys[j], state=float(states[j]), loads=loads[j][minutes])
+                Operator(
+                    name=f"o{j}",
+                    attributes=keys[j],
+                    state=float(states[j]),
+                    loads=loads[j][minutes],
+                )
                 for j in range(operators)
             ),
-            tuple(Stream(f"o{a}", f"o{b}", 60.0 * float(sent[a][minutes].sum())) for a, b in sorted(edges)),
+            tuple(
+                Stream(f"o{a}", f"o{b}", 60.0 * float(sent[a][minutes].sum()))
+                for a, b in sorted(edges)
+            ),
         )
 
     roots = operators - len({b for _, b in edges})
     later = slice(load.minutes, None)
-    return Drawn(within(slice(load.minutes)), within(later), 60.0 * float(source[later].sum()) * roots)
+    return Drawn(
+        within(slice(load.minutes)), within(later), 60.0 * float(source[later].sum()) * roots
+    )
 
 
 def _probabilities(chance: np.random.Generator, count: int) -> Array:
@@ -106,7 +120,9 @@ def _probabilities(chance: np.random.Generator, count: int) -> Array:
 
 def rows_per_minute(streams: Streams) -> float:
     """What all operators take together in the mean minute."""
-    return sum(float(each.loads.sum(axis=1).mean()) for each in streams.operators if each.loads is not None)
+    return sum(
+        float(each.loads.sum(axis=1).mean()) for each in streams.operators if each.loads is not None
+    )
 
 
 def linear_road(seed: int, load: Load, roads: int = 30, joints: int = 10) -> Streams:
@@ -125,13 +141,24 @@ def linear_road(seed: int, load: Load, roads: int = 30, joints: int = 10) -> Str
         5: "dir seg pos",
         6: "vid",
     }
-    inner = {(1, 2): 1.0, (1, 3): 1.0, (1, 5): 1.0, (1, 6): 0.2, (2, 4): 0.2, (3, 4): 0.05, (5, 4): 0.01}
+    inner = {
+        (1, 2): 1.0,
+        (1, 3): 1.0,
+        (1, 5): 1.0,
+        (1, 6): 0.2,
+        (2, 4): 0.2,
+        (3, 4): 0.05,
+        (5, 4): 0.01,
+    }
     shares = load.shares(chance, load.minutes)
     minute = 60 * _RATE / roads
     operators, streams = [], []
     for road, (start, end) in enumerate(network):
         before = sum(other == start for _, other in network)
-        taken = {1: 1.0, **{o: sum(rate for (_, b), rate in inner.items() if b == o) for o in range(2, 7)}}
+        taken = {
+            1: 1.0,
+            **{o: sum(rate for (_, b), rate in inner.items() if b == o) for o in range(2, 7)},
+        }
         taken[6] += before * _ON
         for o, rate in taken.items():
             operators.append(
@@ -143,6 +170,12 @@ def linear_road(seed: int, load: Load, roads: int = 30, joints: int = 10) -> Str
                 )
             )
         whole = minute * load.minutes
-        streams += [Stream(f"r{road}.o{a}", f"r{road}.o{b}", whole * rate) for (a, b), rate in inner.items()]
-        streams += [Stream(f"r{road}.o6", f"r{r}.o6", whole * _ON) for r, (first, _) in enumerate(network) if first == end]
+        streams += [
+            Stream(f"r{road}.o{a}", f"r{road}.o{b}", whole * rate) for (a, b), rate in inner.items()
+        ]
+        streams += [
+            Stream(f"r{road}.o6", f"r{r}.o6", whole * _ON)
+            for r, (first, _) in enumerate(network)
+            if first == end
+        ]
     return Streams(tuple(operators), tuple(streams))

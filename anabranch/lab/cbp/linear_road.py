@@ -30,7 +30,12 @@ from anabranch.plan.route import Route, even_route
 Array = NDArray[np.float64]
 
 WAYS = ("greedy", "mwsc", "baseline")
-_INNER = ((1, 2, 4), (1, 3, 4), (1, 5, 4), (1, 6))  # ways of a row through the operators of its road
+_INNER = (
+    (1, 2, 4),
+    (1, 3, 4),
+    (1, 5, 4),
+    (1, 6),
+)  # ways of a row through the operators of its road
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +81,12 @@ def deployments(streams: Streams, rules: Adaptation, road: Road, most: int) -> d
     placed = place_slots(streams, rules, road.hosts)
     away = 1 - 1 / road.hosts
     return {
-        "greedy": Deployed(components=sorted(greedy.partition, key=min), remote=away, sent=greedy.communication),
-        "mwsc": Deployed(components=sorted(mwsc.partition, key=min), remote=away, sent=mwsc.communication),
+        "greedy": Deployed(
+            components=sorted(greedy.partition, key=min), remote=away, sent=greedy.communication
+        ),
+        "mwsc": Deployed(
+            components=sorted(mwsc.partition, key=min), remote=away, sent=mwsc.communication
+        ),
         "baseline": Deployed(
             components=[frozenset([operator.name]) for operator in streams.operators],
             remote=placed.communication / streams.rate,
@@ -104,13 +113,21 @@ def _pauses(loads: Array, states: Array, every: int, road: Road) -> Array:
 def _route(loads: Array, route: Route, slots: int, theta: float) -> Route:
     if slots != route.slots:
         return spread(loads, route, slots)
-    return Route(moved(route.slot_of, balance(loads, route.slot_of, slots, theta)), slots, route.version + 1)
+    return Route(
+        moved(route.slot_of, balance(loads, route.slot_of, slots, theta)), slots, route.version + 1
+    )
 
 
 def row_cost_s(streams: Streams, sent: float, road: Road) -> float:
     """What it costs to process or to send a row, so that machines that send so much are as busy as they are to be."""
     loads = [o.loads for o in streams.operators if o.loads is not None]
-    return road.busy * road.hosts * 60 * len(loads[0]) / (sum(float(each.sum()) for each in loads) + sent)
+    return (
+        road.busy
+        * road.hosts
+        * 60
+        * len(loads[0])
+        / (sum(float(each.sum()) for each in loads) + sent)
+    )
 
 
 def latency(streams: Streams, deployed: Deployed, every: int, road: Road, cost_s: float) -> Latency:
@@ -127,10 +144,22 @@ def latency(streams: Streams, deployed: Deployed, every: int, road: Road, cost_s
     for name in roads:
         parts = {o: component_of[f"{name}.o{o}"] for o in range(1, 7)}
         took.append(
-            _follow(by_name[f"{name}.o1"].loads, parts, (pauses, used, cost_s), deployed.remote, (road, len(roads)), chance)
+            _follow(
+                by_name[f"{name}.o1"].loads,
+                parts,
+                (pauses, used, cost_s),
+                deployed.remote,
+                (road, len(roads)),
+                chance,
+            )
         )
     ms = 1000 * np.concatenate(took)
-    return Latency(mean=float(ms.mean()), median=float(np.median(ms)), p95=float(np.quantile(ms, 0.95)), most=float(ms.max()))
+    return Latency(
+        mean=float(ms.mean()),
+        median=float(np.median(ms)),
+        p95=float(np.quantile(ms, 0.95)),
+        most=float(ms.max()),
+    )
 
 
 def _sums(operators: Sequence[Operator]) -> tuple[Array, Array]:
@@ -172,7 +201,9 @@ def _follow(
             if component == before:
                 continue
             if before is not None:
-                passed += chance.exponential(np.where(chance.random(count) < remote, times.hop_s, times.local_s))
+                passed += chance.exponential(
+                    np.where(chance.random(count) < remote, times.hop_s, times.local_s)
+                )
             passed += np.maximum(0.0, pauses[component][minute] - idle * (second + passed))
             passed += chance.exponential(cost_s / idle)
             before = component

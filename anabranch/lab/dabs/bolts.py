@@ -16,7 +16,16 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from anabranch.elastic.grouping.osg import Scheduler, Task, answered, assigned, executed, new_scheduler, new_task, received
+from anabranch.elastic.grouping.osg import (
+    Scheduler,
+    Task,
+    answered,
+    assigned,
+    executed,
+    new_scheduler,
+    new_task,
+    received,
+)
 from anabranch.elastic.grouping.sketches import Osg
 from anabranch.elastic.observation import Evaluation, Floats, Loaded
 from anabranch.elastic.settings import Policy
@@ -84,7 +93,9 @@ class _Operator:
     def __init__(self, bolt: Bolt, stream: Stream, osg: Osg | None) -> None:
         self.bolt = bolt
         self.values = stream.values
-        self.costs: list[float] = np.array(bolt.costs_s)[stream.values if bolt.sensitive else stream.values * 0].tolist()
+        self.costs: list[float] = np.array(bolt.costs_s)[
+            stream.values if bolt.sensitive else stream.values * 0
+        ].tolist()
         self.passes: list[bool] = (stream.luck < bolt.selectivity).tolist()
         self.osg = osg  # None: in turn
         self.held: list[int] = []  # rows that wait while all is stopped
@@ -103,8 +114,12 @@ class _Operator:
         alone = (
             slots == 1
         )  # one slot gets all rows: there is nothing to group, and what it would learn is forgotten at a change
-        self.scheduler: Scheduler | None = None if self.osg is None or alone else new_scheduler(slots)
-        self.tasks: list[Task] = [] if self.osg is None or alone else [new_task(self.osg) for _ in range(slots)]
+        self.scheduler: Scheduler | None = (
+            None if self.osg is None or alone else new_scheduler(slots)
+        )
+        self.tasks: list[Task] = (
+            [] if self.osg is None or alone else [new_task(self.osg) for _ in range(slots)]
+        )
         self.asked: dict[int, tuple[int, float]] = {}
 
     def put(self, arrivals: Sequence[At]) -> None:
@@ -112,7 +127,9 @@ class _Operator:
         if not arrivals:
             return
         free, given, costs = self.free, self.given, self.costs
-        places = self._places([row for _, row in arrivals]) if self.slots > 1 else [0] * len(arrivals)
+        places = (
+            self._places([row for _, row in arrivals]) if self.slots > 1 else [0] * len(arrivals)
+        )
         for (time, row), slot in zip(arrivals, places, strict=True):
             end = max(time, free[slot]) + costs[row]
             free[slot] = end
@@ -136,7 +153,9 @@ class _Operator:
             while given and given[0][0] <= until:
                 finished.append(given.popleft())
             if finished and self.scheduler is not None and self.osg is not None:
-                self.scheduler = self._learnt(self.scheduler, slot, [row for _, row in finished], self.osg)
+                self.scheduler = self._learnt(
+                    self.scheduler, slot, [row for _, row in finished], self.osg
+                )
             everything += finished
         return everything if self.slots == 1 else sorted(everything)
 
@@ -186,7 +205,14 @@ class Lived:
 
 
 def live(
-    bolts: Sequence[Bolt], stream: Stream, policy: Policy, storm: Storm, *, osg: bool, phase: int = 0, observed: str = "bolt"
+    bolts: Sequence[Bolt],
+    stream: Stream,
+    policy: Policy,
+    storm: Storm,
+    *,
+    osg: bool,
+    phase: int = 0,
+    observed: str = "bolt",
 ) -> Lived:
     """Runs a stream through a topology whose slots a policy chooses, until its last row is done; the first look is at `phase`."""
     run = _Run(bolts, stream, storm, osg=osg)
@@ -211,9 +237,14 @@ class _Run:
     def __init__(self, bolts: Sequence[Bolt], stream: Stream, storm: Storm, *, osg: bool) -> None:
         self.storm = storm
         self.stream = stream
-        self.operators = {bolt.name: _Operator(bolt, stream, storm.osg if osg and bolt.sensitive else None) for bolt in bolts}
+        self.operators = {
+            bolt.name: _Operator(bolt, stream, storm.osg if osg and bolt.sensitive else None)
+            for bolt in bolts
+        }
         more = {parent for bolt in bolts for parent in bolt.parents}
-        self.ends = {bolt.name for bolt in bolts if bolt.name not in more or bolt.selectivity < 1}  # where rows may leave
+        self.ends = {
+            bolt.name for bolt in bolts if bolt.name not in more or bolt.selectivity < 1
+        }  # where rows may leave
         rows = int(stream.counts.sum())
         self.came_at = np.zeros(rows)
         self.done_at = [0.0] * rows
@@ -226,7 +257,9 @@ class _Run:
 
     @property
     def lasts(self) -> bool:
-        more = self.position < len(self.stream.counts) or any(each.waiting for each in self.operators.values())
+        more = self.position < len(self.stream.counts) or any(
+            each.waiting for each in self.operators.values()
+        )
         return more and self.now < _LONGEST * len(self.stream.counts)
 
     def second(self) -> None:
@@ -251,7 +284,9 @@ class _Run:
             each.came.append(len(came))
             each.went.append(len(went))
             each.worked.append(sum(each.costs[row] for _, row in went))
-            sent[name] = [at for at in went if each.passes[at[1]]] if each.bolt.selectivity < 1 else went
+            sent[name] = (
+                [at for at in went if each.passes[at[1]]] if each.bolt.selectivity < 1 else went
+            )
         self.now += 1
 
     @staticmethod
@@ -324,7 +359,10 @@ class _Run:
 
     def resized(self, wanted: Mapping[str, int]) -> bool:
         """Whether any operator gets other slots; all tasks start anew then."""
-        slots = {name: max(1, min(self.operators[name].bolt.tasks, count)) for name, count in wanted.items()}
+        slots = {
+            name: max(1, min(self.operators[name].bolt.tasks, count))
+            for name, count in wanted.items()
+        }
         if all(self.operators[name].slots == count for name, count in slots.items()):
             return False
         for name, each in self.operators.items():
@@ -340,14 +378,18 @@ class _Run:
         latency = np.array(self.done_at) - self.came_at
         arrived = self.came_at.astype(np.int64)
         came = np.bincount(arrived, minlength=self.now).astype(np.float64)
-        done = np.bincount(np.minimum(self.done_at, self.now - 1).astype(np.int64), minlength=self.now).astype(np.float64)
+        done = np.bincount(
+            np.minimum(self.done_at, self.now - 1).astype(np.int64), minlength=self.now
+        ).astype(np.float64)
         total = np.bincount(arrived, weights=latency, minlength=self.now)
         return Lived(
             arrived=came,
             done=done,
             slots=slots,
             latency_s=total / np.maximum(came, 1),
-            late=np.bincount(arrived[latency > self.storm.timeout_s], minlength=self.now).astype(np.float64),
+            late=np.bincount(arrived[latency > self.storm.timeout_s], minlength=self.now).astype(
+                np.float64
+            ),
             mean_latency_s=float(latency.mean()),
             changes=changes,
         )

@@ -37,9 +37,27 @@ AUTOSCALE, INCREMENTAL, LEARNING = "AutoScale+", "incremental", "learning"
 POLICIES = (AUTOSCALE, INCREMENTAL, LEARNING)
 PROGRESSIVE, ERRATIC = "progressive", "erratic"
 STREAMS = {  # rows, and milliseconds between two of them
-    PROGRESSIVE: ((400, 250), (800, 100), (1300, 50), (2500, 20), (5000, 5), (2500, 20), (1500, 50), (1000, 250)),
+    PROGRESSIVE: (
+        (400, 250),
+        (800, 100),
+        (1300, 50),
+        (2500, 20),
+        (5000, 5),
+        (2500, 20),
+        (1500, 50),
+        (1000, 250),
+    ),
     ERRATIC: (
-        *((400, 250), (400, 100), (2000, 5), (2000, 50), (2000, 5), (400, 100), (1000, 5), (500, 250)),
+        *(
+            (400, 250),
+            (400, 100),
+            (2000, 5),
+            (2000, 50),
+            (2000, 5),
+            (400, 100),
+            (1000, 5),
+            (500, 250),
+        ),
         *((5000, 20), (800, 50), (500, 250)),
     ),
 }
@@ -51,7 +69,9 @@ _INSENSITIVE_S = (0.07,)
 
 
 def _simple(costs_s: tuple[float, ...]) -> tuple[Bolt, ...]:
-    return Bolt(name="bolt", costs_s=costs_s), Bolt(name="finalize", costs_s=_LIGHT_S, parents=("bolt",), level=1)
+    return Bolt(name="bolt", costs_s=costs_s), Bolt(
+        name="finalize", costs_s=_LIGHT_S, parents=("bolt",), level=1
+    )
 
 
 _COMPLEX = (
@@ -122,7 +142,9 @@ def stream(kind: str, emit_ms: float = 0.0) -> Floats:
 
 def trained(bolt: Bolt, rate: float, slots: int) -> Knowledge:
     """What learning has found out beforehand: for every rate up to the greatest, how busy so many slots are."""
-    cost_s = float(_FREQUENT @ bolt.costs_s / _FREQUENT.sum()) if bolt.sensitive else bolt.costs_s[0]
+    cost_s = (
+        float(_FREQUENT @ bolt.costs_s / _FREQUENT.sum()) if bolt.sensitive else bolt.costs_s[0]
+    )
     known = Knowledge()
     for each in range(1, round(rate) + 1):
         for count in range(1, slots + 1):
@@ -139,7 +161,11 @@ class Each:
     def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
         slots: dict[str, int] = {}
         for each in seen.components:
-            slots |= self.policies[each.name].wanted(replace(seen, components=(each,)), latency_s, most).slots
+            slots |= (
+                self.policies[each.name]
+                .wanted(replace(seen, components=(each,)), latency_s, most)
+                .slots
+            )
         return Wanted(slots=slots, reason="each operator by itself")
 
 
@@ -149,7 +175,12 @@ def policy_of(name: str, bolts: Sequence[Bolt], rates: Floats, setting: Setting)
         return AutoScale(beta=setting.beta, interval_s=Storm().window_s, margin=setting.reserved)
     if name == INCREMENTAL:
         return Incremental(above=ABOVE, below=BELOW)
-    return Each({bolt.name: Learning(knowledge=trained(bolt, float(rates.max()), setting.tasks)) for bolt in bolts})
+    return Each(
+        {
+            bolt.name: Learning(knowledge=trained(bolt, float(rates.max()), setting.tasks))
+            for bolt in bolts
+        }
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,11 +201,15 @@ def outcomes(figure: int, setting: Setting, instead: Mapping[str, Policy]) -> di
     bolts = [replace(bolt, tasks=setting.tasks) if bolt.name == "bolt" else bolt for bolt in light]
     rates = stream(kind, setting.emit_ms)
     storm = Storm(pause_s=setting.pause_s, source_pause_s=setting.source_pause_s)
-    policies = {name: instead.get(name) or policy_of(name, bolts, rates, setting) for name in POLICIES}
+    policies = {
+        name: instead.get(name) or policy_of(name, bolts, rates, setting) for name in POLICIES
+    }
     runs: dict[str, list[Lived]] = {name: [] for name in POLICIES}
     for i in range(setting.repeats * _MORE.get(figure, 1)):
         rows = drawn(rates, _FREQUENT, 1000 * setting.seed + i)
-        phase = i % storm.interval_s  # each as often: when the monitor looks decides more than which rows are drawn
+        phase = (
+            i % storm.interval_s
+        )  # each as often: when the monitor looks decides more than which rows are drawn
         for name, policy in policies.items():
             runs[name].append(live(bolts, rows, policy, storm, osg=setting.osg, phase=phase))
     return {name: _mean(lived) for name, lived in runs.items()}
@@ -200,22 +235,48 @@ def claims_of(figure: int, found: Mapping[str, Outcome]) -> list[Claim]:
         return _sensitive(figure, ours, steps, learnt)
     claims = [
         _below(
-            f"{figure}-latency", "mean latency s, DABS less the best other", ours.latency_s, steps.latency_s, learnt.latency_s
+            f"{figure}-latency",
+            "mean latency s, DABS less the best other",
+            ours.latency_s,
+            steps.latency_s,
+            learnt.latency_s,
         ),
-        _below(f"{figure}-loss", "loss %, DABS less the best other", ours.lost, steps.lost, learnt.lost),
+        _below(
+            f"{figure}-loss", "loss %, DABS less the best other", ours.lost, steps.lost, learnt.lost
+        ),
     ]
     if figure == 16:
         units = ours.units - max(steps.units, learnt.units)
         return [
             *claims,
-            Claim(id="dabs-16-units", what="slots, DABS less the most others", paper=0, ours=units, test="> paper", note=_HALF),
+            Claim(
+                id="dabs-16-units",
+                what="slots, DABS less the most others",
+                paper=0,
+                ours=units,
+                test="> paper",
+                note=_HALF,
+            ),
         ]
-    return [*claims, Claim(id="dabs-17-limit", what="DABS loses %", paper=10, ours=ours.lost, test="<= 1.5 * paper")]
+    return [
+        *claims,
+        Claim(
+            id="dabs-17-limit", what="DABS loses %", paper=10, ours=ours.lost, test="<= 1.5 * paper"
+        ),
+    ]
 
 
 def _below(name: str, what: str, value: float, *others: float, why: str = "") -> Claim:
     note = _HALF if name in ("14-lag", "16-latency", "16-loss") else ""
-    return Claim(id=f"dabs-{name}", what=what, paper=0, ours=value - min(others), test="< paper", why=why, note=note)
+    return Claim(
+        id=f"dabs-{name}",
+        what=what,
+        paper=0,
+        ours=value - min(others),
+        test="< paper",
+        why=why,
+        note=note,
+    )
 
 
 def _insensitive(figure: int, ours: Outcome, steps: Outcome, learnt: Outcome) -> list[Claim]:
@@ -223,11 +284,27 @@ def _insensitive(figure: int, ours: Outcome, steps: Outcome, learnt: Outcome) ->
         against = "loss %, learning less AutoScale+ (paper 13 and 18: against itself)"
         return [
             _below("13-learning", against, learnt.lost, ours.lost, why=_PEAKS),
-            _below("13-incremental", "loss %, AutoScale+ less incremental (paper 18 and 19)", ours.lost, steps.lost),
+            _below(
+                "13-incremental",
+                "loss %, AutoScale+ less incremental (paper 18 and 19)",
+                ours.lost,
+                steps.lost,
+            ),
         ]
     return [
-        Claim(id="dabs-12-loss", what="AutoScale+ loses %", paper=7, ours=ours.lost, test="<= 1.5 * paper"),
-        _below("12-order", "loss %, AutoScale+ less incremental (paper 7 and 29)", ours.lost, steps.lost),
+        Claim(
+            id="dabs-12-loss",
+            what="AutoScale+ loses %",
+            paper=7,
+            ours=ours.lost,
+            test="<= 1.5 * paper",
+        ),
+        _below(
+            "12-order",
+            "loss %, AutoScale+ less incremental (paper 7 and 29)",
+            ours.lost,
+            steps.lost,
+        ),
         Claim(
             id="dabs-12-units",
             what="slots, incremental / AutoScale+ (paper 1.18)",
@@ -251,8 +328,19 @@ def _sensitive(figure: int, ours: Outcome, steps: Outcome, learnt: Outcome) -> l
     if figure == 15:
         units = steps.units - max(ours.units, learnt.units)
         return [
-            Claim(id="dabs-15-loss", what="DABS loses %", paper=4.8, ours=ours.lost, test="<= 1.5 * paper"),
-            _below("15-worst", "loss %, the worst other less incremental", max(ours.lost, learnt.lost), steps.lost),
+            Claim(
+                id="dabs-15-loss",
+                what="DABS loses %",
+                paper=4.8,
+                ours=ours.lost,
+                test="<= 1.5 * paper",
+            ),
+            _below(
+                "15-worst",
+                "loss %, the worst other less incremental",
+                max(ours.lost, learnt.lost),
+                steps.lost,
+            ),
             _below("15-lag", "s behind the input, DABS less learning", ours.lag_s, learnt.lag_s),
             Claim(
                 id="dabs-15-units",
@@ -273,15 +361,29 @@ def _sensitive(figure: int, ours: Outcome, steps: Outcome, learnt: Outcome) -> l
             note=_PACED,
         ),
         _below(
-            "14-learning", "loss %, learning less AutoScale+ (the paper, against itself)", learnt.lost, ours.lost, why=_RESERVED
+            "14-learning",
+            "loss %, learning less AutoScale+ (the paper, against itself)",
+            learnt.lost,
+            ours.lost,
+            why=_RESERVED,
         ),
-        _below("14-learning-incremental", "loss %, learning less incremental", learnt.lost, steps.lost),
-        _below("14-lag", "s behind the input, AutoScale+ less the best other", ours.lag_s, steps.lag_s, learnt.lag_s),
+        _below(
+            "14-learning-incremental", "loss %, learning less incremental", learnt.lost, steps.lost
+        ),
+        _below(
+            "14-lag",
+            "s behind the input, AutoScale+ less the best other",
+            ours.lag_s,
+            steps.lag_s,
+            learnt.lag_s,
+        ),
     ]
 
 
 def experiment(
-    setting: Setting, figures: Sequence[int] = tuple(FIGURES), instead: Mapping[str, Policy] | None = None
+    setting: Setting,
+    figures: Sequence[int] = tuple(FIGURES),
+    instead: Mapping[str, Policy] | None = None,
 ) -> Report:
     """The figures asked for; `instead` puts other policies in the place of the paper's, by name."""
     claims, rows, charts = [], [], []
@@ -290,17 +392,35 @@ def experiment(
         found = outcomes(figure, setting, instead or {})
         claims += claims_of(figure, found)
         rows += [
-            (f"{figure}: {topology}, {kind}", name, each.lost, each.latency_s, each.units, each.lag_s, each.changes)
+            (
+                f"{figure}: {topology}, {kind}",
+                name,
+                each.lost,
+                each.latency_s,
+                each.units,
+                each.lag_s,
+                each.changes,
+            )
             for name, each in found.items()
         ]
         charts += _charts(figure, found)
     head = ["figure", "policy", "loss %", "latency s", "slots", "lag s", "changes"]
-    return Report(lab="dabs", claims=claims, settings=asdict(setting), tables=[Table(head=head, rows=rows)], charts=charts)
+    return Report(
+        lab="dabs",
+        claims=claims,
+        settings=asdict(setting),
+        tables=[Table(head=head, rows=rows)],
+        charts=charts,
+    )
 
 
 def _charts(figure: int, found: Mapping[str, Outcome]) -> list[Chart]:
     series: tuple[tuple[str, str, dict[str, Floats]], ...] = (
-        ("a", "slots of the observed operator", {name: each.one.slots for name, each in found.items()}),
+        (
+            "a",
+            "slots of the observed operator",
+            {name: each.one.slots for name, each in found.items()},
+        ),
         ("b", "latency, s", {name: each.one.latency_s for name, each in found.items()}),
         ("c", "rows lost so far", {name: np.cumsum(each.one.late) for name, each in found.items()}),
     )
@@ -317,10 +437,18 @@ def _charts(figure: int, found: Mapping[str, Outcome]) -> list[Chart]:
 
 def dabs_command(
     *,
-    repeats: Annotated[int, typer.Option(min=1, help="Runs of each policy, of which means are taken.")] = 20,
-    pause: Annotated[int, typer.Option(min=0, help="Seconds that a change of slots stops all tasks.")] = 15,
-    beta: Annotated[float, typer.Option(min=0, max=1, help="AutoScale+ gives slots up below this part of them.")] = 0.8,
-    osg: Annotated[bool, typer.Option(help="Group rows by cost where costs depend on values.")] = True,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Runs of each policy, of which means are taken.")
+    ] = 20,
+    pause: Annotated[
+        int, typer.Option(min=0, help="Seconds that a change of slots stops all tasks.")
+    ] = 15,
+    beta: Annotated[
+        float, typer.Option(min=0, max=1, help="AutoScale+ gives slots up below this part of them.")
+    ] = 0.8,
+    osg: Annotated[
+        bool, typer.Option(help="Group rows by cost where costs depend on values.")
+    ] = True,
     seed: Seed = 1,
     as_json: AsJson = False,
     plot: Plot = None,
@@ -329,5 +457,7 @@ def dabs_command(
 
     Example: anabranch lab dabs --repeats 2
     """
-    setting = Setting(repeats=repeats, pause_s=pause, source_pause_s=min(8, pause), beta=beta, osg=osg, seed=seed)
+    setting = Setting(
+        repeats=repeats, pause_s=pause, source_pause_s=min(8, pause), beta=beta, osg=osg, seed=seed
+    )
     show(experiment(setting), as_json=as_json, plot=plot)

@@ -23,9 +23,7 @@ from anabranch.lab.report import AsJson, Chart, Plot, Report, Seed, Table, show
 from anabranch.lab.simulator import zipf
 
 _BATCH = 32
-_SKEWED = (
-    "with a skew of 1.5 and looks after 64 rows; with a skew of 1 and looks after 256 rows OSG was no better than round robin"
-)
+_SKEWED = "with a skew of 1.5 and looks after 64 rows; with a skew of 1 and looks after 256 rows OSG was no better than round robin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +49,9 @@ class Setting:
 def best_makespan(costs: Floats, slots: int) -> float:
     """The optimum, by trying all assignments of a few rows; the first row's slot does not matter."""
     places = np.indices((slots,) * (len(costs) - 1)).reshape(len(costs) - 1, -1)
-    loads = [(places == slot).T @ costs[1:] + (costs[0] if slot == 0 else 0.0) for slot in range(slots)]
+    loads = [
+        (places == slot).T @ costs[1:] + (costs[0] if slot == 0 else 0.0) for slot in range(slots)
+    ]
     return float(np.max(loads, axis=0).min())
 
 
@@ -61,10 +61,14 @@ def worst_ratio(setting: Setting) -> tuple[float, float]:
     found = []
     for _ in range(setting.tries):
         slots = int(chance.integers(2, 4))
-        costs = chance.choice([chance.random(7), chance.integers(1, 20, 7).astype(float), chance.pareto(1.2, 7) + 0.1])
+        costs = chance.choice(
+            [chance.random(7), chance.integers(1, 20, 7).astype(float), chance.pareto(1.2, 7) + 0.1]
+        )
         found.append(_ratio(costs, slots, best_makespan(costs, slots)))
     worst = []
-    for slots in range(2, 17):  # small rows that fill all slots, then one as long as they are together: optimum is k
+    for slots in range(
+        2, 17
+    ):  # small rows that fill all slots, then one as long as they are together: optimum is k
         costs = np.array([1.0] * (slots * (slots - 1)) + [float(slots)])
         worst.append(_ratio(costs, slots, float(slots)))
     return max(*found, *worst), max(worst)
@@ -81,11 +85,21 @@ def completion_s(setting: Setting, *, by_cost: bool) -> Floats:
     values = chance.permutation(1_000_003)[: setting.values].astype(np.int64)
     kinds = chance.choice(setting.values, setting.rows, p=zipf(setting.values, setting.skew))
     half = setting.rows // 2
-    first, second = (chance.permutation(np.geomspace(0.001, 0.064, setting.values)) for _ in range(2))
+    first, second = (
+        chance.permutation(np.geomspace(0.001, 0.064, setting.values)) for _ in range(2)
+    )
     costs = np.concatenate([first[kinds[:half]], second[kinds[half:]]])
-    gap = np.repeat([costs[:half].mean(), costs[half:].mean()], [half, setting.rows - half]) / setting.tasks / setting.busy
+    gap = (
+        np.repeat([costs[:half].mean(), costs[half:].mean()], [half, setting.rows - half])
+        / setting.tasks
+        / setting.busy
+    )
     arrives = np.cumsum(gap)
-    places = _by_cost(setting, values[kinds], costs) if by_cost else np.arange(setting.rows) % setting.tasks
+    places = (
+        _by_cost(setting, values[kinds], costs)
+        if by_cost
+        else np.arange(setting.rows) % setting.tasks
+    )
     took = np.empty(setting.rows)
     for slot in range(setting.tasks):
         here = np.flatnonzero(places == slot)
@@ -103,7 +117,9 @@ def _by_cost(setting: Setting, values: Values, costs: Floats) -> Values:
     places = np.empty(len(values), dtype=np.int64)
     for at in range(0, len(values), _BATCH):
         batch = slice(at, at + _BATCH)
-        scheduler, tasks, places[batch] = grouped(scheduler, tasks, values[batch], costs[batch], setting.osg)
+        scheduler, tasks, places[batch] = grouped(
+            scheduler, tasks, values[batch], costs[batch], setting.osg
+        )
     return places
 
 
@@ -111,16 +127,37 @@ def experiment(setting: Setting) -> Report:
     """The bound, round robin, and what happens after costs have changed."""
     bound, tight = worst_ratio(setting)
     both = [
-        [completion_s(replace(setting, seed=100 * setting.seed + i), by_cost=way) for way in (True, False)]
+        [
+            completion_s(replace(setting, seed=100 * setting.seed + i), by_cost=way)
+            for way in (True, False)
+        ]
         for i in range(setting.streams)
     ]
     ours, turns = np.mean(both, axis=0)
     half, tenth = setting.rows // 2, setting.rows // 10
-    parts = {"before": slice(tenth, half), "just after": slice(half, half + tenth), "after": slice(half + tenth, None)}
-    rows = [(name, 1000 * ours[part].mean(), 1000 * turns[part].mean()) for name, part in parts.items()]
+    parts = {
+        "before": slice(tenth, half),
+        "just after": slice(half, half + tenth),
+        "after": slice(half + tenth, None),
+    }
+    rows = [
+        (name, 1000 * ours[part].mean(), 1000 * turns[part].mean()) for name, part in parts.items()
+    ]
     claims = [
-        Claim(id="osg-bound", what="greatest makespan / ((2 - 1/k) optimum)", paper=1, ours=bound, test="<= paper"),
-        Claim(id="osg-bound-tight", what="the same for the rows that are worst for it", paper=1, ours=tight, test="== paper"),
+        Claim(
+            id="osg-bound",
+            what="greatest makespan / ((2 - 1/k) optimum)",
+            paper=1,
+            ours=bound,
+            test="<= paper",
+        ),
+        Claim(
+            id="osg-bound-tight",
+            what="the same for the rows that are worst for it",
+            paper=1,
+            ours=tight,
+            test="== paper",
+        ),
         Claim(
             id="osg-rr",
             what="mean completion time, OSG / round robin",
@@ -149,13 +186,23 @@ def experiment(setting: Setting) -> Report:
         claims=claims,
         settings=asdict(setting),
         tables=[Table(head=["rows", "OSG ms", "round robin ms"], rows=rows)],
-        charts=[Chart(title="costs change in the middle", x="row", y="completion time, ms", lines=lines, log_y=True)],
+        charts=[
+            Chart(
+                title="costs change in the middle",
+                x="row",
+                y="completion time, ms",
+                lines=lines,
+                log_y=True,
+            )
+        ],
     )
 
 
 def _mean_ratio(both: Sequence[Sequence[Floats]], part: slice) -> float:
     """Over the streams, as a geometric mean: streams differ by much in how unlike their costs are."""
-    return float(np.exp(np.mean([np.log(ours[part].mean() / turns[part].mean()) for ours, turns in both])))
+    return float(
+        np.exp(np.mean([np.log(ours[part].mean() / turns[part].mean()) for ours, turns in both]))
+    )
 
 
 def osg_command(
@@ -163,9 +210,15 @@ def osg_command(
     rows: Annotated[int, typer.Option(min=1000, help="Rows of the stream.")] = 20_000,
     tasks: Annotated[int, typer.Option(min=2, help="Tasks of the operator.")] = 5,
     skew: Annotated[float, typer.Option(min=0, help="Of the values, by Zipf.")] = 1.5,
-    busy: Annotated[float, typer.Option(min=0.1, max=1, help="Share of the time that tasks must work.")] = 0.95,
-    window: Annotated[int, typer.Option(min=1, help="Rows of a task between two looks at its sketches (N).")] = 64,
-    mu: Annotated[float, typer.Option(min=0, help="Relative change below which sketches are stable.")] = 0.2,
+    busy: Annotated[
+        float, typer.Option(min=0.1, max=1, help="Share of the time that tasks must work.")
+    ] = 0.95,
+    window: Annotated[
+        int, typer.Option(min=1, help="Rows of a task between two looks at its sketches (N).")
+    ] = 64,
+    mu: Annotated[
+        float, typer.Option(min=0, help="Relative change below which sketches are stable.")
+    ] = 0.2,
     seed: Seed = 1,
     as_json: AsJson = False,
     plot: Plot = None,

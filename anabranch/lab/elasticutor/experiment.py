@@ -48,18 +48,36 @@ class Setting:
     def micro(self, **more: float) -> Micro:
         """The paper's workload; for fewer hosts with fewer keys, so that a core's share of the most frequent key stays the same."""
         keys = max(64, round(Micro().keys * (self.hosts / 32) ** 2))
-        base = Micro(hosts=self.hosts, load=self.load, theta=self.theta, seed=self.seed, seconds=self.seconds, keys=keys)
+        base = Micro(
+            hosts=self.hosts,
+            load=self.load,
+            theta=self.theta,
+            seed=self.seed,
+            seconds=self.seconds,
+            keys=keys,
+        )
         return replace(base, **more)  # type: ignore[arg-type]
 
     def exchange(self, hosts: int | None = None) -> Exchange:
-        return Exchange(hosts=hosts or self.hosts, theta=self.theta, seed=self.seed, seconds=round(self.seconds / 4))
+        return Exchange(
+            hosts=hosts or self.hosts,
+            theta=self.theta,
+            seed=self.seed,
+            seconds=round(self.seconds / 4),
+        )
 
 
 def dynamics(setting: Setting) -> Part:
     """Fig. 6: throughput and latency over omega; Fig. 7: throughput second by second at omega = 2."""
-    found = {(way, omega): simulate(setting.micro(omega=omega), way) for way in _THREE for omega in OMEGAS}
+    found = {
+        (way, omega): simulate(setting.micro(omega=omega), way)
+        for way in _THREE
+        for omega in OMEGAS
+    }
     offered = setting.load * setting.hosts * 8 / Micro().cost_s
-    rows = [(way, omega, ran.rows_per_s, 1000 * ran.latency_s) for (way, omega), ran in found.items()]
+    rows = [
+        (way, omega, ran.rows_per_s, 1000 * ran.latency_s) for (way, omega), ran in found.items()
+    ]
     dips = {way: dip_s(found[way, 2].by_second, offered, 30) for way in (RESOURCE, ELASTICUTOR)}
 
     def rate(way: str, omega: int) -> float:
@@ -69,12 +87,22 @@ def dynamics(setting: Setting) -> Part:
         return log10(found[way, 16].latency_s / found[over, 0].latency_s)
 
     static = [rate(STATIC, omega) for omega in OMEGAS]
-    short = (
-        "judged in orders of magnitude, half of the paper's two; Storm's buffers hold some 0.25 s of rows, no latency is longer"
-    )
+    short = "judged in orders of magnitude, half of the paper's two; Storm's buffers hold some 0.25 s of rows, no latency is longer"
     claims = [
-        _claim("6-static", "throughput static / elasticutor, omega 2", 1, static[1] / rate(ELASTICUTOR, 2), "< paper"),
-        _claim("6-flat", "static, least throughput over omega / greatest", 1, min(static) / max(static), ">= 0.5 * paper"),
+        _claim(
+            "6-static",
+            "throughput static / elasticutor, omega 2",
+            1,
+            static[1] / rate(ELASTICUTOR, 2),
+            "< paper",
+        ),
+        _claim(
+            "6-flat",
+            "static, least throughput over omega / greatest",
+            1,
+            min(static) / max(static),
+            ">= 0.5 * paper",
+        ),
         _claim(
             "6-rc-before",
             "throughput resource-centric / static, omega 0",
@@ -112,8 +140,21 @@ def dynamics(setting: Setting) -> Part:
             rate(ELASTICUTOR, 16) / rate(RESOURCE, 16),
             "> paper",
         ),
-        _claim("7-rc", "seconds of the dip after a shuffle, resource-centric", 10, dips[RESOURCE], ">= 0.5 * paper", _BATCHES),
-        _claim("7-ec", "seconds of the dip after a shuffle, elasticutor", 3, dips[ELASTICUTOR], "<= paper"),
+        _claim(
+            "7-rc",
+            "seconds of the dip after a shuffle, resource-centric",
+            10,
+            dips[RESOURCE],
+            ">= 0.5 * paper",
+            _BATCHES,
+        ),
+        _claim(
+            "7-ec",
+            "seconds of the dip after a shuffle, elasticutor",
+            3,
+            dips[ELASTICUTOR],
+            "<= paper",
+        ),
         _claim(
             "7-gap",
             "dip of resource-centric less that of elasticutor, s",
@@ -135,16 +176,26 @@ def dynamics(setting: Setting) -> Part:
             x="key shuffles a minute",
             y="mean latency, ms",
             log_y=True,
-            lines={way: (OMEGAS, [1000 * ran.latency_s for ran in runs]) for way, runs in by_way.items()},
+            lines={
+                way: (OMEGAS, [1000 * ran.latency_s for ran in runs])
+                for way, runs in by_way.items()
+            },
         ),
         Chart(
             title="Fig. 7, two shuffles a minute",
             x="second",
             y="rows/s",
-            lines={way: (range(len(found[way, 2].by_second)), found[way, 2].by_second) for way in _THREE},
+            lines={
+                way: (range(len(found[way, 2].by_second)), found[way, 2].by_second)
+                for way in _THREE
+            },
         ),
     ]
-    return Part(claims=claims, tables=[Table(head=["way", "omega", "rows/s", "latency ms"], rows=rows)], charts=charts)
+    return Part(
+        claims=claims,
+        tables=[Table(head=["way", "omega", "rows/s", "latency ms"], rows=rows)],
+        charts=charts,
+    )
 
 
 def reassignment(setting: Setting) -> Part:
@@ -157,18 +208,48 @@ def reassignment(setting: Setting) -> Part:
     rc, ec = took[RESOURCE], took[ELASTICUTOR]
     given = "what an agreement takes is a constant of elastic/baselines.py, from the paper; the queue before it is simulated"
     claims = [
-        _claim("9-ec", "ms to move a shard, elasticutor, 32 or so upstream", 2, 1000 * ec[2], "<= 2 * paper", given),
-        _claim("9-flat", "elasticutor, 256 executors upstream / 1", 1, ec[-1] / ec[0], "<= 1.5 * paper", given),
         _claim(
-            "9-orders", "orders of magnitude, resource-centric / elasticutor", 2, log10(rc[2] / ec[2]), ">= 0.5 * paper", given
+            "9-ec",
+            "ms to move a shard, elasticutor, 32 or so upstream",
+            2,
+            1000 * ec[2],
+            "<= 2 * paper",
+            given,
         ),
-        _claim("9-grows", "resource-centric, 256 executors upstream / 1", 1, rc[-1] / rc[0], "> paper", given),
+        _claim(
+            "9-flat",
+            "elasticutor, 256 executors upstream / 1",
+            1,
+            ec[-1] / ec[0],
+            "<= 1.5 * paper",
+            given,
+        ),
+        _claim(
+            "9-orders",
+            "orders of magnitude, resource-centric / elasticutor",
+            2,
+            log10(rc[2] / ec[2]),
+            ">= 0.5 * paper",
+            given,
+        ),
+        _claim(
+            "9-grows",
+            "resource-centric, 256 executors upstream / 1",
+            1,
+            rc[-1] / rc[0],
+            "> paper",
+            given,
+        ),
     ]
     rows = [(u, 1000 * a, 1000 * b) for u, a, b in zip(upstream, rc, ec, strict=True)]
     lines = {way: (upstream, [1000 * each for each in times]) for way, times in took.items()}
-    chart = Chart(title="Fig. 9a", x="executors upstream", y="ms", lines=lines, log_x=True, log_y=True)
+    chart = Chart(
+        title="Fig. 9a", x="executors upstream", y="ms", lines=lines, log_x=True, log_y=True
+    )
     return Part(
-        claims=claims, tables=[Table(head=["upstream", "resource-centric ms", "elasticutor ms"], rows=rows)], charts=[chart]
+        claims=claims,
+        tables=[Table(head=["upstream", "resource-centric ms", "elasticutor ms"], rows=rows)],
+        charts=[chart],
     )
 
 
@@ -188,7 +269,9 @@ def scaling(setting: Setting) -> Part:
     for name, more in cases.items():
         used[name] = []
         for cores in sizes:
-            micro = setting.micro(hosts=cores // 8, executors=1, shards=8192, load=1.0, omega=2, seconds=30, **more)
+            micro = setting.micro(
+                hosts=cores // 8, executors=1, shards=8192, load=1.0, omega=2, seconds=30, **more
+            )
             used[name].append(simulate(micro, ELASTICUTOR).rows_per_s * micro.cost_s)
     most = sizes[-1]
     claims = [
@@ -199,8 +282,20 @@ def scaling(setting: Setting) -> Part:
             used["1 ms"][-1],
             ">= 0.5 * paper",
         ),
-        _claim("10-8kb", "the same with rows of 8 KB: no further than 16", 16, used["8 KB"][-1], "<= 1.5 * paper"),
-        _claim("10-light", "the same with 0.01 ms a row: no further than 16", 16, used["0.01 ms"][-1], "<= 1.5 * paper"),
+        _claim(
+            "10-8kb",
+            "the same with rows of 8 KB: no further than 16",
+            16,
+            used["8 KB"][-1],
+            "<= 1.5 * paper",
+        ),
+        _claim(
+            "10-light",
+            "the same with 0.01 ms a row: no further than 16",
+            16,
+            used["0.01 ms"][-1],
+            "<= 1.5 * paper",
+        ),
     ]
     rows = [(name, *values) for name, values in used.items()]
     charts = [
@@ -218,7 +313,9 @@ def scaling(setting: Setting) -> Part:
         )
     ]
     return Part(
-        claims=claims, tables=[Table(head=["one executor", *(f"{cores} cores" for cores in sizes)], rows=rows)], charts=charts
+        claims=claims,
+        tables=[Table(head=["one executor", *(f"{cores} cores" for cores in sizes)], rows=rows)],
+        charts=charts,
     )
 
 
@@ -227,28 +324,59 @@ def granularity(setting: Setting) -> Part:
     cores = setting.hosts * 8
     executors = (1, max(2, setting.hosts // 4), setting.hosts, cores)
     shards = (4, 16, 64, 256, 1024)
-    workloads = {"default": {"omega": 2.0}, "data-intensive": {"row_bytes": 8192.0}, "highly dynamic": {"omega": 16.0}}
+    workloads = {
+        "default": {"omega": 2.0},
+        "data-intensive": {"row_bytes": 8192.0},
+        "highly dynamic": {"omega": 16.0},
+    }
     seconds = min(30.0, setting.seconds)
     rows: list[Sequence[object]] = []
     found: dict[tuple[object, ...], float] = {}
     for name, more in workloads.items():
         for way in (STATIC, RESOURCE):
-            found[name, way] = simulate(setting.micro(load=1.0, **{"seconds": seconds, **more}), way).rows_per_s
+            found[name, way] = simulate(
+                setting.micro(load=1.0, **{"seconds": seconds, **more}), way
+            ).rows_per_s
         for y in executors:
             for z in shards:
-                micro = setting.micro(load=1.0, executors=y, shards=z, **{"seconds": seconds, **more})
+                micro = setting.micro(
+                    load=1.0, executors=y, shards=z, **{"seconds": seconds, **more}
+                )
                 found[name, y, z] = simulate(micro, ELASTICUTOR).rows_per_s
-        rows += [(name, y, *(found[name, y, z] for z in shards), found[name, STATIC], found[name, RESOURCE]) for y in executors]
+        rows += [
+            (
+                name,
+                y,
+                *(found[name, y, z] for z in shards),
+                found[name, STATIC],
+                found[name, RESOURCE],
+            )
+            for y in executors
+        ]
     usual = [found["default", setting.hosts, z] for z in shards]
     one = [found[name, 1, 256] for name in workloads]
     fallen = found["default", cores, 256]
     claims = [
-        _claim("13-shards", "throughput with 256 shards / with 4", 1, usual[3] / usual[0], "> paper"),
         _claim(
-            "13-less", "gain of 256 to 1024 shards / of 4 to 16", 1, (usual[4] - usual[3]) / (usual[1] - usual[0]), "< paper"
+            "13-shards", "throughput with 256 shards / with 4", 1, usual[3] / usual[0], "> paper"
         ),
-        _claim("13-static", "as many executors as cores / static", 1, fallen / found["default", STATIC], "<= 1.25 * paper"),
-        _claim("13-elastic", "an executor a host / as many as cores", 1, usual[3] / fallen, "> paper"),
+        _claim(
+            "13-less",
+            "gain of 256 to 1024 shards / of 4 to 16",
+            1,
+            (usual[4] - usual[3]) / (usual[1] - usual[0]),
+            "< paper",
+        ),
+        _claim(
+            "13-static",
+            "as many executors as cores / static",
+            1,
+            fallen / found["default", STATIC],
+            "<= 1.25 * paper",
+        ),
+        _claim(
+            "13-elastic", "an executor a host / as many as cores", 1, usual[3] / fallen, "> paper"
+        ),
         _claim("13-one", "one executor, 8 KB rows / default", 0.5, one[1] / one[0], "<= paper"),
     ]
     head = ["workload", "executors", *(f"{z} shards" for z in shards), "static", "resource-centric"]
@@ -259,7 +387,10 @@ def granularity(setting: Setting) -> Part:
             y="rows/s",
             log_x=True,
             lines={
-                **{f"{y} executors": (shards, [found[name, y, z] for z in shards]) for y in executors},
+                **{
+                    f"{y} executors": (shards, [found[name, y, z] for z in shards])
+                    for y in executors
+                },
                 **{way: (shards, [found[name, way]] * len(shards)) for way in (STATIC, RESOURCE)},
             },
         )
@@ -272,7 +403,8 @@ def exchange(setting: Setting) -> Part:
     """Fig. 16, Tables 2 and 3: the stock exchange."""
     found = {way: stocks.simulate(setting.exchange(), way) for way in WAYS}
     smaller = {
-        hosts: stocks.simulate(setting.exchange(hosts), ELASTICUTOR) for hosts in (setting.hosts // 4, setting.hosts // 2)
+        hosts: stocks.simulate(setting.exchange(hosts), ELASTICUTOR)
+        for hosts in (setting.hosts // 4, setting.hosts // 2)
     }
     sizes = {**smaller, setting.hosts: found[ELASTICUTOR]}
     rows = [
@@ -293,9 +425,21 @@ def exchange(setting: Setting) -> Part:
         orders = log10(found[way].latency_s / best.latency_s)
         name = "rc" if way == RESOURCE else way
         claims += [
-            _claim(f"16-throughput-{name}", f"% more throughput than {way}", 100, more, ">= 0.5 * paper", _ORDERS),
             _claim(
-                f"16-latency-{name}", f"orders of magnitude, latency {way} / elasticutor", 1, orders, ">= 0.5 * paper", _ORDERS
+                f"16-throughput-{name}",
+                f"% more throughput than {way}",
+                100,
+                more,
+                ">= 0.5 * paper",
+                _ORDERS,
+            ),
+            _claim(
+                f"16-latency-{name}",
+                f"orders of magnitude, latency {way} / elasticutor",
+                1,
+                orders,
+                ">= 0.5 * paper",
+                _ORDERS,
             ),
         ]
     claims += _table_2(found) + _table_3(sizes)
@@ -320,7 +464,14 @@ def exchange(setting: Setting) -> Part:
             lines={ELASTICUTOR: (list(sizes), [ran.rows_per_s for ran in sizes.values()])},
         ),
     ]
-    head = ["stock exchange", "orders/s", "latency ms", "state moved MB/s", "remote data MB/s", "scheduling ms"]
+    head = [
+        "stock exchange",
+        "orders/s",
+        "latency ms",
+        "state moved MB/s",
+        "remote data MB/s",
+        "scheduling ms",
+    ]
     scaled = Table(
         head=["hosts", "orders/s", "scheduling ms"],
         rows=[(hosts, ran.rows_per_s, 1000 * ran.scheduling_s) for hosts, ran in sizes.items()],
@@ -333,9 +484,17 @@ def _table_2(found: dict[str, Ran]) -> list[Claim]:
     state = naive.moved_bytes_per_s / max(1.0, best.moved_bytes_per_s)
     remote = naive.remote_bytes_per_s / max(1.0, best.remote_bytes_per_s)
     return [
-        _claim("t2-state", "state moved, naive-EC / elasticutor", 13.9 / 2.4, state, ">= 0.5 * paper"),
+        _claim(
+            "t2-state", "state moved, naive-EC / elasticutor", 13.9 / 2.4, state, ">= 0.5 * paper"
+        ),
         _claim("t2-state-less", "state moved, naive-EC / elasticutor: more", 1, state, "> paper"),
-        _claim("t2-remote", "remote data, naive-EC / elasticutor", 235.3 / 21.6, remote, ">= 0.5 * paper"),
+        _claim(
+            "t2-remote",
+            "remote data, naive-EC / elasticutor",
+            235.3 / 21.6,
+            remote,
+            ">= 0.5 * paper",
+        ),
         _claim("t2-remote-less", "remote data, naive-EC / elasticutor: more", 1, remote, "> paper"),
     ]
 
@@ -344,8 +503,16 @@ def _table_3(sizes: dict[int, Ran]) -> list[Claim]:
     small, middle, large = (sizes[hosts].rows_per_s for hosts in sorted(sizes))
     slowest = max(1000 * ran.scheduling_s for ran in sizes.values())
     return [
-        _claim("t3-2x", "throughput, twice the hosts", 121.3 / 66.6, middle / small, ">= 0.9 * paper"),
-        _claim("t3-4x", "throughput, four times the hosts", 218.6 / 66.6, large / small, ">= 0.9 * paper"),
+        _claim(
+            "t3-2x", "throughput, twice the hosts", 121.3 / 66.6, middle / small, ">= 0.9 * paper"
+        ),
+        _claim(
+            "t3-4x",
+            "throughput, four times the hosts",
+            218.6 / 66.6,
+            large / small,
+            ">= 0.9 * paper",
+        ),
         _claim(
             "t3-ms",
             "ms to schedule, by the clock, at most",
@@ -358,7 +525,15 @@ def _table_3(sizes: dict[int, Ran]) -> list[Claim]:
 
 
 def _claim(name: str, what: str, paper: float, ours: float, test: str, note: str = "") -> Claim:
-    return Claim(id=f"elasticutor-{name}", what=what, paper=paper, ours=ours, test=test, why=_WHY.get(name, ""), note=note)
+    return Claim(
+        id=f"elasticutor-{name}",
+        what=what,
+        paper=paper,
+        ours=ours,
+        test=test,
+        why=_WHY.get(name, ""),
+        note=note,
+    )
 
 
 PARTS = {
@@ -387,9 +562,14 @@ def elasticutor_command(
     hosts: Annotated[int, typer.Option(min=4, help="Hosts of 8 cores.")] = 32,
     seconds: Annotated[float, typer.Option(min=30, help="Simulated time of a run.")] = 60.0,
     load: Annotated[
-        float, typer.Option(min=0.1, max=1.0, help="Rows offered, as a part of what all cores can do (Fig. 6, 7).")
+        float,
+        typer.Option(
+            min=0.1, max=1.0, help="Rows offered, as a part of what all cores can do (Fig. 6, 7)."
+        ),
     ] = 0.7,
-    theta: Annotated[float, typer.Option(min=1, help="Most loaded slot over mean that balancing lets be.")] = THETA,
+    theta: Annotated[
+        float, typer.Option(min=1, help="Most loaded slot over mean that balancing lets be.")
+    ] = THETA,
     seed: Seed = 1,
     as_json: AsJson = False,
     plot: Plot = None,
@@ -398,4 +578,8 @@ def elasticutor_command(
 
     Example: anabranch lab elasticutor --hosts 8 --seconds 30
     """
-    show(experiment(Setting(hosts=hosts, seconds=seconds, load=load, theta=theta, seed=seed)), as_json=as_json, plot=plot)
+    show(
+        experiment(Setting(hosts=hosts, seconds=seconds, load=load, theta=theta, seed=seed)),
+        as_json=as_json,
+        plot=plot,
+    )

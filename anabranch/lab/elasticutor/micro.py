@@ -58,7 +58,10 @@ def start(setting: Micro, way: str) -> tuple[Simulation, Elastic | None, list[Fl
     frequencies = zipf(setting.keys, setting.skew)
     shard_of = hashed(setting.keys, shards, [setting.seed, 3])
     turns = 1 + int(setting.omega * setting.seconds / 60)
-    shares = [by_shard(frequencies[chance.permutation(setting.keys)], shard_of, shards) for _ in range(turns)]
+    shares = [
+        by_shard(frequencies[chance.permutation(setting.keys)], shard_of, shards)
+        for _ in range(turns)
+    ]
     job = Job(
         name="calculator",
         cost_s=setting.cost_s,
@@ -69,7 +72,11 @@ def start(setting: Micro, way: str) -> tuple[Simulation, Elastic | None, list[Fl
     cluster = Cluster(hosts=setting.hosts)
     table = np.zeros(shards, dtype=np.int64)
     run = Simulation(cluster, [job], [table], [shares[0]], upstream=setting.upstream)
-    return run, mover(way, run, [setting.executors], [range(cluster.cores)], theta=setting.theta), shares[1:]
+    return (
+        run,
+        mover(way, run, [setting.executors], [range(cluster.cores)], theta=setting.theta),
+        shares[1:],
+    )
 
 
 def simulate(setting: Micro, way: str) -> Ran:
@@ -99,7 +106,9 @@ def dip_s(by_second: Sequence[float], offered: float, period_s: int, enough: flo
     """How long after a shuffle throughput is back for good, on average over the shuffles; no dip is 0."""
     found = []
     for at in range(0, len(by_second) - period_s + 1, period_s):
-        low = [i + 1 for i, rate in enumerate(by_second[at : at + period_s]) if rate < enough * offered]
+        low = [
+            i + 1 for i, rate in enumerate(by_second[at : at + period_s]) if rate < enough * offered
+        ]
         found.append(low[-1] if low else 0)
     return float(np.mean(found))
 

@@ -58,17 +58,29 @@ class Elastic:
         """Cores by load, then shards by load, for units that are not moving any."""
         seen = run.measured()
         loads = [seen[unit.job][unit.shards] * run.jobs[unit.job].cost_s for unit in self.units]
-        idle = [j for j, unit in enumerate(self.units) if unit.busy_until <= run.now and loads[j].sum() > 0]
+        idle = [
+            j
+            for j, unit in enumerate(self.units)
+            if unit.busy_until <= run.now and loads[j].sum() > 0
+        ]
         began = time.thread_time()
         after = self._cores(run, loads, idle)
         self.seconds.append(time.thread_time() - began)
-        changed = [] if after is None else [j for j in idle if j in np.flatnonzero((after != self._held(run)).any(axis=0))]
-        kept = {j: _kept(run, self.units[j].cores, after[:, j]) for j in changed if after is not None}
+        changed = (
+            []
+            if after is None
+            else [j for j in idle if j in np.flatnonzero((after != self._held(run)).any(axis=0))]
+        )
+        kept = {
+            j: _kept(run, self.units[j].cores, after[:, j]) for j in changed if after is not None
+        }
         taken = {core for j, unit in enumerate(self.units) for core in kept.get(j, unit.cores)}
         free = [core for core in range(run.cluster.cores) if core not in taken]
         for j in changed:
             assert after is not None
-            self._resize(run, self.units[j], kept[j], _taken(run, free, kept[j], after[:, j]), loads[j])
+            self._resize(
+                run, self.units[j], kept[j], _taken(run, free, kept[j], after[:, j]), loads[j]
+            )
         for j in idle:
             if j not in kept:
                 self._balance(run, self.units[j], loads[j])
@@ -81,11 +93,16 @@ class Elastic:
 
     def _cores(self, run: Simulation, loads: Sequence[Floats], idle: Sequence[int]) -> Cores | None:
         """Of each host for each unit; None where there is nothing to choose, or too little for all."""
-        most = run.cluster.cores - sum(len(unit.cores) for j, unit in enumerate(self.units) if j not in idle)
+        most = run.cluster.cores - sum(
+            len(unit.cores) for j, unit in enumerate(self.units) if j not in idle
+        )
         if len(self.units) == 1 or most <= len(idle):  # each unit has a core at least
             return None
         costs = [run.jobs[unit.job].cost_s for unit in self.units]
-        rates = [float(load.sum()) / cost / self.period_s for load, cost in zip(loads, costs, strict=True)]
+        rates = [
+            float(load.sum()) / cost / self.period_s
+            for load, cost in zip(loads, costs, strict=True)
+        ]
         stations = [Station(rates[j], 1 / costs[j]) for j in idle]
         found = allocate(stations, sum(rates[j] for j in idle), self.target_s, most)
         wanted = dict(zip(idle, found.slots, strict=True))
@@ -94,16 +111,29 @@ class Elastic:
                 wanted=wanted.get(j, len(unit.cores)),
                 home=unit.home,
                 state_bytes=run.jobs[unit.job].shard_bytes * len(unit.shards),
-                bytes_per_s=0.0 if self.together else rates[j] * run.row_bytes[unit.job] / wanted.get(j, len(unit.cores)),
+                bytes_per_s=0.0
+                if self.together
+                else rates[j] * run.row_bytes[unit.job] / wanted.get(j, len(unit.cores)),
             )
             for j, unit in enumerate(self.units)
         ]
-        return self.assign(self._held(run), holders, [run.cluster.cores_per_host] * run.cluster.hosts)
+        return self.assign(
+            self._held(run), holders, [run.cluster.cores_per_host] * run.cluster.hosts
+        )
 
-    def _resize(self, run: Simulation, unit: Unit, kept: list[int], new: list[int], loads: Floats) -> None:
+    def _resize(
+        self, run: Simulation, unit: Unit, kept: list[int], new: list[int], loads: Floats
+    ) -> None:
         """Other cores: those that stay come first, so that their shards may stay."""
-        place = {core: i for i, core in enumerate([*kept, *(core for core in unit.cores if core not in kept)])}
-        old = Route(tuple(place[unit.cores[slot]] for slot in unit.route.slot_of), len(unit.cores), unit.route.version)
+        place = {
+            core: i
+            for i, core in enumerate([*kept, *(core for core in unit.cores if core not in kept)])
+        }
+        old = Route(
+            tuple(place[unit.cores[slot]] for slot in unit.route.slot_of),
+            len(unit.cores),
+            unit.route.version,
+        )
         unit.cores = [*kept, *new]
         unit.route = spread(loads, old, len(unit.cores))
         self._move(run, unit)
@@ -111,7 +141,9 @@ class Elastic:
     def _balance(self, run: Simulation, unit: Unit, loads: Floats) -> None:
         moves = balance(loads, unit.route.slot_of, len(unit.cores), self.theta)
         if moves:
-            unit.route = Route(moved(unit.route.slot_of, moves), len(unit.cores), unit.route.version + 1)
+            unit.route = Route(
+                moved(unit.route.slot_of, moves), len(unit.cores), unit.route.version + 1
+            )
             self._move(run, unit)
 
     def _move(self, run: Simulation, unit: Unit) -> None:
@@ -173,7 +205,10 @@ def _taken(run: Simulation, free: list[int], kept: list[int], wanted: Ints) -> l
 
 def whole_units(run: Simulation, cores: Sequence[Sequence[int]]) -> list[Unit]:
     """A unit for each job, with the cores that it is given."""
-    return [_unit(run, job, np.arange(run.jobs[job].shards), list(given)) for job, given in enumerate(cores)]
+    return [
+        _unit(run, job, np.arange(run.jobs[job].shards), list(given))
+        for job, given in enumerate(cores)
+    ]
 
 
 def executor_units(run: Simulation, executors: Sequence[int]) -> list[Unit]:
@@ -194,7 +229,12 @@ def _unit(run: Simulation, job: int, shards: Ints, cores: list[int]) -> Unit:
 
 
 def mover(
-    way: str, run: Simulation, executors: Sequence[int], cores: Sequence[Sequence[int]], *, theta: float = THETA
+    way: str,
+    run: Simulation,
+    executors: Sequence[int],
+    cores: Sequence[Sequence[int]],
+    *,
+    theta: float = THETA,
 ) -> Elastic | None:
     """The way itself, with the simulation's tables as it starts; None: nothing ever moves."""
     units = whole_units(run, cores) if way in (STATIC, RESOURCE) else executor_units(run, executors)
@@ -203,7 +243,9 @@ def mover(
     elif way == RESOURCE:
         found = Elastic(units, RESOURCE_CENTRIC, assign, theta, run.upstream, together=True)
     else:
-        found = Elastic(units, EXECUTOR_CENTRIC, naive if way == NAIVE else assign, theta, run.upstream)
+        found = Elastic(
+            units, EXECUTOR_CENTRIC, naive if way == NAIVE else assign, theta, run.upstream
+        )
         homes = [np.zeros(job.shards, dtype=np.int64) for job in run.jobs]
         for unit in units:
             homes[unit.job][unit.shards] = unit.home

@@ -86,7 +86,9 @@ def demand(setting: Exchange, seconds: int) -> Floats:
     wanted = np.zeros(setting.stocks)
     rows = []
     for _ in range(seconds):
-        factor = keep * factor + chance.normal(0, setting.wander * np.sqrt(1 - keep**2), setting.stocks)
+        factor = keep * factor + chance.normal(
+            0, setting.wander * np.sqrt(1 - keep**2), setting.stocks
+        )
         wanted *= keep
         new = chance.integers(0, setting.stocks, chance.poisson(setting.bursts))
         wanted[new] = np.log(setting.burst)
@@ -105,7 +107,10 @@ def capped(shares: Floats, most: float) -> Floats:
 
 def simulate(setting: Exchange, way: str) -> Ran:
     """The mean of some days: how stocks fall on executors is a matter of luck."""
-    found = [one_day(replace(setting, seed=1000 * setting.seed + day), way) for day in range(setting.days)]
+    found = [
+        one_day(replace(setting, seed=1000 * setting.seed + day), way)
+        for day in range(setting.days)
+    ]
     return Ran(
         rows_per_s=fmean(ran.rows_per_s for ran in found),
         latency_s=fmean(ran.latency_s for ran in found),
@@ -120,7 +125,11 @@ def one_day(setting: Exchange, way: str) -> Ran:
     """Orders for some seconds after a warm-up; frequencies change every second."""
     cluster = Cluster(hosts=setting.hosts)
     shards = [count * setting.shards for count in setting.executors]
-    jobs = [Job(name="transactor", cost_s=setting.transactor_s, shards=shards[0], row_bytes=_ORDER_BYTES)]
+    jobs = [
+        Job(
+            name="transactor", cost_s=setting.transactor_s, shards=shards[0], row_bytes=_ORDER_BYTES
+        )
+    ]
     jobs += [
         Job(
             name=f"analytics {i}",
@@ -134,7 +143,10 @@ def one_day(setting: Exchange, way: str) -> Ran:
     ]
     shares = demand(setting, _WARM_S + setting.seconds)
     shard_of = [hashed(setting.stocks, shards[j], [setting.seed, 3, j]) for j in range(len(jobs))]
-    by_second = [[by_shard(row, table, count) for table, count in zip(shard_of, shards, strict=True)] for row in shares]
+    by_second = [
+        [by_shard(row, table, count) for table, count in zip(shard_of, shards, strict=True)]
+        for row in shares
+    ]
     tables = [np.zeros(count, dtype=np.int64) for count in shards]
     run = Simulation(cluster, jobs, tables, by_second[0], upstream=setting.hosts)
     moves = mover(way, run, setting.executors, _dealt(cluster.cores, setting), theta=setting.theta)

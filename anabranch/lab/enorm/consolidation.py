@@ -20,7 +20,7 @@ from anabranch.errors import TopologyError
 from anabranch.lab.claims import Claim
 from anabranch.lab.report import AsJson, Chart, Plot, Report, Table, show
 from anabranch.plan.consolidation import plan_consolidation
-from anabranch.plan.make import Kept, Slotted
+from anabranch.plan.operators.base import Kept, OperatorPlan
 from anabranch.plan.panes import Panes
 from anabranch.state.memory.keys import KeyTable
 from anabranch.state.memory.windows import SlotState
@@ -50,13 +50,17 @@ def count_merges(windows: tuple[Window, ...], pane_us: int) -> Counted:
     for window in windows:
         for what in (window.length_us, window.every_us, window.offset_us):
             if what % pane_us:
-                raise TopologyError(f"window {window.name!r} is not made of panes of {format_duration(pane_us)}")
+                raise TopologyError(
+                    f"window {window.name!r} is not made of panes of {format_duration(pane_us)}"
+                )
     panes = Panes(width_us=pane_us, offset_us=0, windows=windows)
     plan = plan_consolidation(panes)
     turns = int(np.lcm.reduce([family.every * len(family.ways) for family in plan.families]))
     longest = max(family.length for family in plan.families)
     if longest + turns > _MOST_PANES:
-        raise TopologyError(f"these windows repeat after {turns} panes; at most {_MOST_PANES} are tried: take wider panes")
+        raise TopologyError(
+            f"these windows repeat after {turns} panes; at most {_MOST_PANES} are tried: take wider panes"
+        )
     warm = -(-3 * longest // turns) * turns
     state = _state(panes)
     done = 0
@@ -67,7 +71,9 @@ def count_merges(windows: tuple[Window, ...], pane_us: int) -> Counted:
         for each in state.close(until - pane_us, until):
             panes_in = (each.closing.end_us - max(each.closing.start_us, 0)) // pane_us
             if each.columns[0].tolist() != [panes_in]:
-                raise AssertionError(f"window {each.closing} has {each.columns[0]} rows, not {panes_in}")
+                raise AssertionError(
+                    f"window {each.closing} has {each.columns[0]} rows, not {panes_in}"
+                )
         if number == warm - 1:
             done = state.merges
         state.drop(until)
@@ -85,7 +91,7 @@ def count_merges(windows: tuple[Window, ...], pane_us: int) -> Counted:
 
 def _state(panes: Panes) -> SlotState:
     count = Count("bigint")
-    plan = Slotted(
+    plan = OperatorPlan(
         operator="lab",
         keys=(Field("k", "int"),),
         panes=panes,
@@ -115,7 +121,10 @@ def experiment(windows: tuple[Window, ...], width_us: int, random_sets: int, see
     """Fig. 7 and 8 where the windows are the paper's, and as many random sets besides."""
     given = count_merges(windows, width_us)
     chance = random.Random(seed)
-    others = [count_merges(_fitting(random_windows(chance), width_us), width_us) for _ in range(random_sets)]
+    others = [
+        count_merges(_fitting(random_windows(chance), width_us), width_us)
+        for _ in range(random_sets)
+    ]
     carried = max(abs(each.merges - each.merges_done) for each in (given, *others))
     claims = [_claim("enorm-7-carried-out", "merges planned less carried out, at most", 0, carried)]
     if given.windows == [window.name for window in parse_windows(PAPER)] and width_us == 60_000_000:
@@ -125,15 +134,40 @@ def experiment(windows: tuple[Window, ...], width_us: int, random_sets: int, see
             *claims,
         ]
     rows = [
-        (", ".join(each.windows), each.pane, each.merges, each.merges_done, each.naive, each.ratio) for each in (given, *others)
+        (", ".join(each.windows), each.pane, each.merges, each.merges_done, each.naive, each.ratio)
+        for each in (given, *others)
     ]
     bars = (["planned", "naive"], [given.merges, given.naive])
     return Report(
         lab="enorm-consolidation",
         claims=claims,
-        settings={"windows": given.windows, "pane": given.pane, "random_sets": random_sets, "seed": seed},
-        tables=[Table(head=["windows", "pane", "merges an hour", "carried out", "naive", "naive / planned"], rows=rows)],
-        charts=[Chart(title="Fig. 7 and 8", x="", y="merged partials a key and hour", lines={"merges": bars})],
+        settings={
+            "windows": given.windows,
+            "pane": given.pane,
+            "random_sets": random_sets,
+            "seed": seed,
+        },
+        tables=[
+            Table(
+                head=[
+                    "windows",
+                    "pane",
+                    "merges an hour",
+                    "carried out",
+                    "naive",
+                    "naive / planned",
+                ],
+                rows=rows,
+            )
+        ],
+        charts=[
+            Chart(
+                title="Fig. 7 and 8",
+                x="",
+                y="merged partials a key and hour",
+                lines={"merges": bars},
+            )
+        ],
         more=_facts(given, others, seed),
     )
 
@@ -144,9 +178,14 @@ def _claim(name: str, what: str, paper: float, ours: float) -> Claim:
 
 def consolidation_command(
     *,
-    windows: Annotated[str, typer.Option(help="LENGTH or LENGTH/SLIDE, separated by commas.")] = PAPER,
+    windows: Annotated[
+        str, typer.Option(help="LENGTH or LENGTH/SLIDE, separated by commas.")
+    ] = PAPER,
     pane: Annotated[str, typer.Option(help="The partials that arrive.")] = "1m",
-    random_sets: Annotated[int, typer.Option("--random", min=0, help="How many random sets of windows to plan as well.")] = 20,
+    random_sets: Annotated[
+        int,
+        typer.Option("--random", min=0, help="How many random sets of windows to plan as well."),
+    ] = 20,
     seed: Annotated[int, typer.Option(help="One seed gives the same random sets.")] = 1,
     as_json: AsJson = False,
     plot: Plot = None,
@@ -166,7 +205,12 @@ def _fitting(windows: tuple[Window, ...], width_us: int) -> tuple[Window, ...]:
     """The same windows in units of the panes."""
     scale = width_us / 60_000_000
     return tuple(
-        replace(w, name=f"{w.name} x{scale:g}", length_us=int(w.length_us * scale), every_us=int(w.every_us * scale))
+        replace(
+            w,
+            name=f"{w.name} x{scale:g}",
+            length_us=int(w.length_us * scale),
+            every_us=int(w.every_us * scale),
+        )
         if scale != 1
         else w
         for w in windows

@@ -19,10 +19,17 @@ from anabranch.lab.report import AsJson, Chart, Plot, Report, Table, show
 from anabranch.plan.planners.fusion import Score, fuse, fuse_baseline
 from anabranch.plan.planners.problem import Operator, Stream, Streams
 
-WAYS = ("comm", "pa", "baseline", "baseline alone")  # alone: operators that are fused already never join
+WAYS = (
+    "comm",
+    "pa",
+    "baseline",
+    "baseline alone",
+)  # alone: operators that are fused already never join
 
 
-def random_job(chance: random.Random, operators: int, attributes: int = 30, change: int = 3) -> Streams:
+def random_job(
+    chance: random.Random, operators: int, attributes: int = 30, change: int = 3
+) -> Streams:
     """A job in levels; each operator sends what it has to the next level, ever less of the rest to each operator there."""
     names = [f"a{i}" for i in range(attributes)]
     size = attributes // 2
@@ -52,7 +59,9 @@ class Averages:
     ms: dict[str, float]
 
 
-def average(jobs: int, operators: int, seed: int, *, attributes: int, change: int, ordered: bool) -> Averages:
+def average(
+    jobs: int, operators: int, seed: int, *, attributes: int, change: int, ordered: bool
+) -> Averages:
     """Fuses many random jobs in every way."""
     chance = random.Random(f"{seed}/{operators}")
     components: dict[str, list[float]] = {way: [] for way in WAYS}
@@ -104,19 +113,33 @@ def claims_of(all_sizes: list[Averages]) -> list[Claim]:
 
 
 def experiment(
-    sizes: list[int], *, jobs: int, attributes: int = 30, change: int = 3, ordered: bool = False, seed: int = 1
+    sizes: list[int],
+    *,
+    jobs: int,
+    attributes: int = 30,
+    change: int = 3,
+    ordered: bool = False,
+    seed: int = 1,
 ) -> Report:
     """Fig. 14 and 15."""
-    found = [average(jobs, size, seed, attributes=attributes, change=change, ordered=ordered) for size in sizes]
+    found = [
+        average(jobs, size, seed, attributes=attributes, change=change, ordered=ordered)
+        for size in sizes
+    ]
     rows = [
-        (each.operators, way, each.components[way], each.communication[way], each.ms[way]) for each in found for way in WAYS
+        (each.operators, way, each.components[way], each.communication[way], each.ms[way])
+        for each in found
+        for way in WAYS
     ]
     charts = [
         Chart(
             title=title,
             x="operators",
             y=label,
-            lines={way: (sizes, [getattr(each, of)[way] for each in found]) for way in ("comm", "pa", "baseline")},
+            lines={
+                way: (sizes, [getattr(each, of)[way] for each in found])
+                for way in ("comm", "pa", "baseline")
+            },
         )
         for title, label, of in (
             ("Fig. 14", "components", "components"),
@@ -124,14 +147,30 @@ def experiment(
         )
     ]
     figures = [
-        {"operators": e.operators, "components": e.components, "communication_percent": e.communication, "ms": e.ms}
+        {
+            "operators": e.operators,
+            "components": e.components,
+            "communication_percent": e.communication,
+            "ms": e.ms,
+        }
         for e in found
     ]
     return Report(
         lab="enorm-fusion",
         claims=claims_of(found),
-        settings={"sizes": sizes, "jobs": jobs, "attributes": attributes, "change": change, "ordered": ordered, "seed": seed},
-        tables=[Table(head=["operators", "way", "components", "communication %", "ms a plan"], rows=rows)],
+        settings={
+            "sizes": sizes,
+            "jobs": jobs,
+            "attributes": attributes,
+            "change": change,
+            "ordered": ordered,
+            "seed": seed,
+        },
+        tables=[
+            Table(
+                head=["operators", "way", "components", "communication %", "ms a plan"], rows=rows
+            )
+        ],
         charts=charts,
         more={"figures": figures},
     )
@@ -139,14 +178,24 @@ def experiment(
 
 def fusion_command(
     *,
-    sizes: Annotated[str, typer.Option(help="Numbers of operators, separated by commas.")] = "50,100,150",
+    sizes: Annotated[
+        str, typer.Option(help="Numbers of operators, separated by commas.")
+    ] = "50,100,150",
     jobs: Annotated[int, typer.Option(min=1, help="Random jobs of each size.")] = 500,
     attributes: Annotated[int, typer.Option(min=2, help="Partition attributes to draw from.")] = 30,
     change: Annotated[
-        int, typer.Option(min=0, help="By how many attributes an operator may have more or fewer than the one before.")
+        int,
+        typer.Option(
+            min=0,
+            help="By how many attributes an operator may have more or fewer than the one before.",
+        ),
     ] = 3,
     ordered: Annotated[
-        bool, typer.Option("--ordered", help="Only plans that run level by level, as on Spark; the paper's need not.")
+        bool,
+        typer.Option(
+            "--ordered",
+            help="Only plans that run level by level, as on Spark; the paper's need not.",
+        ),
     ] = False,
     seed: Annotated[int, typer.Option(help="One seed gives the same jobs.")] = 1,
     as_json: AsJson = False,
@@ -157,6 +206,11 @@ def fusion_command(
     Example: anabranch lab enorm-fusion --sizes 50 --jobs 100 --ordered
     """
     report = experiment(
-        [int(size) for size in sizes.split(",")], jobs=jobs, attributes=attributes, change=change, ordered=ordered, seed=seed
+        [int(size) for size in sizes.split(",")],
+        jobs=jobs,
+        attributes=attributes,
+        change=change,
+        ordered=ordered,
+        seed=seed,
     )
     show(report, as_json=as_json, plot=plot)

@@ -61,11 +61,24 @@ def period(setting: Setting, keys: int, *, moved_shards: float = 1.0) -> Period:
 
 def pauses(setting: Setting) -> tuple[list[Claim], Table, list[Chart]]:
     """Fig. 10 and 11: how long rows of one shard wait, and until when all is done, by the size of its state."""
-    instant = [setting.punctuation_s + split_cost(period(setting, keys)).latency_s for keys in _SIZES]
-    disruptive = [setting.punctuation_s + combine_cost(period(setting, keys)).latency_s for keys in _SIZES]
-    smooth = [0.0 for _ in _SIZES]  # both machines serve their own windows until the last old one has closed
+    instant = [
+        setting.punctuation_s + split_cost(period(setting, keys)).latency_s for keys in _SIZES
+    ]
+    disruptive = [
+        setting.punctuation_s + combine_cost(period(setting, keys)).latency_s for keys in _SIZES
+    ]
+    smooth = [
+        0.0 for _ in _SIZES
+    ]  # both machines serve their own windows until the last old one has closed
     claims = [
-        _claim("10-instant", "longest pause, instant, s (negligible)", _NEGLIGIBLE_S, max(instant), "<= paper", _MODEL),
+        _claim(
+            "10-instant",
+            "longest pause, instant, s (negligible)",
+            _NEGLIGIBLE_S,
+            max(instant),
+            "<= paper",
+            _MODEL,
+        ),
         _claim(
             "10-flat",
             "instant, pause of the largest state / the smallest",
@@ -75,9 +88,20 @@ def pauses(setting: Setting) -> tuple[list[Claim], Table, list[Chart]]:
             _MODEL,
         ),
         _claim(
-            "10-grows", "disruptive, pause of the largest state / the smallest", 1, disruptive[-1] / disruptive[0], "> paper"
+            "10-grows",
+            "disruptive, pause of the largest state / the smallest",
+            1,
+            disruptive[-1] / disruptive[0],
+            "> paper",
         ),
-        _claim("11-split", "split: done after, s (negligible)", _NEGLIGIBLE_S, max(instant), "<= paper", _MODEL),
+        _claim(
+            "11-split",
+            "split: done after, s (negligible)",
+            _NEGLIGIBLE_S,
+            max(instant),
+            "<= paper",
+            _MODEL,
+        ),
         _claim("11-smooth", "combine smoothly: pause, s", 0, max(smooth), "== paper"),
         _claim(
             "11-smooth-lasts",
@@ -95,8 +119,14 @@ def pauses(setting: Setting) -> tuple[list[Claim], Table, list[Chart]]:
         ),
     ]
     rows = list(zip(_SIZES, instant, disruptive, smooth, [_LONGEST_S] * len(_SIZES), strict=True))
-    table = Table(head=["keys of a shard", "instant s", "disruptive s", "smooth s", "smooth done after s"], rows=rows)
-    lines: dict[str, tuple[Sequence[int], Sequence[float]]] = {INSTANT: (_SIZES, instant), DISRUPTIVE: (_SIZES, disruptive)}
+    table = Table(
+        head=["keys of a shard", "instant s", "disruptive s", "smooth s", "smooth done after s"],
+        rows=rows,
+    )
+    lines: dict[str, tuple[Sequence[int], Sequence[float]]] = {
+        INSTANT: (_SIZES, instant),
+        DISRUPTIVE: (_SIZES, disruptive),
+    }
     charts = [
         Chart(title="Fig. 10", x="keys of a shard", y="pause, s", lines=lines),
         Chart(
@@ -140,8 +170,20 @@ def overheads(setting: Setting) -> tuple[list[Claim], Table, list[Chart]]:
     )
     ratio = max(max(a, b) / min(a, b) for a, b in zip(instant[1:], disruptive[1:], strict=True))
     note = "where a key comes eight times in a pane; with ten times the keys, less than once each, instant costs a third of it"
-    claims = [_claim("12", "greatest ratio of the overheads of instant and disruptive", 1, ratio, "<= 1.5 * paper", note)]
-    rows = [(100 * part, *four) for part, *four in zip(parts, instant, disruptive, rare, rare_disruptive, strict=True)]
+    claims = [
+        _claim(
+            "12",
+            "greatest ratio of the overheads of instant and disruptive",
+            1,
+            ratio,
+            "<= 1.5 * paper",
+            note,
+        )
+    ]
+    rows = [
+        (100 * part, *four)
+        for part, *four in zip(parts, instant, disruptive, rare, rare_disruptive, strict=True)
+    ]
     moved_percent = [100 * part for part in parts]
     chart = Chart(
         title="Fig. 12",
@@ -152,7 +194,13 @@ def overheads(setting: Setting) -> tuple[list[Claim], Table, list[Chart]]:
     return (
         claims,
         Table(
-            head=["% of state moved", "% more CPU, instant", "disruptive", "instant, rare keys", "disruptive, rare keys"],
+            head=[
+                "% of state moved",
+                "% more CPU, instant",
+                "disruptive",
+                "instant, rare keys",
+                "disruptive, rare keys",
+            ],
             rows=rows,
         ),
         [chart],
@@ -170,7 +218,11 @@ class Fluxed:
         """One move for each pair of machines, from the more to the less loaded."""
         loads = run.measured()[0]
         held = run.held[0]
-        moves = [m for m in flux(loads, run.core_of[0].tolist(), self.setting.hosts, self.setting.theta) if not held[m.shard]]
+        moves = [
+            m
+            for m in flux(loads, run.core_of[0].tolist(), self.setting.hosts, self.setting.theta)
+            if not held[m.shard]
+        ]
         if not moves:
             return
         took = self.setting.keys * self.setting.key_s
@@ -179,7 +231,11 @@ class Fluxed:
         pause = took if self.way == DISRUPTIVE else 0.0
         for core in (*run.core_of[0][shards], *cores):
             run.rows[0, core] += took / 2 / self.setting.row_s if self.way == DISRUPTIVE else 0.0
-        run.move(Moves(0, shards, cores, np.full(len(shards), run.now + self.setting.punctuation_s + pause)))
+        run.move(
+            Moves(
+                0, shards, cores, np.full(len(shards), run.now + self.setting.punctuation_s + pause)
+            )
+        )
 
 
 def latencies(setting: Setting, way: str, every_s: float) -> tuple[float, list[float]]:
@@ -189,7 +245,9 @@ def latencies(setting: Setting, way: str, every_s: float) -> tuple[float, list[f
     job = Job(name="compute", cost_s=setting.row_s, shards=shards, shard_bytes=0.0)
     table = np.arange(shards) % setting.hosts
     share = np.full(shards, 1 / shards)
-    run = Simulation(Cluster(hosts=setting.hosts, cores_per_host=1), [job], [table], [share], queue=1e12)
+    run = Simulation(
+        Cluster(hosts=setting.hosts, cores_per_host=1), [job], [table], [share], queue=1e12
+    )
     offered = setting.load * setting.hosts / setting.row_s
     mover = Fluxed(setting, way)
     course: list[float] = []
@@ -211,7 +269,9 @@ def latencies(setting: Setting, way: str, every_s: float) -> tuple[float, list[f
     total.done = total.inside = 0.0
     for host in chance.permutation(setting.hosts)[: setting.rises]:
         here = run.core_of[0] == host
-        extra = np.where(here, 0.5 / setting.load * shards / setting.hosts / max(1, here.sum()), 0.0)
+        extra = np.where(
+            here, 0.5 / setting.load * shards / setting.hosts / max(1, here.sum()), 0.0
+        )
         for minute in (1, 2, 3):
             go(60, weights + extra * minute / 3)
         go(120, weights + extra)
@@ -220,18 +280,38 @@ def latencies(setting: Setting, way: str, every_s: float) -> tuple[float, list[f
 
 def adapting(setting: Setting) -> tuple[list[Claim], Table, list[Chart]]:
     """Fig. 13."""
-    ways = {"instant": (INSTANT, 5.0), "disruptive, 1 min": (DISRUPTIVE, 60.0), "disruptive, 5 min": (DISRUPTIVE, 300.0)}
+    ways = {
+        "instant": (INSTANT, 5.0),
+        "disruptive, 1 min": (DISRUPTIVE, 60.0),
+        "disruptive, 5 min": (DISRUPTIVE, 300.0),
+    }
     found = {name: latencies(setting, *way) for name, way in ways.items()}
     instant, minute, five = (found[name][0] for name in ways)
     claims = [
-        _claim("13-instant", "mean latency, disruptive every minute / instant", 10, minute / instant, ">= 0.5 * paper"),
-        _claim("13-often", "mean latency, disruptive every five minutes / every minute", 1, five / minute, "> paper"),
+        _claim(
+            "13-instant",
+            "mean latency, disruptive every minute / instant",
+            10,
+            minute / instant,
+            ">= 0.5 * paper",
+        ),
+        _claim(
+            "13-often",
+            "mean latency, disruptive every five minutes / every minute",
+            1,
+            five / minute,
+            "> paper",
+        ),
     ]
     lines = {
-        name: ([(i + 1) / 6 for i in range(len(course))], [1000 * ms for ms in course]) for name, (_, course) in found.items()
+        name: ([(i + 1) / 6 for i in range(len(course))], [1000 * ms for ms in course])
+        for name, (_, course) in found.items()
     }
     chart = Chart(title="Fig. 13", x="minute", y="latency, ms", lines=lines, log_y=True)
-    table = Table(head=["migration", "mean latency ms"], rows=[(name, 1000 * mean) for name, (mean, _) in found.items()])
+    table = Table(
+        head=["migration", "mean latency ms"],
+        rows=[(name, 1000 * mean) for name, (mean, _) in found.items()],
+    )
     return claims, table, [chart]
 
 
@@ -257,9 +337,14 @@ def migration_command(
     shards: Annotated[int, typer.Option(min=2, help="Key groups of the component.")] = 60,
     keys: Annotated[int, typer.Option(min=1, help="Keys of a shard in Fig. 12 and 13.")] = 50_000,
     key_us: Annotated[
-        float, typer.Option(min=0.01, help="Microseconds to serialise, carry and read the state of a key.")
+        float,
+        typer.Option(
+            min=0.01, help="Microseconds to serialise, carry and read the state of a key."
+        ),
     ] = 20.0,
-    theta: Annotated[float, typer.Option(min=1, help="Most loaded machine over mean that Flux lets be.")] = THETA,
+    theta: Annotated[
+        float, typer.Option(min=1, help="Most loaded machine over mean that Flux lets be.")
+    ] = THETA,
     seed: Seed = 1,
     as_json: AsJson = False,
     plot: Plot = None,
@@ -268,5 +353,7 @@ def migration_command(
 
     Example: anabranch lab enorm-migration --keys 100000
     """
-    setting = Setting(hosts=hosts, shards=shards, keys=keys, key_s=key_us / 1e6, theta=theta, seed=seed)
+    setting = Setting(
+        hosts=hosts, shards=shards, keys=keys, key_s=key_us / 1e6, theta=theta, seed=seed
+    )
     show(experiment(setting), as_json=as_json, plot=plot)

@@ -73,23 +73,61 @@ def fused(setting: Setting) -> dict[int, dict[str, Any]]:
 def experiment(setting: Setting) -> Report:
     """Fig. 9 and 16."""
     chain = fused(setting)  # first, so that Spark is warm when single runs are compared
-    base, keys, more = (windowed(setting, *way) for way in ((setting.keys, TWO), (2 * setting.keys, TWO), (setting.keys, SIX)))
+    base, keys, more = (
+        windowed(setting, *way)
+        for way in ((setting.keys, TWO), (2 * setting.keys, TWO), (setting.keys, SIX))
+    )
     rates = [float(each["anabranch_rows_per_s"]) for each in (base, keys, more)]
     speeds = {number: float(case["anabranch_rows_per_s"]) for number, case in chain.items()}
     small = "a step has a fixed cost beside rows and exchanges, which small inputs do not hide"
     claims = [
-        _claim("9-keys", "throughput with twice the keys / before: little less", 1, rates[1] / rates[0], ">= 0.75 * paper"),
-        _claim("9-windows", "throughput with six windows / with two: little less", 1, rates[2] / rates[0], ">= 0.75 * paper"),
-        _claim("9-split", "throughput, split in two components / combined in one", 1, speeds[3] / speeds[4], "< paper", small),
-        _claim("16", "four computes fused / none, throughput", 3, speeds[4] / speeds[1], ">= 0.5 * paper", small),
         _claim(
-            "16-components", "one component / two, throughput (paper 512 s / 456 s)", 1, speeds[4] / speeds[3], "> paper", small
+            "9-keys",
+            "throughput with twice the keys / before: little less",
+            1,
+            rates[1] / rates[0],
+            ">= 0.75 * paper",
+        ),
+        _claim(
+            "9-windows",
+            "throughput with six windows / with two: little less",
+            1,
+            rates[2] / rates[0],
+            ">= 0.75 * paper",
+        ),
+        _claim(
+            "9-split",
+            "throughput, split in two components / combined in one",
+            1,
+            speeds[3] / speeds[4],
+            "< paper",
+            small,
+        ),
+        _claim(
+            "16",
+            "four computes fused / none, throughput",
+            3,
+            speeds[4] / speeds[1],
+            ">= 0.5 * paper",
+            small,
+        ),
+        _claim(
+            "16-components",
+            "one component / two, throughput (paper 512 s / 456 s)",
+            1,
+            speeds[4] / speeds[3],
+            "> paper",
+            small,
         ),
     ]
     tables = [
         Table(
             head=["keys", "windows", "rows/s"],
-            rows=[(setting.keys, 2, rates[0]), (2 * setting.keys, 2, rates[1]), (setting.keys, 6, rates[2])],
+            rows=[
+                (setting.keys, 2, rates[0]),
+                (2 * setting.keys, 2, rates[1]),
+                (setting.keys, 6, rates[2]),
+            ],
         ),
         Table(
             head=["operators fused", "rows/s", "s a batch"],
@@ -97,15 +135,31 @@ def experiment(setting: Setting) -> Report:
         ),
     ]
     charts = [
-        Chart(title="Fig. 9", x="", y="rows/s", lines={"combined": (["2 windows", "twice the keys", "6 windows"], rates)}),
+        Chart(
+            title="Fig. 9",
+            x="",
+            y="rows/s",
+            lines={"combined": (["2 windows", "twice the keys", "6 windows"], rates)},
+        ),
         Chart(
             title="Fig. 16",
             x="operators fused",
             y="s for all rows",
-            lines={"chain": ([str(n) for n in sorted(speeds)], [setting.rows / speeds[n] for n in sorted(speeds)])},
+            lines={
+                "chain": (
+                    [str(n) for n in sorted(speeds)],
+                    [setting.rows / speeds[n] for n in sorted(speeds)],
+                )
+            },
         ),
     ]
-    return Report(lab="enorm-throughput", claims=claims, settings=asdict(setting), tables=tables, charts=charts)
+    return Report(
+        lab="enorm-throughput",
+        claims=claims,
+        settings=asdict(setting),
+        tables=tables,
+        charts=charts,
+    )
 
 
 def _claim(name: str, what: str, paper: float, ours: float, test: str, why: str = "") -> Claim:
@@ -115,9 +169,15 @@ def _claim(name: str, what: str, paper: float, ours: float, test: str, why: str 
 def throughput_command(
     *,
     rows: Annotated[int, typer.Option(min=1200, help="Rows of each benchmark's input.")] = 300_000,
-    keys: Annotated[int, typer.Option(min=1, help="Distinct keys; twice as many are tried, too.")] = 5_000,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each benchmark, if there is time.")] = 1,
-    minutes: Annotated[float, typer.Option(min=0.1, help="Plan each of the four benchmarks for this time.")] = 0.3,
+    keys: Annotated[
+        int, typer.Option(min=1, help="Distinct keys; twice as many are tried, too.")
+    ] = 5_000,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Rounds of each benchmark, if there is time.")
+    ] = 1,
+    minutes: Annotated[
+        float, typer.Option(min=0.1, help="Plan each of the four benchmarks for this time.")
+    ] = 0.3,
     seed: Seed = 1,
     as_json: AsJson = False,
     plot: Plot = None,
@@ -126,4 +186,8 @@ def throughput_command(
 
     Example: anabranch lab enorm-throughput --rows 120000 --rounds 1
     """
-    show(experiment(Setting(rows=rows, keys=keys, rounds=rounds, minutes=minutes, seed=seed)), as_json=as_json, plot=plot)
+    show(
+        experiment(Setting(rows=rows, keys=keys, rounds=rounds, minutes=minutes, seed=seed)),
+        as_json=as_json,
+        plot=plot,
+    )

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anabranch.errors import NotYetError
+from anabranch.plan.operators.base import Feed
 from anabranch.plan.planners.solution import ComponentPlan
 from anabranch.topology.apply import Work
-from anabranch.topology.graph import Apply, Clock, Field, Graph, Map, Source
+from anabranch.topology.graph import Apply, Field, Graph, Source
 
 NOTHING_FUSED = ComponentPlan(
     planner="none",
@@ -23,16 +24,6 @@ NOTHING_FUSED = ComponentPlan(
     adaptation_unfused=0.0,
     reasons=(),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Feed:
-    """Where the rows of a node come from: a source or another operator, the maps on the way, and how the rows tell their time."""
-
-    stream: str
-    maps: tuple[Map, ...]
-    clock: Clock
-    fields: tuple[Field, ...]  # behind the maps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +51,9 @@ def applies_of(graph: Graph) -> tuple[Applied, ...]:
             fields=graph.fields_of(each.input),
         )
         stage = found[stream.name].stage + 1 if stream.name in found else 1
-        found[each.name] = Applied(name=each.name, feed=feed, work=each.work, fields=each.fields, stage=stage)
+        found[each.name] = Applied(
+            name=each.name, feed=feed, work=each.work, fields=each.fields, stage=stage
+        )
     return tuple(found.values())
 
 

@@ -11,11 +11,21 @@ from anabranch.aggregates.partials import Partial, PartialColumn
 from anabranch.aggregates.specs import text_of
 from anabranch.plan.consolidation import Consolidation
 from anabranch.plan.panes import Panes
-from anabranch.topology.graph import Field, Named
+from anabranch.topology.graph import Clock, Field, Map, Named
 from anabranch.types import Array, column_type
 
 # The key of a global aggregate, which has no key columns: the same for every row, and not part of the results.
 EVERYTHING = Field("", "int")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """Where the rows of a node come from: a source or another operator, the maps on the way, and how the rows tell their time."""
+
+    stream: str
+    maps: tuple[Map, ...]
+    clock: Clock
+    fields: tuple[Field, ...]  # behind the maps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +67,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slotted:
+class OperatorPlan:
     """What a slot task needs to know of an operator: keys, panes, partials, results. Plain values, safe to ship."""
 
     operator: str
@@ -68,19 +78,25 @@ class Slotted:
     results: tuple[Result, ...]
     columns: tuple[PartialColumn, ...]  # of all kept partials, one after another
     time_type: str
-    complete_from: Mapping[int, int] = field(default_factory=dict)  # windows that came later: what starts before is incomplete
-    forgotten_us: int | None = None  # panes before were forgotten when windows were added, even where the log still has rows
+    complete_from: Mapping[int, int] = field(
+        default_factory=dict
+    )  # windows that came later: what starts before is incomplete
+    forgotten_us: int | None = (
+        None  # panes before were forgotten when windows were added, even where the log still has rows
+    )
     early: bool = False  # results have a column that marks those of windows that are still open
 
     def finished(self, columns: Sequence[Array]) -> list[pa.Array]:
         """The results of some merged partials."""
         found = []
         for result in self.results:
-            merged: tuple[Array, ...] = tuple(c for number in result.kept for c in columns[self.kept[number].columns])
+            merged: tuple[Array, ...] = tuple(
+                c for number in result.kept for c in columns[self.kept[number].columns]
+            )
             found.append(result.named.aggregate.finish(result.named.input_type, merged))
         return found
 
 
-def key_schema(plan: Slotted) -> pa.Schema:
+def key_schema(plan: OperatorPlan) -> pa.Schema:
     """The key columns of a slot as Arrow has them."""
     return pa.schema([(f"k{i}", column_type(each.type)) for i, each in enumerate(plan.keys)])

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from anabranch.aggregates.partials import Count
 from anabranch.errors import TopologyError, unknown
-from anabranch.plan.operators.base import Kept, Slotted
+from anabranch.plan.operators.base import Kept, OperatorPlan
 from anabranch.plan.operators.sessions import NO_WINDOWS
 from anabranch.plan.panes import Panes, panes_of
 from anabranch.topology.graph import RESULT_COLUMNS, Clock, Field, check_windows, key_fields
@@ -41,7 +41,9 @@ class JoinInput:
 
 def join_input(stream: str, fields: Sequence[Field], clock: Clock) -> JoinInput:
     """A stream as a side of a join. The windows of results say when these happened; what is joined has windows of its own."""
-    kept = tuple(each for each in fields if clock.column != "window" or each.name not in RESULT_COLUMNS)
+    kept = tuple(
+        each for each in fields if clock.column != "window" or each.name not in RESULT_COLUMNS
+    )
     return JoinInput(stream=stream, fields=kept, clock=clock)
 
 
@@ -56,8 +58,12 @@ class JoinPlan:
     right: tuple[Field, ...]
     how: How
     time_type: str
-    complete_from: Mapping[int, int] = field(default_factory=dict)  # windows that came later: what starts before is incomplete
-    forgotten_us: int | None = None  # panes before were forgotten when windows were added, even where the log still has rows
+    complete_from: Mapping[int, int] = field(
+        default_factory=dict
+    )  # windows that came later: what starts before is incomplete
+    forgotten_us: int | None = (
+        None  # panes before were forgotten when windows were added, even where the log still has rows
+    )
 
     def payload(self, side: Side) -> tuple[Field, ...]:
         """The columns of a side that are no keys."""
@@ -76,7 +82,12 @@ class JoinPlan:
     @property
     def late_fields(self) -> tuple[Field, ...]:
         """The columns of rows that no window takes: those of both streams, of which one has nothing, and why."""
-        return (*self.keys, *self.left, *self.right, *(Field(name, "string") for name in LATE_COLUMNS))
+        return (
+            *self.keys,
+            *self.left,
+            *self.right,
+            *(Field(name, "string") for name in LATE_COLUMNS),
+        )
 
     def key_schema(self) -> pa.Schema:
         """The keys as Arrow has them, by their place."""
@@ -84,15 +95,22 @@ class JoinPlan:
 
     def payload_schema(self, side: Side) -> pa.Schema:
         """The other columns of a side as Arrow has them, by their place."""
-        return pa.schema([(f"p{i}", column_type(each.type, maps=True)) for i, each in enumerate(self.payload(side))])
+        return pa.schema(
+            [
+                (f"p{i}", column_type(each.type, maps=True))
+                for i, each in enumerate(self.payload(side))
+            ]
+        )
 
     def result_schema(self) -> pa.Schema:
         """The columns of results as Arrow has them."""
-        return pa.schema([(each.name, column_type(each.type, maps=True)) for each in self.result_fields])
+        return pa.schema(
+            [(each.name, column_type(each.type, maps=True)) for each in self.result_fields]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinSide(Slotted):
+class JoinSide(OperatorPlan):
     """One side of a join as a node: its rows wait in the state of the left one."""
 
     join: JoinPlan
@@ -122,7 +140,14 @@ def join_side(plan: JoinPlan, side: Side, operator: str) -> JoinSide:
     )
 
 
-def join_plan(operator: str, left: JoinInput, right: JoinInput, by: object, windows: Sequence[object], how: object) -> JoinPlan:
+def join_plan(
+    operator: str,
+    left: JoinInput,
+    right: JoinInput,
+    by: object,
+    windows: Sequence[object],
+    how: object,
+) -> JoinPlan:
     """The plan of a join of two streams; what cannot be joined is refused by name."""
     chosen = _windows(windows)
     kind = next((each for each in HOWS if each == how), None)
@@ -130,7 +155,9 @@ def join_plan(operator: str, left: JoinInput, right: JoinInput, by: object, wind
         raise TopologyError(unknown("how", how, HOWS))
     keys = _keys(by, left, right)
     names = {each.name for each in keys}
-    payloads = [tuple(each for each in side.fields if each.name not in names) for side in (left, right)]
+    payloads = [
+        tuple(each for each in side.fields if each.name not in names) for side in (left, right)
+    ]
     _check_names(keys, payloads, (left, right))
     for side, payload in zip((left, right), payloads, strict=True):
         for each in payload:
@@ -155,7 +182,9 @@ def _windows(given: Sequence[object]) -> list[Window]:
     """The windows of a join: at least one, each with a length, no name twice."""
     flat = [each for one in given for each in (one if isinstance(one, tuple | list) else (one,))]
     if not flat:
-        raise TopologyError('join() needs at least one window, such as window=ab.tumbling("5 minutes")')
+        raise TopologyError(
+            'join() needs at least one window, such as window=ab.tumbling("5 minutes")'
+        )
     if strange := [each for each in flat if not isinstance(each, Window)]:
         raise TopologyError(
             f"{strange[0]!r} is no window for a join; write ab.tumbling, ab.sliding, ab.hopping or ab.cumulative"
@@ -186,12 +215,16 @@ def _keys(by: object, left: JoinInput, right: JoinInput) -> tuple[Field, ...]:
     return found[0]
 
 
-def _check_names(keys: Sequence[Field], payloads: Sequence[Sequence[Field]], inputs: tuple[JoinInput, JoinInput]) -> None:
+def _check_names(
+    keys: Sequence[Field], payloads: Sequence[Sequence[Field]], inputs: tuple[JoinInput, JoinInput]
+) -> None:
     """Refuses columns that would have the same name in the results; capitals make no difference in Spark."""
     taken = {name: name for name in RESULT_COLUMNS}
     for each in keys:
         if each.name.lower() in taken:
-            raise TopologyError(f"key column {each.name!r} has the name of a column of every result; {_RENAME}")
+            raise TopologyError(
+                f"key column {each.name!r} has the name of a column of every result; {_RENAME}"
+            )
     taken |= {each.name.lower(): each.name for each in keys}
     for side, payload in zip(inputs, payloads, strict=True):
         if wrong := [each.name for each in payload if each.name.lower() in taken]:
@@ -201,7 +234,9 @@ def _check_names(keys: Sequence[Field], payloads: Sequence[Sequence[Field]], inp
             )
     theirs = {each.name.lower() for each in payloads[1]}
     if both := [each.name for each in payloads[0] if each.name.lower() in theirs]:
-        clocks = [name for name in both if name.lower() in {side.clock.column.lower() for side in inputs}]
+        clocks = [
+            name for name in both if name.lower() in {side.clock.column.lower() for side in inputs}
+        ]
         told = f". Event times are columns like others; maps keep them, so rename {_listed(clocks)} before app.source()"
         raise TopologyError(
             f"{inputs[0].stream!r} and {inputs[1].stream!r} both have {_listed(both)}; {_RENAME}{told if clocks else ''}"

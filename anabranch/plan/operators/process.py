@@ -14,7 +14,7 @@ import pyarrow as pa
 from anabranch.aggregates.partials import LastTime
 from anabranch.errors import TopologyError
 from anabranch.plan.keeping import keep
-from anabranch.plan.operators.base import EVERYTHING, Kept, Slotted
+from anabranch.plan.operators.base import EVERYTHING, Kept, OperatorPlan
 from anabranch.plan.operators.sessions import NO_WINDOWS
 from anabranch.plan.panes import Panes
 from anabranch.topology.graph import Clock, Field, Named
@@ -23,7 +23,7 @@ from anabranch.types import column_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessPlan(Slotted):
+class ProcessPlan(OperatorPlan):
     """What a slot task needs to know of a `process`. Its panes are a microsecond wide: the pane of a row is its event time."""
 
     logic: Logic
@@ -44,7 +44,12 @@ class ProcessPlan(Slotted):
 
 
 def process_plan(
-    operator: str, by: Sequence[Field], logic: Logic, fields: Sequence[Field], clock: Clock, combined: Sequence[Named] = ()
+    operator: str,
+    by: Sequence[Field],
+    logic: Logic,
+    fields: Sequence[Field],
+    clock: Clock,
+    combined: Sequence[Named] = (),
 ) -> ProcessPlan:
     """The plan of a `process` over a stream of some columns; those that cannot travel are refused by name.
 
@@ -55,7 +60,11 @@ def process_plan(
     if kept:
         at = kept[-1].columns.stop
         kept = (*kept, Kept(partial=LastTime("bigint"), input=0, columns=slice(at, at + 1)))
-    seen = tuple(each for each in fields if logic.columns is None or each.name in logic.columns or each in keys)
+    seen = tuple(
+        each
+        for each in fields
+        if logic.columns is None or each.name in logic.columns or each in keys
+    )
     for each in seen:
         if "map<" in each.type or "variant" in each.type:
             raise TopologyError(
@@ -64,7 +73,10 @@ def process_plan(
             )
         column_type(each.type)
     if results:
-        seen = (*(each for each in seen if each in keys), *(Field(each.named.name, each.type) for each in results))
+        seen = (
+            *(each for each in seen if each in keys),
+            *(Field(each.named.name, each.type) for each in results),
+        )
     return ProcessPlan(
         operator=operator,
         keys=keys,

@@ -10,15 +10,17 @@ from dataclasses import dataclass, replace
 
 from anabranch.aggregates.partials import FirstTime, LastTime
 from anabranch.plan.consolidation import Consolidation
-from anabranch.plan.operators.base import Kept, Slotted
+from anabranch.plan.operators.base import Kept, OperatorPlan
 from anabranch.plan.panes import Panes
 from anabranch.topology.windows import Session
 
-NO_WINDOWS = Consolidation((), (), merges_per_hour=0.0, naive_per_hour=0.0, cost_per_hour=0.0, measured=False)
+NO_WINDOWS = Consolidation(
+    (), (), merges_per_hour=0.0, naive_per_hour=0.0, cost_per_hour=0.0, measured=False
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionPlan(Slotted):
+class SessionPlan(OperatorPlan):
     """What a slot task needs to know of one session definition; `first` and `last` are the columns of the event times."""
 
     session: Session
@@ -26,7 +28,7 @@ class SessionPlan(Slotted):
     last: int
 
 
-def session_plan(like: Slotted, session: Session) -> SessionPlan:
+def session_plan(like: OperatorPlan, session: Session) -> SessionPlan:
     """The plan of a session over the keys, partials and results of an operator. Its panes may become narrower, never wider."""
     at = len(like.columns)
     times = [
@@ -38,7 +40,7 @@ def session_plan(like: Slotted, session: Session) -> SessionPlan:
     return over_session(replace(like, kept=kept, columns=columns), session)
 
 
-def over_session(like: Slotted, session: Session) -> SessionPlan:
+def over_session(like: OperatorPlan, session: Session) -> SessionPlan:
     """The plan of a session whose partials are there already; the last two columns are its event times."""
     return SessionPlan(
         operator=like.operator,
@@ -61,6 +63,10 @@ def late_until(session: Session, watermark_us: int | None) -> int | None:
     return None if watermark_us is None else watermark_us - session.gap_us
 
 
-def window_names(plan: Slotted) -> list[str]:
+def window_names(plan: OperatorPlan) -> list[str]:
     """The names of a plan's windows, or of its session, by their numbers."""
-    return [plan.session.name] if isinstance(plan, SessionPlan) else [window.name for window in plan.panes.windows]
+    return (
+        [plan.session.name]
+        if isinstance(plan, SessionPlan)
+        else [window.name for window in plan.panes.windows]
+    )

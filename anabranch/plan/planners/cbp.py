@@ -17,10 +17,14 @@ NO_HINTS = Hints()
 _GAIN = 1e-9  # of the rate of all streams: a smaller profit is rounding
 
 
-def plan_greedily(streams: Streams, adaptation: Adaptation, hints: Hints = NO_HINTS, *, ordered: bool = True) -> ComponentPlan:
+def plan_greedily(
+    streams: Streams, adaptation: Adaptation, hints: Hints = NO_HINTS, *, ordered: bool = True
+) -> ComponentPlan:
     """Algorithm 1."""
     costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
-    return component_plan(costs, improved(costs, depth_first(costs)), "moves from a depth-first plan")
+    return component_plan(
+        costs, improved(costs, depth_first(costs)), "moves from a depth-first plan"
+    )
 
 
 def depth_first(costs: Costs) -> list[int]:
@@ -43,7 +47,9 @@ def depth_first(costs: Costs) -> list[int]:
             seen |= 1 << child
             stack.append(child)
             grown = of[here] | 1 << child
-            if costs.is_feasible(grown) and space.is_ordered({grown, *(c for c in of.values() if not c & grown)}):
+            if costs.is_feasible(grown) and space.is_ordered(
+                {grown, *(c for c in of.values() if not c & grown)}
+            ):
                 of.update(dict.fromkeys(bits(grown), grown))
     return sorted(set(of.values()))
 
@@ -90,7 +96,9 @@ def _moves(costs: Costs, unit: int, of: dict[int, int], least: float) -> list[Mo
         return []
     found = []
     stays = space.between(unit, rest)
-    for target in sorted({of[i] for i in bits(space.near[unit] & ~source)} | ({0} if rest else set())):
+    for target in sorted(
+        {of[i] for i in bits(space.near[unit] & ~source)} | ({0} if rest else set())
+    ):
         gain = space.between(unit, target) - stays
         now = costs.adaptation(source) + (costs.adaptation(target) if target else 0.0)
         if gain + now <= least:
@@ -98,7 +106,12 @@ def _moves(costs: Costs, unit: int, of: dict[int, int], least: float) -> list[Mo
         grown = target | 1 << unit
         if not space.is_component(grown):
             continue
-        profit = gain + now - costs.adaptation(grown, target) - (costs.adaptation(rest, source) if rest else 0.0)
+        profit = (
+            gain
+            + now
+            - costs.adaptation(grown, target)
+            - (costs.adaptation(rest, source) if rest else 0.0)
+        )
         if profit > least and costs.is_feasible(grown) and (not rest or costs.is_feasible(rest)):
             found.append(Move(unit, source, target, profit))
     return found
@@ -106,7 +119,10 @@ def _moves(costs: Costs, unit: int, of: dict[int, int], least: float) -> list[Mo
 
 def _best(space: Space, plan: set[int], moves: dict[int, list[Move]]) -> Move | None:
     """The move of the largest profit whose plan can run level by level; of equals the first."""
-    every = sorted((move for each in moves.values() for move in each), key=lambda m: (-m.profit, m.unit, m.target))
+    every = sorted(
+        (move for each in moves.values() for move in each),
+        key=lambda m: (-m.profit, m.unit, m.target),
+    )
     for move in every:
         if space.is_ordered(plan - {move.source, move.target} | set(move.result)):
             return move

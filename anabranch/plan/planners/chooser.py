@@ -34,5 +34,7 @@ def plan_components(
         "moves from a depth-first plan": depth_first(costs),
         "moves from fusion by comm": fused_by_score(costs, Score.COMM),
     }
-    plans = [component_plan(costs, improved(costs, start), planner) for planner, start in starts.items()]
+    plans = [
+        component_plan(costs, improved(costs, start), planner) for planner, start in starts.items()
+    ]
     return min(plans, key=lambda plan: plan.cost)

@@ -34,7 +34,9 @@ class Placed:
     adaptation: float
 
 
-def plan_cola(streams: Streams, adaptation: Adaptation, hints: Hints = NO_HINTS, *, ordered: bool = True) -> ComponentPlan:
+def plan_cola(
+    streams: Streams, adaptation: Adaptation, hints: Hints = NO_HINTS, *, ordered: bool = True
+) -> ComponentPlan:
     """From one part with all operators down: a part that cannot be a component is cut where the rate across is least."""
     costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
     space = costs.space
@@ -52,15 +54,23 @@ def plan_cola(streams: Streams, adaptation: Adaptation, hints: Hints = NO_HINTS,
         part = np.array(list(bits(units)), dtype=np.intp)
         halves = _connected(space, units)
         if len(halves) == 1:
-            halves = [_mask(each) for each in _sparse_cut(part, rates[np.ix_(part, part)], loads[part], least=0.0)]
+            halves = [
+                _mask(each)
+                for each in _sparse_cut(part, rates[np.ix_(part, part)], loads[part], least=0.0)
+            ]
         return [found for half in halves for found in parts(half)]
 
     components = parts(space.every)
     while waiting := [c for c in space.waiting(components) if c & (c - 1)] if ordered else []:
         largest = max(waiting, key=lambda c: (c.bit_count(), -c))
         part = np.array(list(bits(largest)), dtype=np.intp)
-        halves = [_mask(each) for each in _sparse_cut(part, rates[np.ix_(part, part)], loads[part], least=0.0)]
-        components = [c for c in components if c != largest] + [found for half in halves for found in parts(half)]
+        halves = [
+            _mask(each)
+            for each in _sparse_cut(part, rates[np.ix_(part, part)], loads[part], least=0.0)
+        ]
+        components = [c for c in components if c != largest] + [
+            found for half in halves for found in parts(half)
+        ]
     return component_plan(costs, _united(costs, components), "cola")
 
 
@@ -70,8 +80,17 @@ def _united(costs: Costs, components: list[int]) -> list[int]:
     refused: set[int] = set()
     while True:
         of = {i: c for c in components for i in bits(c)}
-        pairs = {(min(of[i], of[j]), max(of[i], of[j])) for i, near in enumerate(space.rates) for j in near if of[i] != of[j]}
-        between = {(a, b): sum(space.between(i, b) for i in bits(a)) for a, b in pairs if a | b not in refused}
+        pairs = {
+            (min(of[i], of[j]), max(of[i], of[j]))
+            for i, near in enumerate(space.rates)
+            for j in near
+            if of[i] != of[j]
+        }
+        between = {
+            (a, b): sum(space.between(i, b) for i in bits(a))
+            for a, b in pairs
+            if a | b not in refused
+        }
         best = max(between, key=lambda pair: (between[pair], -pair[0], -pair[1]), default=None)
         if best is None:
             return components
@@ -125,7 +144,9 @@ def place_slots(streams: Streams, adaptation: Adaptation, hosts: int) -> Placed:
     saved = sum(rate * float((held[a] * held[b]).sum(axis=0).mean()) for a, b, rate in ends)
     costs = Costs(Space(streams, ordered=False), adaptation)
     alone = sum(costs.adaptation(1 << i) for i in range(len(streams.operators)))
-    return Placed(hosts=len(parts), slots=count, communication=streams.rate - saved, adaptation=alone)
+    return Placed(
+        hosts=len(parts), slots=count, communication=streams.rate - saved, adaptation=alone
+    )
 
 
 def _shares(operator: Operator, adaptation: Adaptation) -> Array:
@@ -135,8 +156,12 @@ def _shares(operator: Operator, adaptation: Adaptation) -> Array:
     loads = operator.loads
     slots = max(1, int(np.ceil(loads.sum(axis=1).mean() / adaptation.capacity - 1e-9)))
     before = np.vstack([loads[:1], loads[:-1]])
-    cell = cut_into_slots(before, np.full(len(loads), slots)) + slots * np.arange(len(loads))[:, None]
-    held = np.bincount(cell.ravel(), loads.ravel(), minlength=slots * len(loads)).reshape(len(loads), slots)
+    cell = (
+        cut_into_slots(before, np.full(len(loads), slots)) + slots * np.arange(len(loads))[:, None]
+    )
+    held = np.bincount(cell.ravel(), loads.ravel(), minlength=slots * len(loads)).reshape(
+        len(loads), slots
+    )
     total = loads.sum(axis=1, keepdims=True)
     return np.where(total > 0, held / np.where(total > 0, total, 1.0), 1.0 / slots)
 
@@ -153,7 +178,9 @@ def sparse_parts(rates: Array, loads: Array, most: float) -> list[NDArray[np.int
     return done
 
 
-def _sparse_cut(part: NDArray[np.intp], rates: Array, loads: Array, least: float = 0.25) -> list[NDArray[np.intp]]:
+def _sparse_cut(
+    part: NDArray[np.intp], rates: Array, loads: Array, least: float = 0.25
+) -> list[NDArray[np.intp]]:
     """In two where the rate across is least for the load of the smaller side, `least` of all or more where that is possible.
 
     Nodes are cut in the order of the second eigenvector of the Laplacian.

@@ -34,7 +34,13 @@ class Adaptation:
     bound: float = inf  # beta: the most that a component's adaptation may cost
 
     def __post_init__(self) -> None:
-        for name, least in (("capacity", 0), ("every", 1), ("threshold", 1), ("weight", 0), ("bound", 0)):
+        for name, least in (
+            ("capacity", 0),
+            ("every", 1),
+            ("threshold", 1),
+            ("weight", 0),
+            ("bound", 0),
+        ):
             if not getattr(self, name) >= least:
                 raise TopologyError(f"{name}={getattr(self, name)}; valid: {least} or more")
 
@@ -45,9 +51,15 @@ class Costs:
     def __init__(self, space: Space, adaptation: Adaptation) -> None:
         self.space = space
         self.rules = adaptation
-        shape = next((o.loads.shape for o in space.streams.operators if o.loads is not None), (0, 0))
-        self.measured = shape[0] >= 2 * adaptation.every and adaptation.capacity < inf and adaptation.weight > 0
-        self._one = [_unit(unit, shape, adaptation.every) for unit in space.units] if self.measured else []
+        shape = next(
+            (o.loads.shape for o in space.streams.operators if o.loads is not None), (0, 0)
+        )
+        self.measured = (
+            shape[0] >= 2 * adaptation.every and adaptation.capacity < inf and adaptation.weight > 0
+        )
+        self._one = (
+            [_unit(unit, shape, adaptation.every) for unit in space.units] if self.measured else []
+        )
         self._sums: dict[int, tuple[Histograms, Histograms]] = {}
         # Searches ask for one set after another that differs from it by a unit or two.
         self._last: tuple[int, tuple[Histograms, Histograms]] | None = None
@@ -60,7 +72,9 @@ class Costs:
         known = self._moved.get(units)
         if known is None:
             loads, states = self._sum(units, near)
-            moved = state_moved(loads, states, self.rules.capacity * self.rules.every, self.rules.threshold)
+            moved = state_moved(
+                loads, states, self.rules.capacity * self.rules.every, self.rules.threshold
+            )
             known = self._moved[units] = self.rules.weight * moved
         return known
 
@@ -81,7 +95,9 @@ class Costs:
         self._last = (units, found)
         return found
 
-    def _changed(self, near: int, sums: tuple[Histograms, Histograms], units: int) -> tuple[Histograms, Histograms]:
+    def _changed(
+        self, near: int, sums: tuple[Histograms, Histograms], units: int
+    ) -> tuple[Histograms, Histograms]:
         """The sums of another set, by what differs."""
         loads, states = (each.copy() for each in sums)
         for i in bits(units ^ near):
@@ -114,8 +130,12 @@ def state_moved(loads: Histograms, states: Histograms, capacity: float, threshol
     before, after, now = before[old], after[old], old + 1
     most = int(before.max())
     cell = cut_into_slots(loads[old], before) + most * np.arange(len(old))[:, None]
-    load = np.bincount(cell.ravel(), loads[now].ravel(), minlength=most * len(old)).reshape(len(old), most)
-    state = np.bincount(cell.ravel(), states[now].ravel(), minlength=most * len(old)).reshape(len(old), most)
+    load = np.bincount(cell.ravel(), loads[now].ravel(), minlength=most * len(old)).reshape(
+        len(old), most
+    )
+    state = np.bincount(cell.ravel(), states[now].ravel(), minlength=most * len(old)).reshape(
+        len(old), most
+    )
     allowed = total[now] / after * np.where(after == before, threshold, 1.0)
     leaves = np.maximum(load - allowed[:, None], 0.0) / np.where(load > 0, load, 1.0)
     moved = (state * leaves).sum(axis=1)
@@ -131,7 +151,9 @@ def cut_into_slots(loads: Histograms, slots: NDArray[np.int64]) -> NDArray[np.in
     return np.minimum((share * slots[:, None]).astype(np.int64), slots[:, None] - 1)
 
 
-def _unit(unit: tuple[Operator, ...], shape: tuple[int, ...], every: int) -> tuple[Histograms, Histograms]:
+def _unit(
+    unit: tuple[Operator, ...], shape: tuple[int, ...], every: int
+) -> tuple[Histograms, Histograms]:
     """Loads of a unit between two adaptations, and its state spread over the shards as they are loaded."""
     windows = shape[0] // every
     loads, states = np.zeros((windows, shape[1])), np.zeros((windows, shape[1]))

@@ -22,7 +22,9 @@ class Score(StrEnum):
     PA = "pa"  # the attributes that their components have in common: needs no run
 
 
-def fuse(streams: Streams, score: Score = Score.COMM, hints: Hints = NO_HINTS, *, ordered: bool = True) -> ComponentPlan:
+def fuse(
+    streams: Streams, score: Score = Score.COMM, hints: Hints = NO_HINTS, *, ordered: bool = True
+) -> ComponentPlan:
     """Algorithm 1: fuse the adjacent pair with the largest score, as long as there is a pair that can be fused."""
     costs = Costs(Space(streams, hints, ordered=ordered), UNADAPTED)
     return component_plan(costs, fused_by_score(costs, score), f"fusion by {score}")
@@ -68,7 +70,11 @@ def fused_by_score(costs: Costs, score: Score) -> list[int]:
 def _join(joined: dict[int, dict[int, tuple[float, int]]], a: int, b: int) -> None:
     """Two components become one, with the streams of both."""
     ours, theirs = joined.pop(a), joined.pop(b)
-    both = {c: min(each[c] for each in (ours, theirs) if c in each) for c in {**ours, **theirs} if c not in (a, b)}
+    both = {
+        c: min(each[c] for each in (ours, theirs) if c in each)
+        for c in {**ours, **theirs}
+        if c not in (a, b)
+    }
     for c, stream in both.items():
         joined[c].pop(a, None)
         joined[c].pop(b, None)
@@ -102,7 +108,9 @@ def fuse_baseline(
     done = 0
     for first in (space.unit_of[name] for name in order):
         if not done >> first & 1:
-            while (both := _best_downstream(space, of, of[first], 0 if whole else done)) is not None:
+            while (
+                both := _best_downstream(space, of, of[first], 0 if whole else done)
+            ) is not None:
                 of = [both if one & both else one for one in of]
             done |= of[first]
     return component_plan(Costs(space, UNADAPTED), set(of), "fusion, baseline")
@@ -110,9 +118,17 @@ def fuse_baseline(
 
 def _best_downstream(space: Space, of: list[int], component: int, without: int) -> int | None:
     """The component with the downstream operator that leaves it the most attributes."""
-    grown = {component | c: i for i, c in reversed(list(enumerate(of))) if space.into[i] & component & ~c and not c & without}
+    grown = {
+        component | c: i
+        for i, c in reversed(list(enumerate(of)))
+        if space.into[i] & component & ~c and not c & without
+    }
     counts = {both: _count(space, space.attributes(both)) for both in grown}
     for both in sorted(counts, key=lambda both: (-counts[both], grown[both])):
-        if counts[both] and not space.are_apart(both) and space.is_ordered({both, *(c for c in of if not c & both)}):
+        if (
+            counts[both]
+            and not space.are_apart(both)
+            and space.is_ordered({both, *(c for c in of if not c & both)})
+        ):
             return both
     return None

@@ -23,7 +23,9 @@ class OperatorMeasures:
     @property
     def loaded_shards(self) -> int | None:
         """How many shards have had rows; None where none is known to have."""
-        return int((np.asarray(self.loads).sum(axis=0) > 0).sum()) or None if len(self.loads) else None
+        return (
+            int((np.asarray(self.loads).sum(axis=0) > 0).sum()) or None if len(self.loads) else None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,11 @@ class Measures:
 
     def of(self, operators: Sequence[Operator]) -> tuple[Operator, ...]:
         """Operators with the histograms of their loads, over the statistics windows that all of them have."""
-        known = [each for operator in operators if (each := self.operators.get(operator.name)) is not None and each.loads]
+        known = [
+            each
+            for operator in operators
+            if (each := self.operators.get(operator.name)) is not None and each.loads
+        ]
         windows = min((len(each.loads) for each in known), default=0)
 
         def filled(operator: Operator) -> Operator:
@@ -47,6 +53,8 @@ class Measures:
             if each is None or not each.loads:
                 return operator
             loads = np.asarray(each.loads[-windows:], dtype=np.float64)
-            return Operator(name=operator.name, attributes=operator.attributes, state=each.state, loads=loads)
+            return Operator(
+                name=operator.name, attributes=operator.attributes, state=each.state, loads=loads
+            )
 
         return tuple(map(filled, operators))

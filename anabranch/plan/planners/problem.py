@@ -27,7 +27,9 @@ class Operator:
     name: str
     attributes: frozenset[str] | None  # None: any partitioning will do
     state: float = 0.0  # rows (or bytes) of state, spread over the shards as the load is
-    loads: NDArray[np.float64] | None = None  # of each statistics window (a row) and each shard (a column)
+    loads: NDArray[np.float64] | None = (
+        None  # of each statistics window (a row) and each shard (a column)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,9 @@ class Streams:
     def __post_init__(self) -> None:
         names = [operator.name for operator in self.operators]
         if len(set(names)) < len(names):
-            raise TopologyError(f"operator {next(n for n in names if names.count(n) > 1)!r} is there twice")
+            raise TopologyError(
+                f"operator {next(n for n in names if names.count(n) > 1)!r} is there twice"
+            )
         for stream in self.streams:
             for end in (stream.source, stream.target):
                 if end not in set(names):
@@ -65,10 +69,14 @@ class Streams:
             if stream.source == stream.target:
                 raise TopologyError(f"operator {stream.source!r} takes a stream of its own")
             if not stream.rate >= 0:
-                raise TopologyError(f"stream {stream.source} -> {stream.target}: rate {stream.rate}; valid: 0 or more")
+                raise TopologyError(
+                    f"stream {stream.source} -> {stream.target}: rate {stream.rate}; valid: 0 or more"
+                )
         shapes = {operator.loads.shape for operator in self.operators if operator.loads is not None}
         if len(shapes) > 1 or any(len(shape) != 2 for shape in shapes):
-            raise TopologyError(f"loads of shapes {sorted(shapes)}; valid: one shape, (statistics windows, shards)")
+            raise TopologyError(
+                f"loads of shapes {sorted(shapes)}; valid: one shape, (statistics windows, shards)"
+            )
 
     @cached_property
     def rate(self) -> float:
@@ -88,12 +96,16 @@ class Space:
             if name not in by_name:
                 raise TopologyError(unknown("operator", name, by_name))
         self.attribute_names = sorted({a for o in streams.operators for a in o.attributes or ()})
-        self.units: list[tuple[Operator, ...]] = [tuple(by_name[n] for n in unit) for unit in _units(streams, hints)]
+        self.units: list[tuple[Operator, ...]] = [
+            tuple(by_name[n] for n in unit) for unit in _units(streams, hints)
+        ]
         self.unit_of = {operator.name: i for i, unit in enumerate(self.units) for operator in unit}
         self.every = (1 << len(self.units)) - 1
         self._attributes = [reduce(and_, map(self._bits, unit)) for unit in self.units]
         self.out, self.into, self.near = ([0] * len(self.units) for _ in range(3))
-        self.rates: list[dict[int, float]] = [{} for _ in self.units]  # of a unit to and from each of its neighbours
+        self.rates: list[dict[int, float]] = [
+            {} for _ in self.units
+        ]  # of a unit to and from each of its neighbours
         for stream in streams.streams:
             a, b = self.unit_of[stream.source], self.unit_of[stream.target]
             if a != b:
@@ -117,7 +129,9 @@ class Space:
 
     def _keep_apart(self, units: Sequence[int], names: Iterable[str]) -> None:
         if len(set(units)) < len(units):
-            raise TopologyError(f"operators {', '.join(sorted(names))} are to be fused and to be kept apart")
+            raise TopologyError(
+                f"operators {', '.join(sorted(names))} are to be fused and to be kept apart"
+            )
         for a in units:
             self._not_with[a] |= sum(1 << b for b in units if b != a)
 
@@ -126,9 +140,13 @@ class Space:
         for i, unit in enumerate(self.units):
             names = {operator.name for operator in unit}
             if len(unit) > 1 and not self._attributes[i]:
-                raise TopologyError(f"operators {', '.join(sorted(names))} are to be fused, but have no attribute in common")
+                raise TopologyError(
+                    f"operators {', '.join(sorted(names))} are to be fused, but have no attribute in common"
+                )
             if len(unit) > 1 and not _is_connected(names, self.streams):
-                raise TopologyError(f"operators {', '.join(sorted(names))} are to be fused, but no stream connects them all")
+                raise TopologyError(
+                    f"operators {', '.join(sorted(names))} are to be fused, but no stream connects them all"
+                )
         if self.waiting(1 << i for i in range(len(self.units))):
             raise TopologyError(
                 "the streams form a cycle"
@@ -140,7 +158,9 @@ class Space:
         """What all of them have in common, as bits; ANY where any partitioning suits."""
         known = self._common.get(units)
         if known is None:
-            known = self._common[units] = reduce(and_, (self._attributes[i] for i in bits(units)), ANY)
+            known = self._common[units] = reduce(
+                and_, (self._attributes[i] for i in bits(units)), ANY
+            )
         return known
 
     def attributes_named(self, units: int) -> frozenset[str] | None:
@@ -164,7 +184,9 @@ class Space:
     def is_component(self, units: int) -> bool:
         """Connected, an attribute in common, and no hint against it; a unit alone always is."""
         alone = not units & (units - 1)
-        return alone or (self.attributes(units) != 0 and not self.are_apart(units) and self.is_connected(units))
+        return alone or (
+            self.attributes(units) != 0 and not self.are_apart(units) and self.is_connected(units)
+        )
 
     def neighbours(self, units: int) -> int:
         """The units that streams connect with these, those themselves included where they are connected."""
@@ -206,7 +228,9 @@ class Space:
         """The units outside whose streams go into these."""
         known = self._needs.get(units)
         if known is None:
-            known = self._needs[units] = reduce(or_, (self.into[i] for i in bits(units)), 0) & ~units
+            known = self._needs[units] = (
+                reduce(or_, (self.into[i] for i in bits(units)), 0) & ~units
+            )
         return known
 
     def between(self, unit: int, units: int) -> float:
@@ -236,7 +260,11 @@ def _units(streams: Streams, hints: Hints) -> list[list[str]]:
         united = set().union(*(of[name] for name in group))
         of.update(dict.fromkeys(united, united))
     order = [operator.name for operator in streams.operators]
-    return [[n for n in order if n in of[name]] for name in order if name == next(n for n in order if n in of[name])]
+    return [
+        [n for n in order if n in of[name]]
+        for name in order
+        if name == next(n for n in order if n in of[name])
+    ]
 
 
 def _is_connected(names: set[str], streams: Streams) -> bool:

@@ -18,10 +18,16 @@ AUTO, UNFUSED = "auto", "unfused"
 MOST_EXACTLY = 20_000  # sets of operators that are looked at where the exact plan is asked for by name: half a minute or so
 
 
-def plan_by(name: str, streams: Streams, hints: Hints, adaptation: Adaptation, *, measured: bool) -> ComponentPlan:
+def plan_by(
+    name: str, streams: Streams, hints: Hints, adaptation: Adaptation, *, measured: bool
+) -> ComponentPlan:
     """The plan of a planner; of "auto" by cost where rates are measured, else by attributes, which needs no run."""
     if name == AUTO:
-        return plan_components(streams, adaptation, hints) if measured else fuse(streams, Score.PA, hints)
+        return (
+            plan_components(streams, adaptation, hints)
+            if measured
+            else fuse(streams, Score.PA, hints)
+        )
     if name not in PLANNERS:
         raise TopologyError(unknown("planner", name, [AUTO, *PLANNERS]))
     return PLANNERS[name](streams, adaptation, hints)
@@ -39,7 +45,9 @@ PLANNERS: Mapping[str, Callable[[Streams, Adaptation, Hints], ComponentPlan]] = 
     "fusion by rates": lambda streams, _, hints: fuse(streams, Score.COMM, hints),
     "fusion baseline": lambda streams, _, hints: fuse_baseline(streams, hints=hints),
     "greedy": plan_greedily,
-    "exact": lambda streams, adaptation, hints: plan_exactly(streams, adaptation, hints, most=MOST_EXACTLY),
+    "exact": lambda streams, adaptation, hints: plan_exactly(
+        streams, adaptation, hints, most=MOST_EXACTLY
+    ),
     "set cover": plan_cover,
     "cola": plan_cola,
 }

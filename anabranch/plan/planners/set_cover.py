@@ -55,7 +55,11 @@ def feasible_components(costs: Costs, most: int, largest: int | None = None) -> 
                     if tried + len(grown) > most:
                         return Candidates(tuple(found), complete=False)
         tried += len(grown)
-        found += [c for c in grown if costs.is_within_bound(c) and (not space.ordered or space.is_convex(c))]
+        found += [
+            c
+            for c in grown
+            if costs.is_within_bound(c) and (not space.ordered or space.is_convex(c))
+        ]
         layer = list(grown)
         size += 1
     return Candidates(tuple(found), complete=not layer)
@@ -73,7 +77,11 @@ def grown_components(costs: Costs) -> list[int]:
         own = space.attributes(1 << first)
         for attribute in bits(own) if own > 0 else range(len(space.attribute_names)):
             taken = 1
-            component, weight, inside = 1 << first, costs.weight(1 << first), space.inside(1 << first)
+            component, weight, inside = (
+                1 << first,
+                costs.weight(1 << first),
+                space.inside(1 << first),
+            )
             rates = dict(space.rates[first])
             while rates:
                 best = max(rates, key=lambda i: (rates[i], -i))
@@ -88,7 +96,9 @@ def grown_components(costs: Costs) -> list[int]:
                 for i, rate in space.rates[best].items():
                     if not component >> i & 1:
                         rates[i] = rates.get(i, 0.0) + rate
-                if 2 * component.bit_count() >= 3 * taken and (not space.ordered or space.is_convex(component)):
+                if 2 * component.bit_count() >= 3 * taken and (
+                    not space.ordered or space.is_convex(component)
+                ):
                     taken = component.bit_count()
                     found[component] = None
             if component & (component - 1) and (not space.ordered or space.is_convex(component)):
@@ -97,7 +107,12 @@ def grown_components(costs: Costs) -> list[int]:
 
 
 def plan_exactly(
-    streams: Streams, adaptation: Adaptation, hints: Hints = NO_HINTS, *, ordered: bool = True, most: int = 1 << 62
+    streams: Streams,
+    adaptation: Adaptation,
+    hints: Hints = NO_HINTS,
+    *,
+    ordered: bool = True,
+    most: int = 1 << 62,
 ) -> ComponentPlan:
     """The cheapest plan of all. The number of components may grow exponentially with the operators: see chooser.py."""
     costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
@@ -111,7 +126,12 @@ def plan_exactly(
 
 
 def plan_cover(
-    streams: Streams, adaptation: Adaptation, hints: Hints = NO_HINTS, *, ordered: bool = True, most: int = 20_000
+    streams: Streams,
+    adaptation: Adaptation,
+    hints: Hints = NO_HINTS,
+    *,
+    ordered: bool = True,
+    most: int = 20_000,
 ) -> ComponentPlan:
     """The greedy set cover over as many of the feasible components as are listed."""
     costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
@@ -129,7 +149,11 @@ def pool(costs: Costs, most: int) -> list[int]:
 
 def cheapest_partition(costs: Costs, candidates: Sequence[int]) -> list[int]:
     """The cheapest partition into candidates, by an integer program: each unit is in one chosen component."""
-    from scipy.optimize import Bounds, LinearConstraint, milp  # it takes a third of the time that importing Anabranch takes
+    from scipy.optimize import (  # it takes a third of the time that importing Anabranch takes
+        Bounds,
+        LinearConstraint,
+        milp,
+    )
     from scipy.sparse import csr_array, hstack
 
     space = costs.space
@@ -143,12 +167,16 @@ def cheapest_partition(costs: Costs, candidates: Sequence[int]) -> list[int]:
     answer = milp(
         np.concatenate([weights / scale, np.zeros(count)]),
         integrality=np.concatenate([np.ones(len(candidates)), np.zeros(count)]),
-        bounds=Bounds(0, np.concatenate([np.ones(len(candidates)), np.full(count, max(count - 1, 0))])),
+        bounds=Bounds(
+            0, np.concatenate([np.ones(len(candidates)), np.full(count, max(count - 1, 0))])
+        ),
         constraints=constraints,
         options={"mip_rel_gap": 0.0},
     )
     if answer.x is None:
-        raise AnabranchError(f"the integer program of {len(candidates)} components was not solved: {answer.message}")
+        raise AnabranchError(
+            f"the integer program of {len(candidates)} components was not solved: {answer.message}"
+        )
     return sorted(c for c, x in zip(candidates, answer.x, strict=False) if x > 0.5)
 
 
@@ -177,7 +205,12 @@ def _matrix(sets: Sequence[int], candidates: Sequence[int]) -> csr_array:
     """Which of the candidates (columns) hold each of the sets (rows)."""
     from scipy.sparse import csr_array
 
-    found = [(row, column) for row, units in enumerate(sets) for column, c in enumerate(candidates) if c & units == units]
+    found = [
+        (row, column)
+        for row, units in enumerate(sets)
+        for column, c in enumerate(candidates)
+        if c & units == units
+    ]
     rows, columns = zip(*found, strict=True) if found else ((), ())
     return csr_array((np.ones(len(found)), (rows, columns)), shape=(len(sets), len(candidates)))
 
@@ -212,7 +245,11 @@ def greedy_cover(costs: Costs, candidates: Sequence[int]) -> list[int]:
         if new != units and new:
             price *= units.bit_count() / new.bit_count()
             heapq.heappush(heap, (price, n, whole, new))
-        elif new and costs.is_feasible(new) and space.is_ordered([*plan, new, *(1 << i for i in bits(left & ~new))]):
+        elif (
+            new
+            and costs.is_feasible(new)
+            and space.is_ordered([*plan, new, *(1 << i for i in bits(left & ~new))])
+        ):
             plan.append(new)
             left &= ~new
     return sorted(plan)

@@ -76,7 +76,8 @@ def component_plan(costs: Costs, components: Iterable[int], planner: str) -> Com
         communication=sum(reason.stream.rate for reason in reasons if not reason.fused),
         adaptation=sum(component.adaptation for component in fused),
         reasons=reasons,
-        communication_unfused=space.streams.rate - sum(_saved(space, 1 << i) for i in range(len(space.units))),
+        communication_unfused=space.streams.rate
+        - sum(_saved(space, 1 << i) for i in range(len(space.units))),
         adaptation_unfused=sum(costs.adaptation(1 << i) for i in range(len(space.units))),
         above_bound=tuple(space.names(c) for c in ordered if not costs.is_within_bound(c)),
     )

@@ -102,9 +102,13 @@ class Calls:
 
     def _check_row(self, row: object) -> None:
         if not isinstance(row, Mapping):
-            raise self._wrong(f"returned {_short(repr(row))}; valid: a dict, a list of dicts, or None")
+            raise self._wrong(
+                f"returned {_short(repr(row))}; valid: a dict, a list of dicts, or None"
+            )
         if set(row) != set(self.made.names):
-            raise self._wrong(f"returned columns ({', '.join(map(str, row))}); its schema has ({', '.join(self.made.names)})")
+            raise self._wrong(
+                f"returned columns ({', '.join(map(str, row))}); its schema has ({', '.join(self.made.names)})"
+            )
 
     def _by_batch(self, rows: pa.Table, batch: Array, called: Called) -> None:
         """The results of some rows; in halves where the function fails on them together."""
@@ -133,13 +137,17 @@ class Calls:
         if isinstance(made, pa.RecordBatch):
             made = pa.Table.from_batches([made])
         if not isinstance(made, pa.Table):
-            raise self._wrong(f"returned {type(made).__name__}; valid: a pyarrow RecordBatch or Table")
+            raise self._wrong(
+                f"returned {type(made).__name__}; valid: a pyarrow RecordBatch or Table"
+            )
         self._check_columns(made.column_names)
         return made.select(self.made.names).cast(self.made)
 
     def _check_columns(self, names: Sequence[str]) -> None:
         if sorted(names) != sorted(self.made.names):
-            raise self._wrong(f"returned columns ({', '.join(names)}); its schema has ({', '.join(self.made.names)})")
+            raise self._wrong(
+                f"returned columns ({', '.join(names)}); its schema has ({', '.join(self.made.names)})"
+            )
 
     def _failed(self, rows: pa.Table, i: int, cause: str, called: Called) -> None:
         """A row that fails is a dead letter, or ends the step."""

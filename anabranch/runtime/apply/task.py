@@ -10,11 +10,10 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from pyspark import Accumulator, AccumulatorParam, TaskContext
 
 from anabranch.elastic.grouping.osg import assigned, costs_of, executed
 from anabranch.elastic.grouping.sketches import Osg, Sketches
@@ -25,7 +24,7 @@ from anabranch.runtime.operator import Emitted
 from anabranch.runtime.reports import Written
 from anabranch.runtime.results import write_table
 from anabranch.runtime.slot import room, spread
-from anabranch.runtime.worker import received
+from anabranch.runtime.worker import TaskId, received
 from anabranch.state.checkpoint.files import Files
 from anabranch.topology.apply import ERROR_COLUMN, HASH, OSG
 from anabranch.types import Array
@@ -51,15 +50,10 @@ class ApplyReport:
     ended: float
 
 
-class Telling(AccumulatorParam[Told]):
-    """Reports by job, operator and slot: the last one counts."""
+class Channel(Protocol):
+    """Where tasks leave their reports."""
 
-    def zero(self, value: Told) -> Told:  # noqa: ARG002 - Spark's interface
-        return {}
-
-    def addInPlace(self, value1: Told, value2: Told) -> Told:  # noqa: N802 - Spark's interface
-        value1.update(value2)
-        return value1
+    def add(self, term: Told, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +65,13 @@ class ScheduleTask:
     names: tuple[str, ...]  # of the columns that go on
     unordered: bool  # rows come in an order that might be another one if they came again
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        partition = context.partitionId()
-        schedulers = {number: partition_scheduler(each, partition) for number, (each, _) in self.groupings.items()}
+    def run(self, batches: Iterable[pa.RecordBatch], task: TaskId) -> Iterator[pa.RecordBatch]:
+        """The rows, each with its slot."""
+        partition = task.partition
+        schedulers = {
+            number: partition_scheduler(each, partition)
+            for number, (each, _) in self.groupings.items()
+        }
         coming = received(batches)
         for batch in _in_order(coming) if self.unordered else coming:
             if not batch.num_rows:
@@ -115,14 +111,13 @@ class ApplyTask:
     epoch: int
     job: int
     schema: pa.Schema  # of the rows that go on
-    told: Accumulator[Told]
+    told: Channel
     faults: Faults = field(default_factory=Faults)
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        slot = context.partitionId()
-        token = f"{self.epoch}.{self.job}.{context.attemptNumber()}.{uuid.uuid4().hex[:8]}"
+    def run(self, batches: Iterable[pa.RecordBatch], task: TaskId) -> Iterator[pa.RecordBatch]:
+        """What the functions make of the rows of a slot, and the rows that only pass."""
+        slot = task.partition
+        token = f"{self.epoch}.{self.job}.{task.attempt}.{uuid.uuid4().hex[:8]}"
         self.faults.at("apply.begin", self.step, slot)
         slots = {work.number: _Slot(self, work, slot, token) for work in self.works}
         for batch in received(batches):
@@ -156,15 +151,25 @@ class _Slot:
     def take(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Calls the function with some rows; gives what it made of them to those who read it."""
         work, schema = self.work, self.work.calls.given
-        given = rows.select([work.places[name] for name in schema.names]).rename_columns(schema.names).cast(schema)
+        given = (
+            rows.select([work.places[name] for name in schema.names])
+            .rename_columns(schema.names)
+            .cast(schema)
+        )
         values = _numbers(rows, VALUE) if work.calls.work.measured else None
-        sample = len(rows) if values is None else min(len(rows), _WATCHED if pays_not(work.grouping) else _MEASURED)
+        sample = (
+            len(rows)
+            if values is None
+            else min(len(rows), _WATCHED if pays_not(work.grouping) else _MEASURED)
+        )
         yield from self._call(given.slice(0, sample), values)
         yield from self._call(given.slice(sample), None)
         self.rows += len(rows)
         if values is not None and work.grouping.way == OSG:
             sketches = work.grouping.scheduler.sketches
-            self.estimated_s += float(costs_of(sketches, values, work.calls.work.osg)[self.slot].sum())
+            self.estimated_s += float(
+                costs_of(sketches, values, work.calls.work.osg)[self.slot].sum()
+            )
 
     def _call(self, given: pa.Table, values: Array | None) -> Iterator[pa.RecordBatch]:
         """Calls the function; the time of rows whose values are given is measured."""
@@ -179,7 +184,9 @@ class _Slot:
         self.failed += len(called.failed)
         if called.failed and work.letters:
             errors = pa.array(called.errors, pa.string())
-            self.letters.append(given.take(pa.array(called.failed)).append_column(ERROR_COLUMN, errors))
+            self.letters.append(
+                given.take(pa.array(called.failed)).append_column(ERROR_COLUMN, errors)
+            )
         for made in called.results:
             self.rows_out += len(made)
             if work.written:
@@ -225,7 +232,8 @@ class ResultsTask:
 
     calls: Calls
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(self, batches: Iterable[pa.RecordBatch], _task: TaskId) -> Iterator[pa.RecordBatch]:
+        """What the function makes of the rows of a partition."""
         schema = self.calls.given
         for batch in batches:
             rows = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
@@ -238,12 +246,18 @@ def _in_order(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """All rows in an order that depends on nothing but them."""
     found = [batch for batch in batches if batch.num_rows]
     if found:
-        yield from pa.Table.from_batches(found).sort_by([("to", "ascending"), (ORDER, "ascending")]).to_batches()
+        yield from (
+            pa.Table.from_batches(found)
+            .sort_by([("to", "ascending"), (ORDER, "ascending")])
+            .to_batches()
+        )
 
 
 def _numbers(rows: pa.RecordBatch | pa.Table, name: str) -> Array:
     column: Any = rows.column(rows.schema.get_field_index(name))
-    found: Array = column.fill_null(0).to_numpy() if isinstance(column, pa.ChunkedArray) else _numpy(column)
+    found: Array = (
+        column.fill_null(0).to_numpy() if isinstance(column, pa.ChunkedArray) else _numpy(column)
+    )
     return found
 
 

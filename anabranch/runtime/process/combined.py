@@ -15,14 +15,18 @@ from anabranch.state.memory.keyed import merged_parts
 from anabranch.types import Array
 
 
-def merged_rows(plan: ProcessPlan, keys: pa.Table, shards: Array, columns: Sequence[Array], part: Array) -> Incoming:
+def merged_rows(
+    plan: ProcessPlan, keys: pa.Table, shards: Array, columns: Sequence[Array], part: Array
+) -> Incoming:
     """One row a key, of the partials that each source partition has of it."""
     code = key_codes(keys)
     first = _first(code)
     return _seen(plan, keys, shards, first, merged_parts(plan, code, len(first), part, columns))
 
 
-def lifted_rows(plan: ProcessPlan, keys: pa.Table, shards: Array, inputs: Sequence[pa.Array | None], t: Array) -> Incoming:
+def lifted_rows(
+    plan: ProcessPlan, keys: pa.Table, shards: Array, inputs: Sequence[pa.Array | None], t: Array
+) -> Incoming:
     """One row a key, of rows that are here already; an input that is None is a constant."""
     code = key_codes(keys)
     first = _first(code)
@@ -38,10 +42,17 @@ def _first(code: Array) -> Array:
     return found
 
 
-def _seen(plan: ProcessPlan, keys: pa.Table, shards: Array, first: Array, columns: Sequence[Array]) -> Incoming:
+def _seen(
+    plan: ProcessPlan, keys: pa.Table, shards: Array, first: Array, columns: Sequence[Array]
+) -> Incoming:
     """Rows with the columns that the user's class sees; their time is that of the newest row."""
     mine = keys.take(pa.array(first))
     named = [(each.name, mine.column(i)) for i, each in enumerate(plan.keys) if each != EVERYTHING]
-    named += [(each.named.name, made) for each, made in zip(plan.results, plan.finished(columns), strict=True)]
+    named += [
+        (each.named.name, made)
+        for each, made in zip(plan.results, plan.finished(columns), strict=True)
+    ]
     seen = pa.table([column for _, column in named], names=[name for name, _ in named])
-    return Incoming(mine, seen, np.maximum(columns[-1], NO_TIME_US), shards[first], None, columns[0])
+    return Incoming(
+        mine, seen, np.maximum(columns[-1], NO_TIME_US), shards[first], None, columns[0]
+    )

@@ -28,7 +28,11 @@ class Columns:
     def __init__(self, table: pa.Table) -> None:
         self.table = table
         # A property is found twice as fast as what __getattr__ gives, and a key may have one row only.
-        shown = {name: property(_taker(name)) for name in table.column_names if name.isidentifier() and name not in vars(Rows)}
+        shown = {
+            name: property(_taker(name))
+            for name in table.column_names
+            if name.isidentifier() and name not in vars(Rows)
+        }
         self.rows_of: type[Rows] = type("Rows", (Rows,), {"__slots__": (), **shown})
         self._lists: dict[str, list[Any]] = {}
         self._rows: list[Any] | None = None
@@ -36,7 +40,9 @@ class Columns:
     def column(self, name: str) -> list[Any]:
         if name not in self._lists:
             if name not in self.table.column_names:
-                raise AttributeError(f"rows have no column {name!r}; they have {', '.join(self.table.column_names)}")
+                raise AttributeError(
+                    f"rows have no column {name!r}; they have {', '.join(self.table.column_names)}"
+                )
             self._lists[name] = python_values(self.table.column(name))
         return self._lists[name]
 
@@ -141,7 +147,9 @@ class Context:
     @property
     def timers(self) -> dict[str, datetime]:
         """The timers of the key by name."""
-        return {name: to_time(at, zone=self._zone) for name, at in (self._call.timers or {}).items()}
+        return {
+            name: to_time(at, zone=self._zone) for name, at in (self._call.timers or {}).items()
+        }
 
     def timer(self, at: datetime | int, name: str = "") -> None:
         """Calls `on_timer` when the watermark reaches a time. A key has one timer of a name: the last one that was set."""
@@ -183,7 +191,9 @@ class SlotRows:
 
     def __init__(self, keys: pa.Table, starts: Array, table: pa.Table, t: Array) -> None:
         self.keys = keys  # by number, with the names of the key columns
-        self.starts = starts[:-1]  # where the rows of each key begin: np.add.reduceat(rows["v"], rows.starts)
+        self.starts = starts[
+            :-1
+        ]  # where the rows of each key begin: np.add.reduceat(rows["v"], rows.starts)
         self.table = table  # the columns as Arrow has them
         self.t = t  # event times, microseconds since 1970
         self.key = np.repeat(np.arange(len(keys)), np.diff(starts))
@@ -195,8 +205,12 @@ class SlotRows:
     def __getitem__(self, name: str) -> Array:
         if name not in self._arrays:
             if name not in self.table.column_names:
-                raise KeyError(f"rows have no column {name!r}; they have {', '.join(self.table.column_names)}")
-            self._arrays[name] = self.table.column(name).combine_chunks().to_numpy(zero_copy_only=False)
+                raise KeyError(
+                    f"rows have no column {name!r}; they have {', '.join(self.table.column_names)}"
+                )
+            self._arrays[name] = (
+                self.table.column(name).combine_chunks().to_numpy(zero_copy_only=False)
+            )
         return self._arrays[name]
 
 
@@ -224,10 +238,14 @@ class SlotState:
             try:
                 values = np.asarray(getattr(self, each.name))
                 if values.shape != (len(self),):
-                    raise ValueError(f"its shape is {values.shape}; valid: ({len(self)},), a value for each key")
+                    raise ValueError(
+                        f"its shape is {values.shape}; valid: ({len(self)},), a value for each key"
+                    )
                 record[each.name] = values.astype(each.dtype, casting="same_kind")
             except (TypeError, ValueError) as error:
-                raise StepError(f"{who}: state column {each.name!r} does not fit its type {each.type}: {error}") from None
+                raise StepError(
+                    f"{who}: state column {each.name!r} does not fit its type {each.type}: {error}"
+                ) from None
 
 
 class SlotContext:

@@ -37,8 +37,17 @@ class Incoming:
     def only(self, which: Array) -> Incoming:
         """The rows for which an array is true."""
         mask = pa.array(which)
-        arrival, counts = (None if each is None else each[which] for each in (self.arrival, self.counts))
-        return Incoming(self.keys.filter(mask), self.columns.filter(mask), self.t[which], self.shards[which], arrival, counts)
+        arrival, counts = (
+            None if each is None else each[which] for each in (self.arrival, self.counts)
+        )
+        return Incoming(
+            self.keys.filter(mask),
+            self.columns.filter(mask),
+            self.t[which],
+            self.shards[which],
+            arrival,
+            counts,
+        )
 
     def by_shard(self) -> dict[int, int]:
         """How many rows came for each shard."""
@@ -64,7 +73,11 @@ def ordered(rows: Incoming, *, by_time: bool) -> Ordered:
     code = _by_shard(key_codes(rows.keys), rows.shards)
     order = _places(rows, code, by_time=by_time)
     sorted_code = code[order]
-    starts = np.flatnonzero(np.concatenate([[True], sorted_code[1:] != sorted_code[:-1]]) if len(order) else np.zeros(0, bool))
+    starts = np.flatnonzero(
+        np.concatenate([[True], sorted_code[1:] != sorted_code[:-1]])
+        if len(order)
+        else np.zeros(0, bool)
+    )
     first = order[starts]
     at = pa.array(order)
     return Ordered(
@@ -80,10 +93,18 @@ def _one_a_key(rows: Incoming) -> Ordered:
     """Rows that are combined, one a key: by shard, and numbers in their order, in which cells lie too."""
     key = rows.keys.column(0)
     plain = rows.keys.num_columns == 1 and pa.types.is_integer(key.type) and not key.null_count
-    order = np.lexsort((key.to_numpy(), rows.shards)) if plain else np.argsort(rows.shards, kind="stable")
+    order = (
+        np.lexsort((key.to_numpy(), rows.shards))
+        if plain
+        else np.argsort(rows.shards, kind="stable")
+    )
     at = pa.array(order)
     return Ordered(
-        rows.keys.take(at), rows.shards[order], np.arange(len(order) + 1), rows.columns.take(at).combine_chunks(), rows.t[order]
+        rows.keys.take(at),
+        rows.shards[order],
+        np.arange(len(order) + 1),
+        rows.columns.take(at).combine_chunks(),
+        rows.t[order],
     )
 
 
@@ -99,7 +120,9 @@ def key_codes(keys: pa.Table) -> Array:
         if code is None:
             code = mine
         else:
-            _, code = np.unique(code.astype(np.int64) * len(found.dictionary) + mine, return_inverse=True)
+            _, code = np.unique(
+                code.astype(np.int64) * len(found.dictionary) + mine, return_inverse=True
+            )
     assert code is not None, "there is a key column"
     return code
 
@@ -115,10 +138,16 @@ def _by_shard(code: Array, shards: Array) -> Array:
 
 def _places(rows: Incoming, code: Array, *, by_time: bool) -> Array:
     """Where the rows are in their order: by key, then by time, then by arrival, or by their values where there is none."""
-    order = _by_values(rows.columns) if rows.arrival is None else _sorted(np.arange(len(code)), rows.arrival)
+    order = (
+        _by_values(rows.columns)
+        if rows.arrival is None
+        else _sorted(np.arange(len(code)), rows.arrival)
+    )
     if by_time or rows.arrival is None:
         order = _sorted(order, rows.t)
-    small = code.astype(np.uint16) if len(code) and code.max() < 1 << 16 else code  # then NumPy sorts by radix
+    small = (
+        code.astype(np.uint16) if len(code) and code.max() < 1 << 16 else code
+    )  # then NumPy sorts by radix
     return _sorted(order, small)
 
 
@@ -132,10 +161,16 @@ def _sorted(order: Array, values: Array) -> Array:
 
 def _by_values(columns: pa.Table) -> Array:
     """Rows of other operators come in any order: what an attempt that runs again sees must be the same."""
-    names = [each.name for each in columns.schema if not (pa.types.is_nested(each.type) or pa.types.is_binary(each.type))]
+    names = [
+        each.name
+        for each in columns.schema
+        if not (pa.types.is_nested(each.type) or pa.types.is_binary(each.type))
+    ]
     if not names or columns.num_rows < 2:
         return np.arange(columns.num_rows)
-    found: Array = pc.sort_indices(columns, sort_keys=[(name, "ascending") for name in names]).to_numpy()
+    found: Array = pc.sort_indices(
+        columns, sort_keys=[(name, "ascending") for name in names]
+    ).to_numpy()
     return found.astype(np.int64)
 
 
@@ -144,7 +179,9 @@ def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     kind = column.type
-    if column.null_count or not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_timestamp(kind)):
+    if column.null_count or not (
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_timestamp(kind)
+    ):
         if pa.types.is_dictionary(kind):
             column = column.cast(kind.value_type)
         return column.to_pylist()  # type: ignore[no-any-return]

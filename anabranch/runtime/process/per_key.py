@@ -36,32 +36,53 @@ class Calls:
 class PerKey:
     """Calls a user's class for keys, one after another."""
 
-    def __init__(self, operator: str, logic: Logic, rows: Columns, times: Array, *, zone: bool) -> None:
+    def __init__(
+        self, operator: str, logic: Logic, rows: Columns, times: Array, *, zone: bool
+    ) -> None:
         assert isinstance(logic.state, StateType), "the class works per key"
         self._operator, self._logic = operator, logic
-        self._encode, self._decode, self._make = logic.state.encoder(), logic.state.decoder(), logic.make
+        self._encode, self._decode, self._make = (
+            logic.state.encoder(),
+            logic.state.decoder(),
+            logic.make,
+        )
         self._process: Callable[..., Iterable[Any] | None] = logic.given.process
-        self._on_timer: Callable[..., Iterable[Any] | None] | None = getattr(logic.given, "on_timer", None)
+        self._on_timer: Callable[..., Iterable[Any] | None] | None = getattr(
+            logic.given, "on_timer", None
+        )
         self._by_time = logic.order == "event_time"
         self._rows, self._call = rows, Call(times)
         self._context = Context(self._call, zone=zone, has_timers=self._on_timer is not None)
         self._doing = ""
 
-    def run(self, keys: Sequence[Any], cells: Sequence[bytes | None], starts: Sequence[int], span: Span) -> Calls:
+    def run(
+        self, keys: Sequence[Any], cells: Sequence[bytes | None], starts: Sequence[int], span: Span
+    ) -> Calls:
         """Calls the class for each key with its rows, from `starts[i]` up to `starts[i + 1]`, and its due timers."""
         made, key = Calls([], [], []), None
         encode, decode, call, ttl = self._encode, self._decode, self._call, self._logic.ttl_us
         out, after, counts = made.rows, made.cells, made.counts
-        rows, make, process, context, rows_of = self._rows, self._make, self._process, self._context, self._rows.rows_of
+        rows, make, process, context, rows_of = (
+            self._rows,
+            self._make,
+            self._process,
+            self._context,
+            self._rows.rows_of,
+        )
         try:
-            for key, cell, start, end in zip(keys, cells, starts, itertools.islice(starts, 1, None), strict=False):
+            for key, cell, start, end in zip(
+                keys, cells, starts, itertools.islice(starts, 1, None), strict=False
+            ):
                 before = len(out)
                 head, old, call.state = NO_HEAD, None, GONE
                 if cell is not None:
                     self._doing = _DECODING
                     head, old = (NO_HEAD, cell[1:]) if cell[0] == 0 else head_of(cell)
                     call.state = decode(old)
-                call.timers, call.after_us = dict(head.timers) if head.timers else None, span.after_us
+                call.timers, call.after_us = (
+                    dict(head.timers) if head.timers else None,
+                    span.after_us,
+                )
                 if ttl is not None or head is not NO_HEAD:
                     head = self._alarms(key, (start, end), head, span, made)
                 else:
@@ -95,7 +116,9 @@ class PerKey:
         expires = head.expires_us
         if expires is None and call.state is not GONE:  # it had no time to live when it was kept
             expires = self._expires([call.after_us])
-        until = call.times[end - 1] if span.finish and self._by_time and start < end else span.until_us
+        until = (
+            call.times[end - 1] if span.finish and self._by_time and start < end else span.until_us
+        )
         horizon = span.finish and start == end
         while True:
             if horizon:  # a run that finishes: all timers that there are, and what these set before the last of them
@@ -117,7 +140,9 @@ class PerKey:
                 expires = self._expires([call.after_us])
         return renoted(head, expires, span.until_us)._replace(timers=call.timers or {})
 
-    def _behind(self, due_us: int, expires: int | None, until: int | None, rows: tuple[int, int]) -> int:
+    def _behind(
+        self, due_us: int, expires: int | None, until: int | None, rows: tuple[int, int]
+    ) -> int:
         """Up to where rows come before what is due: by event time the older ones, by arrival all, unless the key is over before."""
         start, end = rows
         if self._by_time:
@@ -130,7 +155,14 @@ class PerKey:
         """When a key's time to live is over that was touched at these times."""
         if self._logic.ttl_us is None:
             return None
-        return max((each + self._logic.ttl_us for each in touched if each is not None and each != NO_TIME_US), default=None)
+        return max(
+            (
+                each + self._logic.ttl_us
+                for each in touched
+                if each is not None and each != NO_TIME_US
+            ),
+            default=None,
+        )
 
     def _due(self, expires: int | None, until: int | None) -> tuple[int, str] | None:
         """The next timer that is due, or the end of the time to live."""
@@ -149,7 +181,9 @@ class PerKey:
         call.start, call.end, call.at_us = start, end, None
         if call.state is GONE:
             call.state = self._make()
-        returned = self._process(key, self._rows.rows_of(self._rows, start, end), call.state, self._context)
+        returned = self._process(
+            key, self._rows.rows_of(self._rows, start, end), call.state, self._context
+        )
         if returned is not None:
             out.extend(returned)
 

@@ -67,17 +67,28 @@ def process_step(plan: ProcessPlan, rows: Incoming | None, cells: Cells, span: S
     if rows is not None:
         made.rows_in = rows.by_shard()
         rows = _on_time(plan, rows, span, made)
-    given = None if rows is None or not len(rows) else ordered(rows, by_time=plan.logic.order == "event_time")
+    given = (
+        None
+        if rows is None or not len(rows)
+        else ordered(rows, by_time=plan.logic.order == "event_time")
+    )
     keys = _keys(plan, given, cells, span)
     if not keys.encoded:
         return made
-    after = _columns(plan, given, keys, span, made) if plan.logic.vectorised else _per_key(plan, given, keys, span, made)
+    after = (
+        _columns(plan, given, keys, span, made)
+        if plan.logic.vectorised
+        else _per_key(plan, given, keys, span, made)
+    )
     for shard, at in _runs(keys.shards):
         keys_here, before, now = keys.encoded[at], keys.cells[at], after[at]
         changed = list(map(operator.is_not, before, now))
         if not all(changed):
             keys_here = list(itertools.compress(keys_here, changed))
-            before, now = list(itertools.compress(before, changed)), list(itertools.compress(now, changed))
+            before, now = (
+                list(itertools.compress(before, changed)),
+                list(itertools.compress(now, changed)),
+            )
         if keys_here:
             made.before.setdefault(shard, {}).update(zip(keys_here, before, strict=True))
             made.after.setdefault(shard, {}).update(zip(keys_here, now, strict=True))
@@ -87,7 +98,11 @@ def process_step(plan: ProcessPlan, rows: Incoming | None, cells: Cells, span: S
 def _runs(shards: Array) -> list[tuple[int, slice]]:
     """The shards of some keys that lie side by side, and where those of each are."""
     edges = [0, *(np.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist(), len(shards)]
-    return [(int(shards[start]), slice(start, end)) for start, end in itertools.pairwise(edges) if start < end]
+    return [
+        (int(shards[start]), slice(start, end))
+        for start, end in itertools.pairwise(edges)
+        if start < end
+    ]
 
 
 def _on_time(plan: ProcessPlan, rows: Incoming, span: Span, made: Processed) -> Incoming:
@@ -95,11 +110,17 @@ def _on_time(plan: ProcessPlan, rows: Incoming, span: Span, made: Processed) -> 
     if plan.logic.order != "event_time":
         return rows
     nowhere = rows.t == NO_TIME_US
-    late = ~nowhere & (rows.t < span.after_us) if span.after_us is not None else np.zeros(len(rows), dtype=bool)
+    late = (
+        ~nowhere & (rows.t < span.after_us)
+        if span.after_us is not None
+        else np.zeros(len(rows), dtype=bool)
+    )
     out = nowhere | late
     if not out.any():
         return rows
-    made.left_out = {why: int(count) for why, count in ((NO_TIME, nowhere.sum()), (LATE, late.sum())) if count}
+    made.left_out = {
+        why: int(count) for why, count in ((NO_TIME, nowhere.sum()), (LATE, late.sum())) if count
+    }
     table = rows.columns.filter(pa.array(out))
     reasons = pa.array(np.where(nowhere[out], NO_TIME, LATE).tolist(), pa.string())
     made.late = table.append_column("reason", reasons)
@@ -112,7 +133,9 @@ def _keys(plan: ProcessPlan, given: Ordered | None, cells: Cells, span: Span) ->
     table = schema.empty_table() if given is None else given.keys.cast(schema)
     encoded = encoded_keys(table) if len(table) else []
     shards = np.empty(0, dtype=np.int64) if given is None else given.shards
-    found: list[bytes | None] = [cell for shard, at in _runs(shards) for cell in cells.get(shard, encoded[at])]
+    found: list[bytes | None] = [
+        cell for shard, at in _runs(shards) for cell in cells.get(shard, encoded[at])
+    ]
     due = cells.due(None if span.finish else span.until_us) if _looks(span) else []
     if due:
         known = set(zip(shards.tolist(), encoded, strict=True))
@@ -133,7 +156,9 @@ def _looks(span: Span) -> bool:
     return span.finish or span.until_us is not None
 
 
-def _per_key(plan: ProcessPlan, given: Ordered | None, keys: _Keys, span: Span, made: Processed) -> list[bytes | None]:
+def _per_key(
+    plan: ProcessPlan, given: Ordered | None, keys: _Keys, span: Span, made: Processed
+) -> list[bytes | None]:
     starts = [] if given is None else given.starts.tolist()
     end = starts[-1] if starts else 0
     starts += [end] * (len(keys.encoded) + 1 - len(starts))
@@ -143,30 +168,49 @@ def _per_key(plan: ProcessPlan, given: Ordered | None, keys: _Keys, span: Span, 
     calls = PerKey(plan.operator, plan.logic, columns, times, zone=plan.time_type == "timestamp")
     done = calls.run(seen, keys.cells, starts, span)
     if span.finish:
-        made.until_us = max((us for us in (span.until_us, done.until_us) if us is not None), default=None)
+        made.until_us = max(
+            (us for us in (span.until_us, done.until_us) if us is not None), default=None
+        )
     numbers = np.repeat(np.arange(len(keys.encoded)), done.counts)
     _results(plan, keys, numbers, _columns_of_rows(plan, done, seen), made)
     return done.cells
 
 
-def _columns(plan: ProcessPlan, given: Ordered | None, keys: _Keys, span: Span, made: Processed) -> list[bytes | None]:
+def _columns(
+    plan: ProcessPlan, given: Ordered | None, keys: _Keys, span: Span, made: Processed
+) -> list[bytes | None]:
     """All keys with rows in one call; of those without, whose alarms are due, the time to live may be over."""
     count, after = 0, list[bytes | None]()
     if given is not None:
         count, names = len(given.keys), [each.name or "k0" for each in plan.keys]
-        rows = SlotRows(keys.table.slice(0, count).rename_columns(names), given.starts, given.columns, given.t)
-        after, numbers, columns = run_columns(plan.operator, plan.logic, rows, keys.cells[:count], span)
+        rows = SlotRows(
+            keys.table.slice(0, count).rename_columns(names), given.starts, given.columns, given.t
+        )
+        after, numbers, columns = run_columns(
+            plan.operator, plan.logic, rows, keys.cells[:count], span
+        )
         if len(numbers):
             who = f"operator {plan.operator!r}, {plan.logic.name}"
-            _results(plan, keys, numbers, arrow_columns(columns, _declared(plan), len(numbers), who), made)
-    return after + [None if cell is None else expired(cell, plan.logic.ttl_us, span.until_us) for cell in keys.cells[count:]]
+            _results(
+                plan,
+                keys,
+                numbers,
+                arrow_columns(columns, _declared(plan), len(numbers), who),
+                made,
+            )
+    return after + [
+        None if cell is None else expired(cell, plan.logic.ttl_us, span.until_us)
+        for cell in keys.cells[count:]
+    ]
 
 
 def _declared(plan: ProcessPlan) -> pa.Schema:
     return pa.schema([(each.name, column_type(each.type)) for each in plan.logic.output])
 
 
-def _results(plan: ProcessPlan, keys: _Keys, numbers: Array, columns: Sequence[pa.Array], made: Processed) -> None:
+def _results(
+    plan: ProcessPlan, keys: _Keys, numbers: Array, columns: Sequence[pa.Array], made: Processed
+) -> None:
     """The returned rows as a table, with the key columns before what the class declares."""
     if not len(numbers):
         return
@@ -187,7 +231,10 @@ def _columns_of_rows(plan: ProcessPlan, done: Calls, keys: Sequence[Any]) -> lis
         if set(map(len, rows)) != {len(names)}:
             raise ValueError("a row has another number of values")
         columns = list(zip(*rows, strict=True))
-        return [pa.array(values, type=each.type) for values, each in zip(columns, _declared(plan), strict=True)]
+        return [
+            pa.array(values, type=each.type)
+            for values, each in zip(columns, _declared(plan), strict=True)
+        ]
     except (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError):
         _blame(plan, done, keys)
         raise
@@ -217,4 +264,6 @@ def _blame(plan: ProcessPlan, done: Calls, keys: Sequence[Any]) -> None:
                 pa.array([value], type=each.type)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 text = " ".join(str(error).split())
-                raise StepError(f"{who}, and {each.name!r} is not of type {each.type} (declared: {wanted}): {text}") from None
+                raise StepError(
+                    f"{who}, and {each.name!r} is not of type {each.type} (declared: {wanted}): {text}"
+                ) from None

@@ -11,13 +11,20 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import StateError, StateFullError
+from anabranch.plan.exchange import ARRIVAL
 from anabranch.plan.operators.process import ProcessPlan
 from anabranch.runtime.operator import Fused, Moment, Outcome, ShardWork, Upstream
 from anabranch.runtime.process.combined import lifted_rows, merged_rows
 from anabranch.runtime.process.ordered import NO_TIME_US, Incoming
 from anabranch.runtime.process.step import Processed, process_step
-from anabranch.runtime.windows import Rows, arrived_partials, arrived_rows, by_shard, keys_of, rows_of_results
-from anabranch.spark.compile.lift import ARRIVAL
+from anabranch.runtime.windows import (
+    Rows,
+    arrived_partials,
+    arrived_rows,
+    by_shard,
+    keys_of,
+    rows_of_results,
+)
 from anabranch.state.codec.cells import Span
 from anabranch.state.store.cell_shard import CellMeta, CellShard, CellWrite
 from anabranch.state.store.shard import Write
@@ -50,7 +57,9 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
     def _meta(self, store: CellShard) -> CellMeta:
         return store.meta()
 
-    def _rewound(self, store: CellShard, meta: CellMeta, committed: Version | None, step: int, fence: Fence) -> CellMeta | None:
+    def _rewound(
+        self, store: CellShard, meta: CellMeta, committed: Version | None, step: int, fence: Fence
+    ) -> CellMeta | None:
         return store.rewound(meta, committed, step, fence)
 
     def _restore(self, store: CellShard, writes: Sequence[Write], fence: Fence) -> CellMeta:
@@ -112,11 +121,20 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
         keys = [table.column(given.columns[f"k{i}"]) for i in range(len(self.process.keys))]
         if self.process.kept:
             columns = arrived_partials(table, self.process, given)
-            routed = np.zeros(len(table), dtype=np.int64)  # what was combined in its slot has no parts
-            part = to_array(table.column("part"), np.dtype(np.int64), 0) if "part" in table.column_names else routed
+            routed = np.zeros(
+                len(table), dtype=np.int64
+            )  # what was combined in its slot has no parts
+            part = (
+                to_array(table.column("part"), np.dtype(np.int64), 0)
+                if "part" in table.column_names
+                else routed
+            )
             return merged_rows(self.process, keys_of(keys, self.process), shards, columns, part)
         payload = [table.column(given.columns[f"r{i}"]) for i in range(len(self.process.payload))]
-        t, arrival = (to_array(table.column(name), np.dtype(np.int64), NO_TIME_US) for name in ("pane", ARRIVAL))
+        t, arrival = (
+            to_array(table.column(name), np.dtype(np.int64), NO_TIME_US)
+            for name in ("pane", ARRIVAL)
+        )
         return self._seen(Rows(shards, keys, [], t, payload), arrival)
 
     def _seen(self, rows: Rows, arrival: Array | None) -> Incoming:
@@ -127,19 +145,29 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
             return lifted_rows(plan, keys, rows.shards, rows.inputs, rows.t)
         columns = {each.name: rows.keys[i] for i, each in enumerate(plan.keys)}
         columns |= {each.name: rows.payload[i] for i, each in enumerate(plan.payload)}
-        return Incoming(keys, pa.table({each.name: columns[each.name] for each in plan.fields}), rows.t, rows.shards, arrival)
+        return Incoming(
+            keys,
+            pa.table({each.name: columns[each.name] for each in plan.fields}),
+            rows.t,
+            rows.shards,
+            arrival,
+        )
 
     def written(self, outcome: Outcome, version: Version) -> None:
         """The cells that have changed, and a slice of the others for the log."""
         made = self._made
         outcome.writes = {
-            shard: self.opened[shard].prepared(self._loaded[shard], version, made.before[shard], after)
+            shard: self.opened[shard].prepared(
+                self._loaded[shard], version, made.before[shard], after
+            )
             for shard, after in sorted(made.after.items())
         }
 
     def store(self, shard: int, write: Write, fence: Fence) -> None:
         if not isinstance(write, CellWrite):
-            raise StateError(f"shard {shard} of {self.task.operator!r} was given a write of another kind")
+            raise StateError(
+                f"shard {shard} of {self.task.operator!r} was given a write of another kind"
+            )
         self._loaded[shard] = self.opened[shard].write(self.metas[shard], write, fence)
 
     def keep(self) -> None:

@@ -11,7 +11,15 @@ import pyarrow as pa
 from anabranch.errors import StepError
 from anabranch.runtime.process.handles import SlotContext, SlotRows, SlotState
 from anabranch.runtime.process.ordered import NO_TIME_US
-from anabranch.state.codec.cells import NO_HEAD, Head, Span, has_heads, head_of, renoted, sealed_cell
+from anabranch.state.codec.cells import (
+    NO_HEAD,
+    Head,
+    Span,
+    has_heads,
+    head_of,
+    renoted,
+    sealed_cell,
+)
 from anabranch.topology.process import Logic, StateColumn, defaults_of, record_of
 from anabranch.topology.state_types import StateType
 from anabranch.types import Array
@@ -57,25 +65,37 @@ class Expiry:
         """The cells without their heads, None where a key had expired before its first row."""
         first = np.minimum.reduceat(rows.t, rows.starts).tolist()
         return [
-            None if cell is None or head is None or self._is_over(head, at) else b"\0" + head_of(cell)[1]
+            None
+            if cell is None or head is None or self._is_over(head, at)
+            else b"\0" + head_of(cell)[1]
             for cell, head, at in zip(self._cells, self._heads, first, strict=True)
         ]
 
     def _is_over(self, head: Head, first_us: int) -> bool:
         until = self._span.until_us
-        return head.expires_us is not None and until is not None and head.expires_us <= min(until, first_us)
+        return (
+            head.expires_us is not None
+            and until is not None
+            and head.expires_us <= min(until, first_us)
+        )
 
     def sealed(self, kept: Sequence[bytes | None], rows: SlotRows) -> list[bytes | None]:
         """The cells with the time at which each expires; None where that is over already."""
         newest = np.maximum.reduceat(rows.t, rows.starts).tolist()
-        made = (self._sealed(*each) for each in zip(self._cells, self._heads, kept, newest, strict=True))
+        made = (
+            self._sealed(*each) for each in zip(self._cells, self._heads, kept, newest, strict=True)
+        )
         return list(made)
 
-    def _sealed(self, cell: bytes | None, head: Head | None, now: bytes | None, newest_us: int) -> bytes | None:
+    def _sealed(
+        self, cell: bytes | None, head: Head | None, now: bytes | None, newest_us: int
+    ) -> bytes | None:
         if now is None or self._ttl_us is None:
             return now
         span, known = self._span, (newest_us, self._span.after_us)
-        expires = max((us + self._ttl_us for us in known if us is not None and us != NO_TIME_US), default=None)
+        expires = max(
+            (us + self._ttl_us for us in known if us is not None and us != NO_TIME_US), default=None
+        )
         if expires is not None and span.until_us is not None and expires <= span.until_us:
             return None
         made = sealed_cell(renoted(head, expires, span.until_us), now[1:])
@@ -92,7 +112,9 @@ def expired(cell: bytes, ttl_us: int | None, until_us: int | None) -> bytes | No
     return None
 
 
-def state_record(columns: Sequence[StateColumn], cells: Sequence[bytes | None]) -> tuple[Array, Array]:
+def state_record(
+    columns: Sequence[StateColumn], cells: Sequence[bytes | None]
+) -> tuple[Array, Array]:
     """The state of some keys as one array of records, and which of them are new."""
     dtype = record_of(columns)
     found = list(filter(None, cells))
@@ -119,26 +141,42 @@ def _returned(made: Any, keys: int, who: str) -> tuple[Array, Mapping[str, Any]]
             f"{who}: process() returned {type(made).__name__}; valid: a dict of columns with a value for each key, or a pair of "
             "the keys' numbers and such a dict, or None"
         )
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or (len(numbers) and not 0 <= numbers.min() <= numbers.max() < keys):
-        raise StepError(f"{who}: process() returned numbers of keys that are not from 0 to {keys - 1}")
+    if (
+        numbers.ndim != 1
+        or numbers.dtype.kind not in "iu"
+        or (len(numbers) and not 0 <= numbers.min() <= numbers.max() < keys)
+    ):
+        raise StepError(
+            f"{who}: process() returned numbers of keys that are not from 0 to {keys - 1}"
+        )
     return numbers, columns
 
 
-def arrow_columns(columns: Mapping[str, Any], schema: pa.Schema, count: int, who: str) -> list[pa.Array]:
+def arrow_columns(
+    columns: Mapping[str, Any], schema: pa.Schema, count: int, who: str
+) -> list[pa.Array]:
     """Returned columns as declared; what does not fit is an error that says so."""
     if set(columns) != set(schema.names):
-        raise StepError(f"{who}: process() returned columns [{', '.join(columns)}]; declared: [{', '.join(schema.names)}]")
+        raise StepError(
+            f"{who}: process() returned columns [{', '.join(columns)}]; declared: [{', '.join(schema.names)}]"
+        )
     found = []
     for each in schema:
         values = columns[each.name]
         try:
-            array = values.cast(each.type) if isinstance(values, pa.Array | pa.ChunkedArray) else _array(values, each.type)
+            array = (
+                values.cast(each.type)
+                if isinstance(values, pa.Array | pa.ChunkedArray)
+                else _array(values, each.type)
+            )
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise StepError(
                 f"{who}: column {each.name!r} that process() returned is not of type {each.type}: {error}"
             ) from None
         if len(array) != count:
-            raise StepError(f"{who}: column {each.name!r} that process() returned has {len(array)} values; valid: {count}")
+            raise StepError(
+                f"{who}: column {each.name!r} that process() returned has {len(array)} values; valid: {count}"
+            )
         found.append(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array)
     return found
 
@@ -146,5 +184,9 @@ def arrow_columns(columns: Mapping[str, Any], schema: pa.Schema, count: int, who
 def _array(values: Any, kind: pa.DataType) -> pa.Array:
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiubM":
         made = pa.array(np.ascontiguousarray(values))
-        return made.cast(pa.timestamp("us")).cast(kind) if values.dtype.kind == "M" else made.cast(kind)
+        return (
+            made.cast(pa.timestamp("us")).cast(kind)
+            if values.dtype.kind == "M"
+            else made.cast(kind)
+        )
     return pa.array(values, type=kind)

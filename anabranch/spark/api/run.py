@@ -38,7 +38,10 @@ class Trigger:
     def interval_s(self) -> float:
         """The time between two batches, 0 where the next one follows at once."""
         try:
-            return duration_us(self.arguments.get("processingTime", "0 seconds"), "trigger", zero=True) / 1e6
+            return (
+                duration_us(self.arguments.get("processingTime", "0 seconds"), "trigger", zero=True)
+                / 1e6
+            )
         except TopologyError:  # Spark knows other ways to write it
             return 0.0
 
@@ -50,11 +53,15 @@ def as_trigger(value: object) -> Trigger:
     if value == "availableNow":
         return Trigger({"availableNow": True})
     if isinstance(value, str):
-        return Trigger({"processingTime": f"{duration_us(value, 'trigger', zero=True) // 1000} milliseconds"})
+        return Trigger(
+            {"processingTime": f"{duration_us(value, 'trigger', zero=True) // 1000} milliseconds"}
+        )
     valid = {"processingTime", "once", "availableNow"}
     if isinstance(value, Mapping) and set(value) <= valid and len(value) == 1:
         return Trigger(dict(value))
-    raise TopologyError(f'trigger {value!r}; valid: "10 seconds", "availableNow", or a dict with one of {sorted(valid)}')
+    raise TopologyError(
+        f'trigger {value!r}; valid: "10 seconds", "availableNow", or a dict with one of {sorted(valid)}'
+    )
 
 
 class Run:
@@ -62,8 +69,15 @@ class Run:
 
     query: StreamingQuery
 
-    def __init__(self, stepper: Stepper, idle_s: float | None, trigger: Trigger, make_plan: Planning) -> None:
-        self._stepper, self._idle_s, self._trigger, self._make_plan = stepper, idle_s, trigger, make_plan
+    def __init__(
+        self, stepper: Stepper, idle_s: float | None, trigger: Trigger, make_plan: Planning
+    ) -> None:
+        self._stepper, self._idle_s, self._trigger, self._make_plan = (
+            stepper,
+            idle_s,
+            trigger,
+            make_plan,
+        )
         self._lock = threading.Lock()
         self._started = threading.Event()
         self._done = threading.Event()
@@ -75,7 +89,9 @@ class Run:
     def begin(self, prepared: DataFrame, metrics: Mapping[str, str], location: str) -> None:
         """Starts Spark's query over the prepared rows, and the thread that closes windows when no rows come."""
         self._metrics = metrics
-        writer = prepared.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", location)
+        writer = prepared.writeStream.foreachBatch(self._on_batch).option(
+            "checkpointLocation", location
+        )
         if self._trigger.arguments:
             writer = writer.trigger(**self._trigger.arguments)
         self.query = writer.start()
@@ -118,7 +134,9 @@ class Run:
 
     def reroute(self, slot_of: Sequence[int], component: str | None = None) -> None:
         """Gives each shard of a component, or of all, another slot before the next step; no state moves and nothing restarts."""
-        self._stepper.pending.reroute(slot_of, component, self._stepper.routes, self._stepper.checkpoint.header.shards)
+        self._stepper.pending.reroute(
+            slot_of, component, self._stepper.routes, self._stepper.checkpoint.header.shards
+        )
 
     def replan(self, planner: str = AUTO) -> None:
         """Cuts the topology into components anew before the next step, going by what was measured; results do not change."""
@@ -208,7 +226,11 @@ class Run:
 
     def _plain(self, error: Exception) -> BaseException | None:
         """Spark's wrapping of an error is of no use to anyone; stopping on purpose is no error."""
-        return None if self._stopping else AnabranchError(f"the query ended: {str(error).splitlines()[0]}")
+        return (
+            None
+            if self._stopping
+            else AnabranchError(f"the query ended: {str(error).splitlines()[0]}")
+        )
 
 
 class _StoppedError(Exception):

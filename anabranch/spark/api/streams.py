@@ -16,7 +16,17 @@ from anabranch.spark.compile.schemas import fields_of
 from anabranch.spark.jvm import check_map
 from anabranch.spark.sinks import as_target
 from anabranch.topology import graph as g
-from anabranch.topology.apply import ARROW, AUTO, ERROR_COLUMN, FAIL, ROUND_ROBIN, Osg, Work, check_work, cost_columns
+from anabranch.topology.apply import (
+    ARROW,
+    AUTO,
+    ERROR_COLUMN,
+    FAIL,
+    ROUND_ROBIN,
+    Osg,
+    Work,
+    check_work,
+    cost_columns,
+)
 from anabranch.topology.durations import Duration
 from anabranch.topology.process import aggregates_of, logic_of
 from anabranch.topology.windows import Session, Window
@@ -41,7 +51,12 @@ class Stream:
         The event time of windowed results is their column `window`: they happened just before its end.
         """
         frame = check_map(fn, self._frame, self._app.graph.clock_or_none(self.name))
-        node = g.Map(name=self._app.name_for(name, "map"), input=self.name, fn=fn, fields=fields_of(frame.schema))
+        node = g.Map(
+            name=self._app.name_for(name, "map"),
+            input=self.name,
+            fn=fn,
+            fields=fields_of(frame.schema),
+        )
         self._app.add(node)
         return Stream(self._app, node.name, frame)
 
@@ -74,28 +89,45 @@ class Stream:
         work = Work(
             fn=checked,
             form=form,
-            cost_by=cost_columns(cost_by, [(each.name, each.type) for each in fields], clock.column if clock else None),
+            cost_by=cost_columns(
+                cost_by,
+                [(each.name, each.type) for each in fields],
+                clock.column if clock else None,
+            ),
             grouping=grouping,
             osg=osg,
             dead_letters=dead_letters,
             batch_rows=batch_rows,
         )
         if dead_letters and any(each.name == ERROR_COLUMN for each in fields):
-            raise TopologyError(f"{ERROR_COLUMN!r} is a column of rows that failed; rename it in a map()")
+            raise TopologyError(
+                f"{ERROR_COLUMN!r} is a column of rows that failed; rename it in a map()"
+            )
         if dead_letters and not isinstance(self._app.graph.root_of(self.name), g.Source):
-            raise NotYetError("an apply on results of windows has no dead letters so far; valid: on_error='fail'")
-        node = g.Apply(name=self._app.name_for(name, "apply"), input=self.name, work=work, fields=fields_of(given))
+            raise NotYetError(
+                "an apply on results of windows has no dead letters so far; valid: on_error='fail'"
+            )
+        node = g.Apply(
+            name=self._app.name_for(name, "apply"),
+            input=self.name,
+            work=work,
+            fields=fields_of(given),
+        )
         self._app.add(node)
         return Applied(self._app, node.name, self._app.empty(node.name))
 
-    def compute(self, by: str | Iterable[str], *, name: str | None = None, **aggregates: Aggregate) -> Computed:
+    def compute(
+        self, by: str | Iterable[str], *, name: str | None = None, **aggregates: Aggregate
+    ) -> Computed:
         """Mergeable aggregates per key; follow it with `.consolidate(windows)`."""
         keys = g.key_fields(by, fields_of(self._frame.schema))
         g.check_result_names(keys, aggregates)
         self._app.graph.clock_of(self.name)  # refuses a stream that has lost its event time
         named = tuple(self._named(each, aggregate) for each, aggregate in aggregates.items())
         wish = f"by_{'_'.join(field.name for field in keys)}" if keys else "total"
-        node = g.Compute(name=self._app.name_for(name, wish), input=self.name, by=keys, aggregates=named)
+        node = g.Compute(
+            name=self._app.name_for(name, wish), input=self.name, by=keys, aggregates=named
+        )
         self._app.add(node)
         return Computed(self._app, node.name)
 
@@ -112,9 +144,18 @@ class Stream:
         """`compute` and `consolidate` in one call."""
         listed = [windows] if isinstance(windows, Window | Session) else list(windows)
         g.check_windows(listed)
-        return self.compute(by, name=None, **aggregates).consolidate(*listed, early=early, share=share, name=name)
+        return self.compute(by, name=None, **aggregates).consolidate(
+            *listed, early=early, share=share, name=name
+        )
 
-    def process(self, by: str | Iterable[str], cls: Any, *, order: str = "event_time", name: str | None = None) -> Processed:
+    def process(
+        self,
+        by: str | Iterable[str],
+        cls: Any,
+        *,
+        order: str = "event_time",
+        name: str | None = None,
+    ) -> Processed:
         """State of your own per key, in Python, with event-time timers; see docs/process.md.
 
         The class declares `state` (a type, or a dict of columns for the vectorised form) and `output` (columns of its results
@@ -128,10 +169,21 @@ class Stream:
         keys = g.key_fields(by, fields)
         logic = logic_of(cls, order, keys, fields)
         chosen = self._app.name_for(name, logic.name.rpartition(".")[2].lower())
-        combined = tuple(self._named(each, aggregate) for each, aggregate in aggregates_of(cls).items())
-        plan = process_plan(chosen, keys, logic, fields, self._app.graph.clock_of(self.name), combined)
+        combined = tuple(
+            self._named(each, aggregate) for each, aggregate in aggregates_of(cls).items()
+        )
+        plan = process_plan(
+            chosen, keys, logic, fields, self._app.graph.clock_of(self.name), combined
+        )
         self._app.add(
-            g.Process(name=chosen, input=self.name, by=keys, logic=logic, fields=plan.result_fields, combined=combined)
+            g.Process(
+                name=chosen,
+                input=self.name,
+                by=keys,
+                logic=logic,
+                fields=plan.result_fields,
+                combined=combined,
+            )
         )
         return Processed(self._app, chosen, self._app.empty(chosen))
 
@@ -140,10 +192,17 @@ class Stream:
         chosen = as_target(target)
         self._app.check_results(self.name, chosen)
         stream = self.name
-        if isinstance(self._app.graph.stream_of(stream)[0], g.Source):  # what writes files is a task: rows pass through one
+        if isinstance(
+            self._app.graph.stream_of(stream)[0], g.Source
+        ):  # what writes files is a task: rows pass through one
             fields = fields_of(self._frame.schema)
             work = Work(fn=None, grouping=ROUND_ROBIN)
-            node = g.Apply(name=self._app.name_for(None, f"{stream}_rows"), input=stream, work=work, fields=fields)
+            node = g.Apply(
+                name=self._app.name_for(None, f"{stream}_rows"),
+                input=stream,
+                work=work,
+                fields=fields,
+            )
             self._app.add(node)
             stream = node.name
         self._app.add_sink(stream, chosen, late=False, name=name)
@@ -151,24 +210,37 @@ class Stream:
 
     def _named(self, name: str, aggregate: object) -> g.Named:
         if not isinstance(aggregate, Aggregate):
-            raise TopologyError(f"{name}={aggregate!r} is not an aggregate; write {name}=ab.avg(...) or another one")
+            raise TopologyError(
+                f"{name}={aggregate!r} is not an aggregate; write {name}=ab.avg(...) or another one"
+            )
         if aggregate.where is not None:
             kind = self._type_of(aggregate.where, f"the filter of {name!r}")
             if kind != "boolean":
-                raise TopologyError(f"the filter of {name!r} ({aggregate.where}) has type {kind}; valid: boolean")
-        input_type = "int" if aggregate.expression is None else self._type_of(aggregate.expression, f"aggregate {name!r}")
+                raise TopologyError(
+                    f"the filter of {name!r} ({aggregate.where}) has type {kind}; valid: boolean"
+                )
+        input_type = (
+            "int"
+            if aggregate.expression is None
+            else self._type_of(aggregate.expression, f"aggregate {name!r}")
+        )
         aggregate.partials(input_type)
         return g.Named(name=name, aggregate=aggregate, input_type=input_type)
 
     def _type_of(self, value: object, what: str) -> str:
-        if not all(isinstance(each, str | Column) for each in (value if isinstance(value, tuple) else (value,))):
+        if not all(
+            isinstance(each, str | Column)
+            for each in (value if isinstance(value, tuple) else (value,))
+        ):
             raise TopologyError(f"{what}: {value!r} is neither a Spark SQL expression nor a Column")
         try:
             chosen = self._frame.select(expression(value, self._frame.columns).alias("x"))
         except Exception as error:  # noqa: BLE001 - whatever Spark says about the expression
             columns = ", ".join(self._frame.columns)
             reason = str(error).strip().splitlines()[0]
-            raise TopologyError(f"{what}: {text_of(value)} does not fit the stream's columns ({columns}): {reason}") from None
+            raise TopologyError(
+                f"{what}: {text_of(value)} does not fit the stream's columns ({columns}): {reason}"
+            ) from None
         return chosen.schema["x"].dataType.simpleString()
 
 
@@ -177,16 +249,22 @@ def _schema(schema: object, given: StructType) -> StructType:
     if isinstance(schema, StructType):
         return schema
     if not isinstance(schema, str) or not schema.strip():
-        raise TopologyError(f"schema={schema!r}; valid: a text such as 'at timestamp, score double', or a StructType")
+        raise TopologyError(
+            f"schema={schema!r}; valid: a text such as 'at timestamp, score double', or a StructType"
+        )
     text = schema.strip()
     star = text.startswith("*")
     rest = text[1:].strip().removeprefix(",").strip() if star else text
     try:
         added = StructType.fromDDL(rest) if rest else StructType([])
     except Exception as error:  # noqa: BLE001 - whatever Spark says about it
-        raise TopologyError(f"schema={schema!r} is not one: {str(error).strip().splitlines()[0]}") from None
+        raise TopologyError(
+            f"schema={schema!r} is not one: {str(error).strip().splitlines()[0]}"
+        ) from None
     if not isinstance(added, StructType):
-        raise TopologyError(f"schema={schema!r} is one type; valid: columns, such as 'at timestamp, score double'")
+        raise TopologyError(
+            f"schema={schema!r} is one type; valid: columns, such as 'at timestamp, score double'"
+        )
     fields = [*(given.fields if star else []), *added.fields]
     names = [each.name for each in fields]
     for name in names:
@@ -212,7 +290,9 @@ def join(
     for each in given:
         if not isinstance(each, Stream):
             raise TopologyError(f"join() needs two streams; {each!r} is none")
-    return left.app.joined(left, right, by, [window] if isinstance(window, Window) else list(window), how, name)
+    return left.app.joined(
+        left, right, by, [window] if isinstance(window, Window) else list(window), how, name
+    )
 
 
 class Computed:
@@ -257,7 +337,9 @@ class Applied(Stream):
         """The rows on which the function failed, each with its error."""
         operator = self._app.graph.operator(self.name)
         if not isinstance(operator, g.Apply) or not operator.work.dead_letters:
-            raise TopologyError(f"apply {self.name!r} has no dead letters: give it on_error='dead letter'")
+            raise TopologyError(
+                f"apply {self.name!r} has no dead letters: give it on_error='dead letter'"
+            )
         return Failed(self._app, self.name)
 
 

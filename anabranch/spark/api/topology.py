@@ -16,7 +16,8 @@ from anabranch.elastic.settings import Elastic
 from anabranch.errors import TopologyError, unknown
 from anabranch.plan import explain, make_plan
 from anabranch.plan.lifting import AUTO
-from anabranch.plan.make import Plan, plan_again
+from anabranch.plan.make import plan_again
+from anabranch.plan.model import Plan
 from anabranch.plan.operators.joins import LATE_COLUMNS, join_input, join_plan
 from anabranch.plan.planners.cost import Adaptation
 from anabranch.plan.planners.measured import Measures
@@ -28,7 +29,14 @@ from anabranch.spark.compile.applies import applied_to_results
 from anabranch.spark.compile.levels import Levels
 from anabranch.spark.compile.schemas import fields_of
 from anabranch.spark.driver.observe import Place
-from anabranch.spark.driver.opening import SHARDS, checked_elastic, located, open_run, settings_of, spark_location
+from anabranch.spark.driver.opening import (
+    SHARDS,
+    checked_elastic,
+    located,
+    open_run,
+    settings_of,
+    spark_location,
+)
 from anabranch.spark.driver.steering import Steering
 from anabranch.spark.driver.step import Stepper
 from anabranch.spark.jvm import check_session, warm_up
@@ -114,9 +122,17 @@ class Topology:
         found = None if checkpoint is None else open_checkpoint(Files(located(checkpoint)))
         measures, groupings = Measures(shards=SHARDS), Statistics().groupings
         if found is not None:
-            keys_in, measured = found.last.keys_in if found.last else {}, read_statistics(found.files)
-            measures, groupings = measured.measures(found.header.shards, keys_in), measured.groupings
-        plan = make_plan(self.graph, planner, measures=measures, adaptation=adaptation, shared=sharing_of(found))
+            keys_in, measured = (
+                found.last.keys_in if found.last else {},
+                read_statistics(found.files),
+            )
+            measures, groupings = (
+                measured.measures(found.header.shards, keys_in),
+                measured.groupings,
+            )
+        plan = make_plan(
+            self.graph, planner, measures=measures, adaptation=adaptation, shared=sharing_of(found)
+        )
         if found is not None:
             plan = over_checkpoint(plan, found)
         return explain(self.graph, plan, format, measures, groupings)
@@ -159,10 +175,14 @@ class Topology:
         if planner is None and before is not None and before.last is not None:
             plan = plan_again(graph, components_of(before), shared=shared)
         else:
-            plan = planned(planner or PLAN_AUTO, read_statistics(before.files).rates() if before else None)
+            plan = planned(
+                planner or PLAN_AUTO, read_statistics(before.files).rates() if before else None
+            )
         for source in plan.sources:
             if not self._frames[source.name].isStreaming:
-                raise TopologyError(f"source {source.name!r} is not a streaming DataFrame; run_batch() takes static ones")
+                raise TopologyError(
+                    f"source {source.name!r} is not a streaming DataFrame; run_batch() takes static ones"
+                )
         frame = self._frames[plan.sources[0].name]
         chosen = as_trigger(trigger)
         idle_s = None if idle is None else duration_us(idle, "idle", zero=True) / 1e6
@@ -176,11 +196,15 @@ class Topology:
         for outlet in outlets:
             outlet.target.check(before.last.step + 1 if before and before.last else 1)
         settings = settings_of(retries, state, lift)
-        trial = Levels(plan, 1, late_nodes(plan, outlets))  # what cannot be compiled is refused before the checkpoint changes
+        trial = Levels(
+            plan, 1, late_nodes(plan, outlets)
+        )  # what cannot be compiled is refused before the checkpoint changes
         trial.lift.prepare(self._frames)
         trial.check(session)
         warm_up(session)
-        opened = open_run(Files(located(checkpoint)), plan, slots, shards, session, elastic.most_slots)
+        opened = open_run(
+            Files(located(checkpoint)), plan, slots, shards, session, elastic.most_slots
+        )
         found = opened.checkpoint
         claim(
             open_host(state.root),
@@ -194,12 +218,17 @@ class Topology:
         stepper.steering = Steering(elastic, place, planned, HistoryLog(found.files))
         stepper.log = EventLog(found.files)
         if opened.changed is not None:
-            stepper.event("changed", f"the topology has changed since the checkpoint was made: {opened.changed}")
+            stepper.event(
+                "changed",
+                f"the topology has changed since the checkpoint was made: {opened.changed}",
+            )
         tune(session)
         run = Run(stepper, idle_s, chosen, planned)
         metrics = {source.name: f"anabranch-{uuid.uuid4().hex}" for source in plan.sources}
         with lent(frame.sparkSession, local_query=found.files.local):
-            run.begin(stepper.levels.lift.prepare(self._frames, metrics), metrics, spark_location(found))
+            run.begin(
+                stepper.levels.lift.prepare(self._frames, metrics), metrics, spark_location(found)
+            )
         return run
 
     def run_batch(
@@ -220,7 +249,9 @@ class Topology:
         user = frames[plan.sources[0].name].sparkSession
         session = user.newSession()
         place = tempfile.mkdtemp(prefix="anabranch-batch-")
-        taken = {(node.operator, late): MemoryTarget() for node in plan.nodes for late in (False, True)}
+        taken = {
+            (node.operator, late): MemoryTarget() for node in plan.nodes for late in (False, True)
+        }
         outlets = [
             Outlet(name=f"{name}{'.late' if late else ''}", operator=name, late=late, target=target)
             for (name, late), target in taken.items()
@@ -235,7 +266,14 @@ class Topology:
             opened = open_run(Files(f"{place}/checkpoint"), plan, slots, shards, session)
             state = StateSettings(root=f"{place}/state", wait_s=60.0, limit_bytes=None)
             tune(session)
-            stepper = Stepper(session, opened.plan, opened.checkpoint, outlets, settings_of(3, state), opened.routes)
+            stepper = Stepper(
+                session,
+                opened.plan,
+                opened.checkpoint,
+                outlets,
+                settings_of(3, state),
+                opened.routes,
+            )
             stepper.levels.check(session)
             with lent(user):
                 stepper.batch(stepper.levels.lift.prepare(frames), 0, dict)
@@ -248,24 +286,39 @@ class Topology:
                 for outlet in outlets
             }
             for node in self.graph.operators:
-                stream, maps = self.graph.stream_of(node.name) if isinstance(node, g.Map) else (None, ())
+                stream, maps = (
+                    self.graph.stream_of(node.name) if isinstance(node, g.Map) else (None, ())
+                )
                 if stream is not None and stream.name in found:
                     found[node.name] = behind(found[stream.name], [one.fn for one in maps])
             return found
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
-    def joined(self, left: Stream, right: Stream, by: object, windows: list[Any], how: str, name: str | None) -> Joined:
+    def joined(
+        self,
+        left: Stream,
+        right: Stream,
+        by: object,
+        windows: list[Any],
+        how: str,
+        name: str | None,
+    ) -> Joined:
         """Adds a join of two streams of this topology."""
         if right.app is not self:
             raise TopologyError(f"stream {right.name!r} is of another topology than {left.name!r}")
-        inputs = [join_input(s.name, self.graph.fields_of(s.name), self.graph.clock_of(s.name)) for s in (left, right)]
+        inputs = [
+            join_input(s.name, self.graph.fields_of(s.name), self.graph.clock_of(s.name))
+            for s in (left, right)
+        ]
         keys = [by] if isinstance(by, str) else by
         chosen = self.name_for(name, f"{left.name}_{right.name}")
         plan = join_plan(chosen, inputs[0], inputs[1], keys, windows, how)
         for each in (*plan.left, *plan.right):
             if "map<" in each.type:
-                raise TopologyError(f"a join cannot carry column {each.name!r} of type {each.type}; drop it in a map()")
+                raise TopologyError(
+                    f"a join cannot carry column {each.name!r} of type {each.type}; drop it in a map()"
+                )
         self.add(
             g.Join(
                 name=chosen,
@@ -285,7 +338,9 @@ class Topology:
     def empty(self, operator: str) -> DataFrame:
         """No rows, with the columns of an operator's results: what follows is checked against it."""
         fields = self.graph.fields_of(operator)
-        schema = StructType([StructField(each.name, DataType.fromDDL(each.type)) for each in fields])
+        schema = StructType(
+            [StructField(each.name, DataType.fromDDL(each.type)) for each in fields]
+        )
         session = next(iter(self._frames.values())).sparkSession
         return session.createDataFrame(session.sparkContext.emptyRDD(), schema)
 
@@ -295,13 +350,21 @@ class Topology:
         if isinstance(node, g.Process):
             return
         inputs = g.inputs_of(node if isinstance(node, g.Join) else self.graph.compute_of(operator))
-        if not any(isinstance(self.graph.stream_of(each)[0], g.Source | g.Apply) for each in inputs):
-            raise TopologyError(f"operator {operator!r} reads windowed results, of which none is late; it has no late rows")
+        if not any(
+            isinstance(self.graph.stream_of(each)[0], g.Source | g.Apply) for each in inputs
+        ):
+            raise TopologyError(
+                f"operator {operator!r} reads windowed results, of which none is late; it has no late rows"
+            )
         for field in (field for each in inputs for field in self.graph.fields_of(each)):
             if "map<" in field.type or "variant" in field.type:
-                raise TopologyError(f"late rows cannot carry column {field.name!r} of type {field.type}; drop it in a map()")
+                raise TopologyError(
+                    f"late rows cannot carry column {field.name!r} of type {field.type}; drop it in a map()"
+                )
             if isinstance(node, g.Join) and field.name.lower() in LATE_COLUMNS:
-                raise TopologyError(f"late rows of a join have columns side and reason; rename {field.name!r} in a map()")
+                raise TopologyError(
+                    f"late rows of a join have columns side and reason; rename {field.name!r} in a map()"
+                )
 
     def check_results(self, stream: str, target: Target) -> None:
         """Refuses files that cannot hold the results."""
@@ -309,16 +372,24 @@ class Topology:
             for field in self.graph.fields_of(stream):
                 if field.type.startswith(("array<", "struct<", "map<")) and field.name != "window":
                     valid = "valid: ab.parquet, ab.json, ab.memory"
-                    raise TopologyError(f"csv cannot hold {field.name!r} of type {field.type}; {valid}")
+                    raise TopologyError(
+                        f"csv cannot hold {field.name!r} of type {field.type}; {valid}"
+                    )
 
     def add_sink(self, operator: str, target: Any, *, late: bool, name: str | None) -> None:
         for other in self.graph.sinks:
-            if isinstance(target, FileTarget) and isinstance(other.target, FileTarget) and target.place == other.target.place:
+            if (
+                isinstance(target, FileTarget)
+                and isinstance(other.target, FileTarget)
+                and target.place == other.target.place
+            ):
                 raise TopologyError(
                     f"sink {other.name!r} writes to {target.path} already; each sink needs a directory of its own"
                 )
         wish = f"sink_{len(self.graph.sinks) + 1}" if name is None else name
-        self.graph = self.graph.add_sink(g.Sink(name=wish, input=operator, late=late, target=target))
+        self.graph = self.graph.add_sink(
+            g.Sink(name=wish, input=operator, late=late, target=target)
+        )
 
     def name_for(self, name: str | None, wish: str) -> str:
         return self.graph.free_name(wish) if name is None else name
@@ -335,18 +406,31 @@ class Topology:
         """The operator whose results a stream has, and what they pass on the way to a sink: maps, and applies on windows."""
         stream, maps = self.graph.stream_of(name)
         passed = tuple(each.fn for each in maps)
-        if not isinstance(stream, g.Apply) or isinstance(self.graph.root_of(stream.input), g.Source):
+        if not isinstance(stream, g.Apply) or isinstance(
+            self.graph.root_of(stream.input), g.Source
+        ):
             return stream.name, passed
         before, behind = self._behind(stream.input)
-        return before, (*behind, applied_to_results(stream, self.graph.fields_of(stream.input)), *passed)
+        return before, (
+            *behind,
+            applied_to_results(stream, self.graph.fields_of(stream.input)),
+            *passed,
+        )
 
-    def _static(self, plan: Plan, inputs: Mapping[Stream | str, DataFrame] | DataFrame | None) -> dict[str, DataFrame]:
+    def _static(
+        self, plan: Plan, inputs: Mapping[Stream | str, DataFrame] | DataFrame | None
+    ) -> dict[str, DataFrame]:
         names = [source.name for source in plan.sources]
         if isinstance(inputs, DataFrame):
             if len(names) > 1:
-                raise TopologyError(f"run_batch() needs a DataFrame for each source: {', '.join(names)}")
+                raise TopologyError(
+                    f"run_batch() needs a DataFrame for each source: {', '.join(names)}"
+                )
             inputs = {names[0]: inputs}
-        given = {each.name if isinstance(each, Stream) else each: rows for each, rows in (inputs or {}).items()}
+        given = {
+            each.name if isinstance(each, Stream) else each: rows
+            for each, rows in (inputs or {}).items()
+        }
         for each in given:
             if each not in names:
                 raise TopologyError(unknown("source", each, names))
@@ -354,11 +438,15 @@ class Topology:
         for source in plan.sources:
             frame = frames[source.name]
             if frame.isStreaming:
-                raise TopologyError(f"run_batch() needs a static DataFrame for source {source.name!r}")
+                raise TopologyError(
+                    f"run_batch() needs a static DataFrame for source {source.name!r}"
+                )
             if fields_of(frame.schema) != source.fields:
                 want = ", ".join(f"{field.name}: {field.type}" for field in source.fields)
                 have = ", ".join(f"{field.name}: {field.type}" for field in fields_of(frame.schema))
-                raise TopologyError(f"source {source.name!r} has columns ({want}); the DataFrame given has ({have})")
+                raise TopologyError(
+                    f"source {source.name!r} has columns ({want}); the DataFrame given has ({have})"
+                )
         return frames
 
 
@@ -370,11 +458,15 @@ def _unit(event_time: object, unit: str | None, fields: tuple[g.Field, ...]) -> 
     kind = known[event_time]
     if kind in WHOLE or kind in FLOATING or decimal_of(kind) is not None:
         if unit is None:
-            raise TopologyError(f'event time {event_time!r} is a number ({kind}): say what it counts, such as unit="seconds"')
+            raise TopologyError(
+                f'event time {event_time!r} is a number ({kind}): say what it counts, such as unit="seconds"'
+            )
         return 0 if unit.lower() in {"nanoseconds", "nanosecond", "ns"} else unit_us(unit, "unit")
     if kind not in {"timestamp", "timestamp_ntz", "date"}:
         valid = "timestamp, timestamp_ntz, date, or a number with unit="
         raise TopologyError(f"event time {event_time!r} has type {kind}; valid: {valid}")
     if unit is not None:
-        raise TopologyError(f"event time {event_time!r} has type {kind}: unit={unit!r} is for numbers only")
+        raise TopologyError(
+            f"event time {event_time!r} has type {kind}: unit={unit!r} is for numbers only"
+        )
     return None

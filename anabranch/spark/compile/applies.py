@@ -19,15 +19,24 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from anabranch.elastic.grouping.steps import Grouping
 from anabranch.plan.exchange import raw
-from anabranch.plan.make import Plan
+from anabranch.plan.model import Plan
 from anabranch.plan.operators.applies import Applied, stages_of
 from anabranch.runtime.apply.calls import Calls
-from anabranch.runtime.apply.task import ORDER, SLOT, VALUE, ApplyTask, ApplyWork, ResultsTask, ScheduleTask
+from anabranch.runtime.apply.task import (
+    ORDER,
+    SLOT,
+    VALUE,
+    ApplyTask,
+    ApplyWork,
+    ResultsTask,
+    ScheduleTask,
+)
 from anabranch.runtime.operator import Emitted
 from anabranch.spark.compile.lift import Lift, Reader, mapped
 from anabranch.spark.compile.rowwise import RowWise, Taken, chosen, chosen_sql
 from anabranch.spark.jvm import jcolumns
 from anabranch.spark.outlets import Wanted
+from anabranch.spark.task import SparkTask
 from anabranch.topology.apply import HASH, OSG
 from anabranch.topology.graph import Apply, Field
 
@@ -48,7 +57,7 @@ def applied_to_results(apply: Apply, given: Sequence[Field]) -> Callable[[DataFr
     """An apply on results that go to a sink: a function of a DataFrame, in the job that writes the sink."""
     task = ResultsTask(Calls(apply.name, apply.work, arrow_of(given), arrow_of(apply.fields)))
     schema = struct_of(apply.fields)
-    return lambda rows: rows.mapInArrow(task, schema)
+    return lambda rows: rows.mapInArrow(SparkTask(task), schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +77,12 @@ class ApplyStages:
         self.stages = [
             Stage(
                 applies=applies,
-                readers=tuple((a, reader) for a in applies for reader in lift.readers.get(a.name, ())),
-                alone=i == 0 and len(applies) == 1 and sum(len(lift.readers.get(s.name, ())) for s in plan.sources) == 1,
+                readers=tuple(
+                    (a, reader) for a in applies for reader in lift.readers.get(a.name, ())
+                ),
+                alone=i == 0
+                and len(applies) == 1
+                and sum(len(lift.readers.get(s.name, ())) for s in plan.sources) == 1,
             )
             for i, applies in enumerate(stages_of(plan.applies))
         ]
@@ -95,9 +108,18 @@ class ApplyStages:
         return ApplyWork(
             number=self._lift.number[applied.name],
             calls=self._calls[applied.name],
-            places=dict(zip([f.name for f in applied.feed.fields], places[applied.name].values(), strict=True)),
+            places=dict(
+                zip(
+                    [f.name for f in applied.feed.fields],
+                    places[applied.name].values(),
+                    strict=True,
+                )
+            ),
             emits=tuple(
-                Emitted(number=reader.number, columns=dict(zip(names, places[raw(reader.name)].values(), strict=True)))
+                Emitted(
+                    number=reader.number,
+                    columns=dict(zip(names, places[raw(reader.name)].values(), strict=True)),
+                )
                 for reader in self._lift.readers.get(applied.name, ())
             ),
             written=wanted.results,
@@ -105,24 +127,42 @@ class ApplyStages:
             grouping=grouping,
         )
 
-    def __call__(self, rows: DataFrame, tasks: Sequence[ApplyTask], groupings: Mapping[str, Grouping], slots: int) -> DataFrame:
+    def __call__(
+        self,
+        rows: DataFrame,
+        tasks: Sequence[ApplyTask],
+        groupings: Mapping[str, Grouping],
+        slots: int,
+    ) -> DataFrame:
         """The rows behind all applies, as the first level takes them."""
         for i, (stage, task) in enumerate(zip(self.stages, tasks, strict=True)):
-            sent = self._given_slots(rows, stage, groupings, slots, first=i == 0).repartitionById(slots, SLOT)
-            rows = sent.mapInArrow(task, self._ddl)
+            sent = self._given_slots(rows, stage, groupings, slots, first=i == 0).repartitionById(
+                slots, SLOT
+            )
+            rows = sent.mapInArrow(SparkTask(task), self._ddl)
             if stage.readers:
                 rows = self._read(rows, i, stage)
         return rows
 
     def _given_slots(
-        self, rows: DataFrame, stage: Stage, groupings: Mapping[str, Grouping], slots: int, *, first: bool
+        self,
+        rows: DataFrame,
+        stage: Stage,
+        groupings: Mapping[str, Grouping],
+        slots: int,
+        *,
+        first: bool,
     ) -> DataFrame:
         """Rows with the hash of the value that decides their cost, and their slot: in the JVM where it can tell."""
         number = self._lift.number
         value = chosen_sql("to", {number[a.name]: self._value_sql(a) for a in stage.applies})
         way = groupings[stage.applies[0].name].way
         if stage.alone and way != OSG:
-            slot = f"pmod({VALUE}, {slots}L)" if way == HASH else f"pmod({_ROW_NUMBER} + spark_partition_id(), {slots}L)"
+            slot = (
+                f"pmod({VALUE}, {slots}L)"
+                if way == HASH
+                else f"pmod({_ROW_NUMBER} + spark_partition_id(), {slots}L)"
+            )
             valued = rows.selectExpr(*self._names, f"{value} as {VALUE}")
             return valued.selectExpr("*", f"cast({slot} as int) as {SLOT}")
         order = [] if first else [f"xxhash64({', '.join(self._hashed())}) as {ORDER}"]
@@ -133,7 +173,7 @@ class ApplyStages:
             names=self._names,
             unordered=not first,
         )
-        return valued.mapInArrow(task, f"{self._ddl}, {VALUE} bigint, {SLOT} int")
+        return valued.mapInArrow(SparkTask(task), f"{self._ddl}, {VALUE} bigint, {SLOT} int")
 
     def _value_sql(self, applied: Applied) -> str:
         fields = [each.name for each in applied.feed.fields]
@@ -142,14 +182,21 @@ class ApplyStages:
         return f"xxhash64({', '.join(columns)})" if columns else "0L"
 
     def _hashed(self) -> list[str]:
-        return [each.name for each in self._columns if "map<" not in each.type and "variant" not in each.type]
+        return [
+            each.name
+            for each in self._columns
+            if "map<" not in each.type and "variant" not in each.type
+        ]
 
     def _read(self, rows: DataFrame, number: int, stage: Stage) -> DataFrame:
         """What the applies of a stage made, behind the maps of those who read it; other rows as they are."""
 
         def made() -> tuple[RowWise, dict[int, Taken], Column | None, Any]:
             rowwise = RowWise(rows.sparkSession, struct_of(self._columns))
-            taken = {r.number: rowwise.take(self._behind(applied, r), r.what) for applied, r in stage.readers}
+            taken = {
+                r.number: rowwise.take(self._behind(applied, r), r.what)
+                for applied, r in stage.readers
+            }
             return (rowwise, taken, *self._made_ready(rows, taken, stage))
 
         rowwise, taken, stays, columns = self._once(("read", number), made)
@@ -158,7 +205,9 @@ class ApplyStages:
             bound = bound.filter(stays)
         return DataFrame(bound._jdf.select(columns), rows.sparkSession)
 
-    def _made_ready(self, rows: DataFrame, taken: Mapping[int, Taken], stage: Stage) -> tuple[Column | None, Any]:
+    def _made_ready(
+        self, rows: DataFrame, taken: Mapping[int, Taken], stage: Stage
+    ) -> tuple[Column | None, Any]:
         stays = {number: each.stays for number, each in taken.items() if each.stays is not None}
         filled: dict[str, dict[int, Column]] = {name: {} for name in self._names if name != "to"}
         for _, reader in stage.readers:
@@ -168,14 +217,18 @@ class ApplyStages:
             chosen("to", by_number, F.col(place)).alias(place) if by_number else F.col(place)
             for place, by_number in filled.items()
         ]
-        return (chosen("to", stays, F.lit(True)) if stays else None), jcolumns(rows, [F.col("to"), *columns])
+        return (chosen("to", stays, F.lit(True)) if stays else None), jcolumns(
+            rows, [F.col("to"), *columns]
+        )
 
     def _behind(self, applied: Applied, reader: Reader) -> Callable[[DataFrame], DataFrame]:
         places = self._lift.packed.places[raw(reader.name)].values()
         names = [each.name for each in applied.fields]
 
         def ready(rows: DataFrame) -> DataFrame:
-            made = rows.select(*(F.col(place).alias(name) for name, place in zip(names, places, strict=True)))
+            made = rows.select(
+                *(F.col(place).alias(name) for name, place in zip(names, places, strict=True))
+            )
             return reader.ready(mapped(made, reader.maps))
 
         return ready

@@ -15,22 +15,28 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from anabranch.plan.exchange import Packed, later_rows, raw
-from anabranch.plan.make import EVERYTHING, Component, Node, Plan, plain_column
+from anabranch.plan.make import plain_column
+from anabranch.plan.model import Component, Node, Plan
+from anabranch.plan.operators.base import EVERYTHING
 from anabranch.plan.operators.joins import JoinSide
 from anabranch.plan.operators.process import ProcessPlan
 from anabranch.plan.route import Route
 from anabranch.runtime.operator import Arriving, Emitted, Fused
 from anabranch.runtime.passing import REPORT
-from anabranch.runtime.slot import REPORT_SCHEMA, SlotTask
+from anabranch.runtime.slot import SlotTask
 from anabranch.spark.compile.applies import ApplyStages
 from anabranch.spark.compile.lift import Lift, mapped, needs, partition_sql, shard_sql
 from anabranch.spark.compile.rowwise import RowWise, Taken, chosen, chosen_sql
 from anabranch.spark.compile.template import Template
 from anabranch.spark.jvm import jcolumns
+from anabranch.spark.task import SparkTask
 from anabranch.types import column_type
+
+# As text, Spark would parse it in every step.
+REPORT_SCHEMA = StructType([StructField("report", BinaryType())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,9 @@ class Inflow:
 class Levels:
     """Compiles the job of each step of a plan."""
 
-    def __init__(self, plan: Plan, shards: int, late: frozenset[str], before: Lift | None = None) -> None:
+    def __init__(
+        self, plan: Plan, shards: int, late: frozenset[str], before: Lift | None = None
+    ) -> None:
         self.plan, self._shards = plan, shards
         self.lift = Lift(plan, shards, late)
         if before is not None:  # the query that runs gives rows as that one prepared them
@@ -52,7 +60,9 @@ class Levels:
         self.stages = ApplyStages(plan, self.lift)
         self._number = {node.name: i for i, node in enumerate(plan.nodes)}
         self._packed: Packed = later_rows(plan)
-        self._rowwise: dict[int, RowWise] = {}  # one for each level: rows cannot be bound twice to the same
+        self._rowwise: dict[
+            int, RowWise
+        ] = {}  # one for each level: rows cannot be bound twice to the same
         self._taken: dict[str, Taken] = {}
         self._cached: dict[object, Any] = {}
         self._template: tuple[object, Template | None] = (
@@ -63,18 +73,31 @@ class Levels:
     @property
     def onward(self) -> dict[str, pa.DataType]:
         """The columns of rows between levels; the shard is that of rows which only pass."""
-        return {"shard": pa.int32()} | {each.name: column_type(each.type) for each in self._packed.columns}
+        return {"shard": pa.int32()} | {
+            each.name: column_type(each.type) for each in self._packed.columns
+        }
 
     @property
     def _between(self) -> str:
-        return ", ".join(each for each in ("to int, report binary, shard int", self._packed.types()) if each)
+        return ", ".join(
+            each for each in ("to int, report binary, shard int", self._packed.types()) if each
+        )
 
     def inflow(self, node: Node) -> Inflow:
         """How the rows of a node come, and where its results go on to."""
         plan = self.plan
-        users = [each for each in plan.nodes if each.feed.stream == node.operator and not plan.is_fused(each)]
-        users = [] if node.side == "right" else users  # the results of a join are given by its left side
-        emits = tuple(Emitted(number=self._number[u.name], columns=self._packed.places[raw(u.name)]) for u in users)
+        users = [
+            each
+            for each in plan.nodes
+            if each.feed.stream == node.operator and not plan.is_fused(each)
+        ]
+        users = (
+            [] if node.side == "right" else users
+        )  # the results of a join are given by its left side
+        emits = tuple(
+            Emitted(number=self._number[u.name], columns=self._packed.places[raw(u.name)])
+            for u in users
+        )
         rows: Fused | Arriving
         if plan.is_fused(node):
             rows = Fused(
@@ -107,11 +130,15 @@ class Levels:
 
         def made() -> DataFrame:
             slots = sum(routes[each.name].slots for each in self.plan.at(1))
-            frame = session.range(0, slots, 1, slots) if rows is None else self.lift(rows, watermark_us, routes, way)
+            frame = (
+                session.range(0, slots, 1, slots)
+                if rows is None
+                else self.lift(rows, watermark_us, routes, way)
+            )
             for level, task in enumerate(tasks, 1):
                 if level > 1:
                     frame = self._exchanged(frame, self.plan.at(level), routes)
-                frame = frame.mapInArrow(task, self._gives(task, tasks))
+                frame = frame.mapInArrow(SparkTask(task), self._gives(task, tasks))
             return frame
 
         if rows is None or self.plan.applies or not self.lift.lasts:
@@ -120,7 +147,9 @@ class Levels:
         known, template = self._template
         found = None
         if known == query and template is not None:
-            found = template.over(rows, [(task, self._gives(task, tasks)) for task in tasks])
+            found = template.over(
+                rows, [(SparkTask(task), self._gives(task, tasks)) for task in tasks]
+            )
         frame = made() if found is None else found
         if known != query:
             self._template = query, Template.of(frame, rows)
@@ -136,20 +165,35 @@ class Levels:
         assert isinstance(schema, StructType)
         return schema
 
-    def _exchanged(self, frame: DataFrame, components: Sequence[Component], routes: Mapping[str, Route]) -> DataFrame:
+    def _exchanged(
+        self, frame: DataFrame, components: Sequence[Component], routes: Mapping[str, Route]
+    ) -> DataFrame:
         """Rows for the operators of a level made ready and sent to their slots; other rows pass."""
         rowwise = self._bound(frame.sparkSession, components[0].level)
         nodes = [
-            (c, node) for c in components for node in c.nodes if not self.plan.is_fused(node) and node not in self.lift.nodes
+            (c, node)
+            for c in components
+            for node in c.nodes
+            if not self.plan.is_fused(node) and node not in self.lift.nodes
         ]
-        taken = {self._number[node.name]: self._take(rowwise, component, node) for component, node in nodes}
-        stays, columns = self._once(("columns", components[0].level), lambda: self._made_ready(frame, taken, nodes))
+        taken = {
+            self._number[node.name]: self._take(rowwise, component, node)
+            for component, node in nodes
+        }
+        stays, columns = self._once(
+            ("columns", components[0].level), lambda: self._made_ready(frame, taken, nodes)
+        )
         rows = rowwise.stepped(rowwise.bind(frame), taken, "to")
         if stays is not None:
             rows = rows.filter(stays)
         ready = DataFrame(rows._jdf.select(columns), rows.sparkSession)
         slots = sum(routes[each.name].slots for each in components)
-        numbers = {node.name: self._number[node.name] for c in components for node in c.nodes if not self.plan.is_fused(node)}
+        numbers = {
+            node.name: self._number[node.name]
+            for c in components
+            for node in c.nodes
+            if not self.plan.is_fused(node)
+        }
         slot = chosen_sql("to", {**partition_sql(components, routes, numbers), -2: "null"})
         # Reports go to a fixed place: what a task that runs again reports must meet what it reported before.
         spread = ", ".join(["shard", *(each.name for each in self._packed.columns)])
@@ -187,7 +231,11 @@ class Levels:
         self.stages.check(session)
         for component in self.plan.components:
             for node in component.nodes:
-                if component.level > 1 and not self.plan.is_fused(node) and node not in self.lift.nodes:
+                if (
+                    component.level > 1
+                    and not self.plan.is_fused(node)
+                    and node not in self.lift.nodes
+                ):
                     self._take(self._bound(session, component.level), component, node)
 
     def _bound(self, session: SparkSession, level: int) -> RowWise:
@@ -204,7 +252,9 @@ class Levels:
 
             def ready(rows: DataFrame) -> DataFrame:
                 results = rows.select(*(F.col(place).alias(name) for name, place in places.items()))
-                return needs(mapped(results, node.feed.maps), node).selectExpr("*", f"{shard} as shard")
+                return needs(mapped(results, node.feed.maps), node).selectExpr(
+                    "*", f"{shard} as shard"
+                )
 
             what = f"operator {node.name!r} behind {', '.join(each.name for each in node.feed.maps) or node.feed.stream}"
             self._taken[node.name] = rowwise.take(ready, what)

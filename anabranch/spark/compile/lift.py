@@ -14,10 +14,11 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from anabranch.plan.exchange import LATE_ROW, Packed, arriving, is_key, pack, whole_rows
+from anabranch.plan.exchange import ARRIVAL, LATE_ROW, Packed, arriving, is_key, pack, whole_rows
 from anabranch.plan.lifting import LIFT_FIRST
-from anabranch.plan.make import EVERYTHING, Component, Node, Plan
+from anabranch.plan.model import Component, Node, Plan
 from anabranch.plan.operators.applies import Applied
+from anabranch.plan.operators.base import EVERYTHING
 from anabranch.plan.operators.joins import JoinSide
 from anabranch.plan.operators.process import ProcessPlan
 from anabranch.plan.panes import Panes
@@ -29,7 +30,6 @@ from anabranch.topology.graph import Clock, Map
 from anabranch.topology.windows import Window
 from anabranch.types import WHOLE, micros_sql
 
-ARRIVAL = "arrival"
 SEEN = "seen"
 _LIES = "lies"  # the partition that a row lies in, where no key says so
 _TO = "__to"  # the operator that a row is for, beside the columns of the source, which may well have a `to`
@@ -53,7 +53,9 @@ def event_micros(clock: Clock) -> Column:
     """The event time in microseconds since 1970 UTC (of a time without zone: as if it were UTC); null where there is none."""
     kind, t = clock.type, quoted(clock.column)
     if kind.startswith("struct<"):  # a window: its rows are seen just before its end
-        text = micros_sql(f"{t}.end") if clock.moment == "timestamp_ntz" else f"unix_micros({t}.end)"
+        text = (
+            micros_sql(f"{t}.end") if clock.moment == "timestamp_ntz" else f"unix_micros({t}.end)"
+        )
         return F.expr(f"{text} - 1L")
     if kind == "timestamp":
         text = f"unix_micros({t})"
@@ -69,20 +71,32 @@ def event_micros(clock: Clock) -> Column:
     else:
         text = f"try_cast(round({t} * {clock.unit_us}) as bigint)"
     micros = F.expr(text)
-    return micros if kind in {"timestamp", "date"} else F.when(micros.between(-FARTHEST_US, FARTHEST_US), micros)
+    return (
+        micros
+        if kind in {"timestamp", "date"}
+        else F.when(micros.between(-FARTHEST_US, FARTHEST_US), micros)
+    )
 
 
 def needs(rows: DataFrame, node: Node, *, late: bool = False) -> DataFrame:
     """What a node needs of the rows that it is given: event time, keys and inputs; and all of them where late rows are wanted."""
     columns = rows.columns
     keys = [field for field in node.slotted.keys if field != EVERYTHING]
-    wanted = [F.col(quoted(field.name)).alias(f"k{i}") for i, field in enumerate(keys)] or [F.lit(0).alias("k0")]
+    wanted = [F.col(quoted(field.name)).alias(f"k{i}") for i, field in enumerate(keys)] or [
+        F.lit(0).alias("k0")
+    ]
     wanted.append(event_micros(node.feed.clock).alias("t"))
     for i, given in enumerate(node.inputs[1:], 1):
         value = F.lit(1) if given.expression is None else expression(given.expression, columns)
-        wanted.append((value if given.where is None else F.when(expression(given.where, columns), value)).alias(f"x{i}"))
+        wanted.append(
+            (
+                value if given.where is None else F.when(expression(given.where, columns), value)
+            ).alias(f"x{i}")
+        )
     if isinstance(node.slotted, JoinSide | ProcessPlan):
-        wanted += [F.col(quoted(each.name)).alias(f"r{i}") for i, each in enumerate(node.slotted.payload)]
+        wanted += [
+            F.col(quoted(each.name)).alias(f"r{i}") for i, each in enumerate(node.slotted.payload)
+        ]
     if late:
         wanted.append(F.struct(*(F.col(quoted(name)) for name in columns)).alias(LATE_ROW))
     return rows.select(*wanted)
@@ -95,13 +109,21 @@ def mapped(rows: DataFrame, maps: Sequence[Map]) -> DataFrame:
     return rows
 
 
-def partition_sql(components: Sequence[Component], routes: Mapping[str, Route], number: Mapping[str, int]) -> dict[int, str]:
+def partition_sql(
+    components: Sequence[Component], routes: Mapping[str, Route], number: Mapping[str, int]
+) -> dict[int, str]:
     """For each node, the partition of the slot that the row's shard belongs to: the slots of all components side by side."""
     texts, first = {}, 0
     for component in components:
         route = routes[component.name]
         slots = ", ".join(str(first + slot) for slot in route.slot_of)
-        texts.update({number[node.name]: f"get(array({slots}), shard)" for node in component.nodes if node.name in number})
+        texts.update(
+            {
+                number[node.name]: f"get(array({slots}), shard)"
+                for node in component.nodes
+                if node.name in number
+            }
+        )
         first += route.slots
     return texts
 
@@ -127,6 +149,10 @@ class Reader:
         """How messages call it."""
         return f"operator {self.name!r} behind {', '.join(each.name for each in self.maps) or 'its stream'}"
 
+    def mapped(self, rows: DataFrame) -> DataFrame:
+        """The columns that it needs, after its maps."""
+        return self.ready(mapped(rows, self.maps))
+
 
 class Lift:
     """Combines the rows of a step to one per node, key and pane, with its partials and its shard, in the partition of its slot.
@@ -145,23 +171,35 @@ class Lift:
         self._plan, self._shards = plan, shards
         self._raw = [node for node in self.nodes if node.row_by_row]
         self._all_raw = bool(self._raw) and len(self._raw) == len(self.nodes)
-        self._timeless = bool(self.nodes) and all(node.process and not node.row_by_row for node in self.nodes)
+        self._timeless = bool(self.nodes) and all(
+            node.process and not node.row_by_row for node in self.nodes
+        )
         self._late = [node for node in self.nodes if node.name in late and node.process is None]
-        self._packed = pack({**{n.name: arriving(n, late=n in self._late) for n in self.nodes}, **whole_rows(plan)})
+        self._packed = pack(
+            {**{n.name: arriving(n, late=n in self._late) for n in self.nodes}, **whole_rows(plan)}
+        )
         self.readers: dict[str, list[Reader]] = {}
         reading: list[Node | Applied] = [*self.nodes, *plan.applies]
         for each in reading:
             self.readers.setdefault(each.feed.stream, []).append(self._reader(each))
-        self._keys = sorted({p for node in self.nodes for name, p in self._places(node).items() if is_key(name)})
+        self._keys = sorted(
+            {p for node in self.nodes for name, p in self._places(node).items() if is_key(name)}
+        )
         self._rows = sorted({self._places(node)[LATE_ROW] for node in self._late})
         self.lifted, self._aggregates = _aggregates(self.nodes, self._packed, self.number)
         self._tagged = ["to"] if len(self.nodes) > 1 or plan.applies else []
         self._cached: dict[object, Any] = {}
-        self.watched: dict[str, int] = {}  # by source the number of the node that sees all its rows and tells their latest time
+        self.watched: dict[
+            str, int
+        ] = {}  # by source the number of the node that sees all its rows and tells their latest time
 
     def go_on_with(self, before: Lift) -> None:
         """Takes rows that another lift has prepared, which are those that this one expects: plans change, nodes do not."""
-        assert (self._packed, self.number, self._keys) == (before._packed, before.number, before._keys)
+        assert (self._packed, self.number, self._keys) == (
+            before._packed,
+            before.number,
+            before._keys,
+        )
         self.watched = before.watched
 
     @property
@@ -173,10 +211,22 @@ class Lift:
         number, places = self.number[each.name], self._packed.places[each.name]
         if isinstance(each, Node):
             late, node = each in self._late, each
-            return Reader(each.name, number, each.feed.maps, {**places, "t": "t"}, lambda rows: needs(rows, node, late=late))
-        named = {name: quoted(field.name) for field, name in zip(each.feed.fields, places, strict=True)}
+            return Reader(
+                each.name,
+                number,
+                each.feed.maps,
+                {**places, "t": "t"},
+                lambda rows: needs(rows, node, late=late),
+            )
+        named = {
+            name: quoted(field.name) for field, name in zip(each.feed.fields, places, strict=True)
+        }
         return Reader(
-            each.name, number, each.feed.maps, places, lambda rows: rows.select(*(F.col(f).alias(n) for n, f in named.items()))
+            each.name,
+            number,
+            each.feed.maps,
+            places,
+            lambda rows: rows.select(*(F.col(f).alias(n) for n, f in named.items())),
         )
 
     def _places(self, node: Node) -> Mapping[str, str]:
@@ -184,10 +234,14 @@ class Lift:
 
     def arrives(self, node: Node) -> dict[str, str]:
         """The names of a node's columns as combined rows have them: keys, partials, and the row where it is late."""
-        found = {name: place for name, place in self._places(node).items() if not name.startswith("x")}
+        found = {
+            name: place for name, place in self._places(node).items() if not name.startswith("x")
+        }
         return {**found, **self.lifted[node.name]}
 
-    def prepare(self, frames: Mapping[str, DataFrame], metrics: Mapping[str, str] | None = None) -> DataFrame:
+    def prepare(
+        self, frames: Mapping[str, DataFrame], metrics: Mapping[str, str] | None = None
+    ) -> DataFrame:
         """The rows of all sources with the maps applied and only what a step needs.
 
         The latest event time of a source is told by a node that sees all its rows. Where maps leave rows out for each of them, Spark
@@ -198,14 +252,22 @@ class Lift:
             frame = frames[source.name]
             readers = self.readers[source.name]
             clock = Clock(source.event_time, dict(frame.dtypes)[source.event_time], source.unit_us)
-            if metrics is not None and (watching := self._watching(frame, source.event_time, readers)) is not None:
+            if (
+                metrics is not None
+                and (watching := self._watching(frame, source.event_time, readers)) is not None
+            ):
                 self.watched[source.name] = watching
             if metrics is None or source.name in self.watched:
                 rows = self._packed_rows(frame, readers)
             else:
                 seen = F.max(event_micros(clock)).alias("max_event")
-                names = {*needed_columns(frame, self._packed_rows(frame, readers)), source.event_time}
-                narrow = frame.select(*(F.col(quoted(name)) for name in frame.columns if name in names))
+                names = {
+                    *needed_columns(frame, self._packed_rows(frame, readers)),
+                    source.event_time,
+                }
+                narrow = frame.select(
+                    *(F.col(quoted(name)) for name in frame.columns if name in names)
+                )
                 try:
                     rows = self._packed_rows(narrow.observe(metrics[source.name], seen), readers)
                 except Exception:  # noqa: BLE001 - a map that names all columns by itself: give it all
@@ -217,7 +279,14 @@ class Lift:
     def _watching(self, frame: DataFrame, time: str, readers: Sequence[Reader]) -> int | None:
         """The number of a node that gets all rows of a source, with the source's own event time; None where there is none."""
         nodes = {node.name for node in self.nodes} if not self._plan.applies else set()
-        return next((r.number for r in readers if r.name in nodes and keeps_all(frame, mapped(frame, r.maps), time)), None)
+        return next(
+            (
+                r.number
+                for r in readers
+                if r.name in nodes and keeps_all(frame, mapped(frame, r.maps), time)
+            ),
+            None,
+        )
 
     def seen_in(self, node: Node) -> str | None:
         """The column of a node's rows with their latest event times, where it tells them for its source."""
@@ -234,7 +303,10 @@ class Lift:
     def _seen(self) -> str:
         """The column of combined rows that has their latest event time; a `process` has one of its own."""
         latest = "max(t) as "
-        return next((text.removeprefix(latest) for text in self._aggregates if text.startswith(latest)), SEEN)
+        return next(
+            (text.removeprefix(latest) for text in self._aggregates if text.startswith(latest)),
+            SEEN,
+        )
 
     def _arrival_sql(self) -> str:
         """The order in which rows came, of those that are not combined: no two have the same, so that grouping leaves them apart."""
@@ -258,10 +330,14 @@ class Lift:
             rowwise = RowWise(frame.sparkSession, base.schema)
             for each in readers:
                 rest = replace(each, maps=each.maps[common:])
-                every[each.number] = rowwise.take(lambda df, r=rest: r.ready(mapped(df, r.maps)), rest.what)  # type: ignore[misc]
+                every[each.number] = rowwise.take(rest.mapped, rest.what)
             columns = {number: dict(taken.columns) for number, taken in every.items()}
-            stays = {number: taken.stays for number, taken in every.items() if taken.stays is not None}
-            rows = rowwise.bind(base).select("*", F.explode(F.array(*(F.lit(each.number) for each in readers))).alias(_TO))
+            stays = {
+                number: taken.stays for number, taken in every.items() if taken.stays is not None
+            }
+            rows = rowwise.bind(base).select(
+                "*", F.explode(F.array(*(F.lit(each.number) for each in readers))).alias(_TO)
+            )
             rows = rowwise.stepped(rows, every, _TO)
             tags = [F.col(_TO).alias("to")]
         if stays:
@@ -272,17 +348,28 @@ class Lift:
                 filled.setdefault(place, {})[each.number] = columns[each.number][name]
         made = [
             _of_place(filled.get(place, {}), kind, alone=len(readers) == 1).alias(place)
-            for place, kind in [("t", "bigint"), *((each.name, each.type) for each in self._packed.columns)]
+            for place, kind in [
+                ("t", "bigint"),
+                *((each.name, each.type) for each in self._packed.columns),
+            ]
         ]
         return rows.select(*(tags if self._tagged else []), *made)
 
     def __call__(
-        self, rows: DataFrame, watermark_us: int | None, routes: Mapping[str, Route], way: str = LIFT_FIRST
+        self,
+        rows: DataFrame,
+        watermark_us: int | None,
+        routes: Mapping[str, Route],
+        way: str = LIFT_FIRST,
     ) -> DataFrame:
         """The combined rows in the partitions of their slots."""
         components = self._plan.at(1)
         slots = sum(routes[component.name].slots for component in components)
-        later = {self.number[node.name]: f"pmod(shard, {slots})" for node in self.nodes if self._plan.passes(node)}
+        later = {
+            self.number[node.name]: f"pmod(shard, {slots})"
+            for node in self.nodes
+            if self._plan.passes(node)
+        }
         partition = chosen_sql("to", {**partition_sql(components, routes, self.number), **later})
         slot = self._once(partition, lambda: F.expr(partition))
         shard = f"{self._shard_sql()} as shard"
@@ -292,8 +379,12 @@ class Lift:
             return self._select(rows, ["*", shard]).repartitionById(slots, slot)
         if way == LIFT_FIRST:
             lifted = self._combined(self._timed(self._in_place(rows), watermark_us), [])
-            return self._select(lifted, ["*", shard, "spark_partition_id() as part"]).repartitionById(slots, slot)
-        routed = self._select(self._timed(rows, watermark_us), ["*", shard]).withColumn("slot", slot)
+            return self._select(
+                lifted, ["*", shard, "spark_partition_id() as part"]
+            ).repartitionById(slots, slot)
+        routed = self._select(self._timed(rows, watermark_us), ["*", shard]).withColumn(
+            "slot", slot
+        )
         return self._combined(routed.repartitionById(slots, "slot"), ["slot", "shard"])
 
     def _in_place(self, rows: DataFrame) -> DataFrame:
@@ -303,7 +394,11 @@ class Lift:
         it groups by them.
         """
         kinds = {each.name: each.type for each in self._packed.columns}
-        plain = [name for name in self._keys if "float" not in kinds[name] and "double" not in kinds[name]]
+        plain = [
+            name
+            for name in self._keys
+            if "float" not in kinds[name] and "double" not in kinds[name]
+        ]
         if plain:
             return in_place(rows, plain[0])
         return in_place(self._select(rows, ["*", f"spark_partition_id() as {_LIES}"]), _LIES)
@@ -315,10 +410,20 @@ class Lift:
         judged = self._judged(watermark_us)
         if judged:
             columns = [name for name in rows.columns if name not in judged]
-            rows = rows.selectExpr(*columns, *(f"{text} as {name}" for name, text in judged.items()))
-            others = [str(self.number[node.name]) for node in self.nodes if not self._is_first(node.name)]
-            rows = rows.filter(f"not (pane = {ELSEWHERE}L and to in ({', '.join(others)}))") if others else rows
-        return self._select(rows, ["*", f"{self._arrival_sql()} as {ARRIVAL}"]) if self._raw else rows
+            rows = rows.selectExpr(
+                *columns, *(f"{text} as {name}" for name, text in judged.items())
+            )
+            others = [
+                str(self.number[node.name]) for node in self.nodes if not self._is_first(node.name)
+            ]
+            rows = (
+                rows.filter(f"not (pane = {ELSEWHERE}L and to in ({', '.join(others)}))")
+                if others
+                else rows
+            )
+        return (
+            self._select(rows, ["*", f"{self._arrival_sql()} as {ARRIVAL}"]) if self._raw else rows
+        )
 
     def _pane(self) -> str:
         return chosen_sql("to", {self.number[node.name]: _pane_sql(node) for node in self.nodes})
@@ -338,8 +443,13 @@ class Lift:
             place = self._places(node)[LATE_ROW]
             late = " and ".join(_late_sql(part, watermark_us) for part in parted[node.name])
             texts.setdefault(place, {})[self.number[node.name]] = f"if({late}, {place}, null)"
-        if any(len(parts) > 1 or node.session for node, parts in zip(self.nodes, parted.values(), strict=True)):
-            texts["pane"] = {self.number[node.name]: self._judged_pane(node, watermark_us) for node in self.nodes}
+        if any(
+            len(parts) > 1 or node.session
+            for node, parts in zip(self.nodes, parted.values(), strict=True)
+        ):
+            texts["pane"] = {
+                self.number[node.name]: self._judged_pane(node, watermark_us) for node in self.nodes
+            }
         return {name: chosen_sql("to", text) for name, text in texts.items()}
 
     def _judged_pane(self, node: Node, watermark_us: int | None) -> str:
@@ -358,8 +468,13 @@ class Lift:
         return self._plan.together(self._plan.node(name))[0].name == name
 
     def _shard_sql(self) -> str:
-        of = {node.name: component for component in self._plan.components for node in component.nodes}
-        texts = {self.number[n.name]: shard_sql(of[n.name], n, self._places(n), self._shards) for n in self.nodes}
+        of = {
+            node.name: component for component in self._plan.components for node in component.nodes
+        }
+        texts = {
+            self.number[n.name]: shard_sql(of[n.name], n, self._places(n), self._shards)
+            for n in self.nodes
+        }
         return chosen_sql("to", texts)
 
     def _combined(self, rows: DataFrame, where: list[str]) -> DataFrame:
@@ -368,8 +483,19 @@ class Lift:
         def columns() -> tuple[Any, Any, Any]:
             lies = [_LIES] if _LIES in rows.columns and not where else []
             timed = [] if self._timeless else ["pane"]
-            by = [*where, *lies, *self._tagged, *self._keys, *timed, *([ARRIVAL] if self._raw else []), *self._rows]
-            aggregates = [*self._aggregates, *([f"max(t) as {SEEN}"] if self.watched and self._seen == SEEN else [])]
+            by = [
+                *where,
+                *lies,
+                *self._tagged,
+                *self._keys,
+                *timed,
+                *([ARRIVAL] if self._raw else []),
+                *self._rows,
+            ]
+            aggregates = [
+                *self._aggregates,
+                *([f"max(t) as {SEEN}"] if self.watched and self._seen == SEEN else []),
+            ]
             return jseq(rows, by), jseq(rows, aggregates[:1]).head(), jseq(rows, aggregates[1:])
 
         by, first, rest = self._once(("by", *where), columns)
@@ -427,11 +553,15 @@ def _of_place(columns: Mapping[int, Column], kind: str, *, alone: bool) -> Colum
 def _common_maps(readers: Sequence[Reader]) -> int:
     """How many maps the readers have in common."""
     shortest = min(len(each.maps) for each in readers)
-    return next((i for i in range(shortest) if len({each.maps[i].name for each in readers}) > 1), shortest)
+    return next(
+        (i for i in range(shortest) if len({each.maps[i].name for each in readers}) > 1), shortest
+    )
 
 
 def _pane_sql(node: Node) -> str:
-    if node.process is not None and not node.row_by_row:  # one row a key and step, whatever the times
+    if (
+        node.process is not None and not node.row_by_row
+    ):  # one row a key and step, whatever the times
         return "0L"
     panes = node.slotted.panes
     pane = f"t - pmod(t - {panes.offset_us}L, {panes.width_us}L)"
@@ -444,18 +574,28 @@ def _late_sql(node: Node, watermark_us: int | None) -> str:
     """Whether no open window takes a row."""
     end = _end_sql(node)
     # Taken from an array by a place that Spark cannot know, a number is data and not code: the query is not compiled anew for it.
-    late = "" if watermark_us is None else f" or {end} <= get(array({watermark_us}L), if(t is null, 1, 0))"
+    late = (
+        ""
+        if watermark_us is None
+        else f" or {end} <= get(array({watermark_us}L), if(t is null, 1, 0))"
+    )
     return f"(t is null or {end} is null{late})"
 
 
 def _end_sql(node: Node) -> str:
     """The end of the last window that takes a row, or of the session that it would be alone; null where there is none."""
-    return f"(t + {node.session.gap_us}L)" if node.session is not None else _greatest(node.slotted.panes)
+    return (
+        f"(t + {node.session.gap_us}L)"
+        if node.session is not None
+        else _greatest(node.slotted.panes)
+    )
 
 
 def _greatest(panes: Panes) -> str:
     """The end of the last window that contains t, null where none does."""
-    longest = {(w.every_us, w.offset_us): w for w in sorted(panes.windows, key=lambda w: w.length_us)}
+    longest = {
+        (w.every_us, w.offset_us): w for w in sorted(panes.windows, key=lambda w: w.length_us)
+    }
     ends = [_last_end(window) for window in longest.values()]
     return ends[0] if len(ends) == 1 else f"greatest({', '.join(ends)})"
 

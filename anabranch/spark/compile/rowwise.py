@@ -52,7 +52,9 @@ class Step:
             return [(F.col(place), self.ids[0])]
         if self.kind != "PosExplode":
             names = rows.schema[place].dataType.fieldNames()  # type: ignore[attr-defined]
-            return [(F.col(place)[name], number) for name, number in zip(names, self.ids, strict=True)]
+            return [
+                (F.col(place)[name], number) for name, number in zip(names, self.ids, strict=True)
+            ]
         at, *others = self.ids
         element = F.col(place)["it"]
         values = [element] if len(others) == 1 else [element["key"], element["value"]]
@@ -87,7 +89,9 @@ class RowWise:
             operators = _chain(execution.optimizedPlan())
         if operators[-1].nodeName() == "LocalRelation":  # a condition that no row meets
             kinds = {field.name: field.dataType for field in mapped.schema.fields}
-            return Taken(F.lit(False), {name: F.lit(None).cast(kind) for name, kind in kinds.items()})
+            return Taken(
+                F.lit(False), {name: F.lit(None).cast(kind) for name, kind in kinds.items()}
+            )
         if not operators[-1].children().isEmpty():
             raise TopologyError(
                 f"{what} is not done row by row (it has {operators[-1].nodeName()}), and other operators need the same rows: only "
@@ -100,7 +104,9 @@ class RowWise:
             stays.append(operators[top].condition())
             top += 1
         steps = [self._step(each, what) for each in reversed(operators[top:-1])]
-        return Taken(self._all(stays), {each.name(): self._as_column(each) for each in columns}, tuple(steps))
+        return Taken(
+            self._all(stays), {each.name(): self._as_column(each) for each in columns}, tuple(steps)
+        )
 
     def _step(self, node: Any, what: str) -> Step:
         """One operator below the last columns and conditions."""
@@ -129,7 +135,9 @@ class RowWise:
         if name == "PosExplode":
             elements = F.transform(given, lambda each, i: F.struct(i.alias("at"), each.alias("it")))
         if outer:
-            elements = F.when(F.coalesce(F.size(elements) > 0, F.lit(False)), elements).otherwise(F.array(F.lit(None)))
+            elements = F.when(F.coalesce(F.size(elements) > 0, F.lit(False)), elements).otherwise(
+                F.array(F.lit(None))
+            )
         return Step(elements=elements, kind=name, ids=tuple(ids))
 
     def stepped(self, rows: DataFrame, taken: Mapping[int, Taken], to: str) -> DataFrame:
@@ -144,20 +152,31 @@ class RowWise:
                     rows = rows.filter(~mine | step.stays)
                 if step.columns:
                     named = [
-                        self._named(F.when(mine, column), f"{place}_{n}", at) for n, (column, at) in enumerate(step.columns)
+                        self._named(F.when(mine, column), f"{place}_{n}", at)
+                        for n, (column, at) in enumerate(step.columns)
                     ]
                     rows = rows.select("*", *named)
                 if step.elements is not None:
                     others = F.array(F.lit(None))
-                    rows = rows.select("*", F.explode(F.when(mine, step.elements).otherwise(others)).alias(place))
                     rows = rows.select(
-                        "*", *(self._named(part, f"{place}_{n}", at) for n, (part, at) in enumerate(step.parts(rows, place)))
+                        "*", F.explode(F.when(mine, step.elements).otherwise(others)).alias(place)
+                    )
+                    rows = rows.select(
+                        "*",
+                        *(
+                            self._named(part, f"{place}_{n}", at)
+                            for n, (part, at) in enumerate(step.parts(rows, place))
+                        ),
                     )
         return rows
 
     def _named(self, column: Column, name: str, number: Any) -> Column:
         """A column that expressions know by a number that Spark gave it."""
-        return self._as_column(self._alias(self._expression(column._jc), name, number, self._nil, self._none, self._nil))
+        return self._as_column(
+            self._alias(
+                self._expression(column._jc), name, number, self._nil, self._none, self._nil
+            )
+        )
 
     def _all(self, conditions: Sequence[Any]) -> Column | None:
         columns = [self._as_column(each) for each in conditions]
@@ -167,7 +186,11 @@ class RowWise:
         """Rows of the schema, as those that the columns were taken from."""
         names, output = rows.columns, rows._jdf.queryExecution().analyzed().output()
         columns = [
-            self._as_column(self._alias(output.apply(names.index(name)), name, number, self._nil, self._none, self._nil))
+            self._as_column(
+                self._alias(
+                    output.apply(names.index(name)), name, number, self._nil, self._none, self._nil
+                )
+            )
             for name, number in self._output
         ]
         return rows.select(*columns)
@@ -176,7 +199,9 @@ class RowWise:
         try:
             return Column(self._column(expression))
         except Py4JError as error:
-            raise TopologyError(f"this version of Spark cannot be given expressions: {str(error).splitlines()[0]}") from error
+            raise TopologyError(
+                f"this version of Spark cannot be given expressions: {str(error).splitlines()[0]}"
+            ) from error
 
 
 def _chain(plan: Any) -> list[Any]:
@@ -212,4 +237,8 @@ def chosen_sql(to: str, by_number: Mapping[int, str]) -> str:
     texts = set(by_number.values())
     if len(texts) == 1:
         return texts.pop()
-    return f"case {to} " + " ".join(f"when {number} then {text}" for number, text in by_number.items()) + " end"
+    return (
+        f"case {to} "
+        + " ".join(f"when {number} then {text}" for number, text in by_number.items())
+        + " end"
+    )

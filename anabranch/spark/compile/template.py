@@ -30,9 +30,16 @@ class Template:
         while not chain[-1].children().isEmpty():
             chain.append(chain[-1].children().head())
         self._leaf, *self._nodes = reversed(chain)
-        self._functions = {i: _Function(each, self._session._jvm) for i, each in enumerate(self._nodes) if _calls_python(each)}
+        self._functions = {
+            i: _Function(each, self._session._jvm)
+            for i, each in enumerate(self._nodes)
+            if _calls_python(each)
+        }
         self._output, lies = self._leaf.output(), self._leaf.outputPartitioning()
-        self._lies, self._by = lies, lies.expressions() if "HashPartitioning" in lies.getClass().getName() else None
+        self._lies, self._by = (
+            lies,
+            lies.expressions() if "HashPartitioning" in lies.getClass().getName() else None,
+        )
 
     @classmethod
     def of(cls, query: DataFrame, rows: DataFrame) -> Template | None:
@@ -41,12 +48,17 @@ class Template:
             made = cls(query)
             given = rows._jdf.queryExecution().analyzed()
             chained = all(node.children().size() == 1 for node in made._nodes)
-            same = made._leaf.nodeName() == given.nodeName() == "LogicalRDD" and made._leaf.rdd().id() == given.rdd().id()
+            same = (
+                made._leaf.nodeName() == given.nodeName() == "LogicalRDD"
+                and made._leaf.rdd().id() == given.rdd().id()
+            )
         except (Py4JError, TypeError):
             return None
         return made if chained and same else None
 
-    def over(self, rows: DataFrame, functions: Sequence[tuple[Callable[..., Any], Any]]) -> DataFrame | None:
+    def over(
+        self, rows: DataFrame, functions: Sequence[tuple[Callable[..., Any], Any]]
+    ) -> DataFrame | None:
         """The query over other rows and with other functions, in the order in which they run, each with the schema of what it gives.
 
         None where a function must be brought to its tasks in another way.
@@ -59,12 +71,18 @@ class Template:
             return None
         scala, none = self._scala, self._scala.none
         rdd = rows._jdf.queryExecution().analyzed().rdd()
-        lies = self._lies if self._by is None else scala.partitioning(self._by, rdd.getNumPartitions())
-        plan = scala.node(self._output, rdd, lies, scala.nil, False, none, self._jsession, none, none, False)
+        lies = (
+            self._lies if self._by is None else scala.partitioning(self._by, rdd.getNumPartitions())
+        )
+        plan = scala.node(
+            self._output, rdd, lies, scala.nil, False, none, self._jsession, none, none, False
+        )
         coming = iter(pickled)
         for i, node in enumerate(self._nodes):
             plan = (
-                self._functions[i].over(plan, next(coming)) if i in self._functions else node.withNewChildren(scala.one(plan))
+                self._functions[i].over(plan, next(coming))
+                if i in self._functions
+                else node.withNewChildren(scala.one(plan))
             )
         return DataFrame(scala.datasets.ofRows(self._jsession, plan), self._session)
 
@@ -75,17 +93,31 @@ class _Function:
     def __init__(self, node: Any, jvm: Any) -> None:
         call = node.functionExpr()
         function = call.func()
-        self._node, self._output, self._rest = node.copy, node.output(), (node.isBarrier(), node.profile())
+        self._node, self._output, self._rest = (
+            node.copy,
+            node.output(),
+            (node.isBarrier(), node.profile()),
+        )
         self._call, self._named, self._type = call.copy, call.name(), call.dataType()
         self._given = (call.children(), call.evalType(), call.udfDeterministic(), call.resultId())
         self._function = jvm.SimplePythonFunction
-        self._where = (function.envVars(), function.pythonIncludes(), function.pythonExec(), function.pythonVer())
+        self._where = (
+            function.envVars(),
+            function.pythonIncludes(),
+            function.pythonExec(),
+            function.pythonVer(),
+        )
         self._beside = (function.broadcastVars(), function.accumulator())
 
     def over(self, plan: Any, pickled: bytes) -> Any:
         """The operator over another plan, with another function."""
         function = self._function(bytearray(pickled), *self._where, *self._beside)
-        return self._node(self._call(self._named, function, self._type, *self._given), self._output, plan, *self._rest)
+        return self._node(
+            self._call(self._named, function, self._type, *self._given),
+            self._output,
+            plan,
+            *self._rest,
+        )
 
 
 def _calls_python(node: Any) -> bool:

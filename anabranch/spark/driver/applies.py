@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import pyarrow as pa
+from pyspark import AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from anabranch.elastic.grouping.steps import Grouping, after_step, new_grouping, with_slots
-from anabranch.plan.make import Plan
+from anabranch.plan.model import Plan
 from anabranch.plan.route import Route
-from anabranch.runtime.apply.task import ApplyReport, ApplyTask, Telling, Told
+from anabranch.runtime.apply.task import ApplyReport, ApplyTask, Told
 from anabranch.runtime.slot import SlotTask
 from anabranch.spark.compile.applies import ApplyStages, arrow_of, struct_of
 from anabranch.spark.driver.progress import ApplyProgress
@@ -19,15 +20,33 @@ from anabranch.spark.outlets import Outlet, wanted_of
 from anabranch.topology.graph import APPLIES, failed_fields
 
 
+class Telling(AccumulatorParam[Told]):
+    """Reports by job, operator and slot: the last one counts."""
+
+    def zero(self, value: Told) -> Told:  # noqa: ARG002 - Spark's interface
+        return {}
+
+    def addInPlace(self, value1: Told, value2: Told) -> Told:  # noqa: N802 - Spark's interface
+        value1.update(value2)
+        return value1
+
+
 class Applying:
     """Runs the applies of a plan, step by step."""
 
-    def __init__(self, session: SparkSession, plan: Plan, outlets: Sequence[Outlet], routes: Mapping[str, Route]) -> None:
+    def __init__(
+        self,
+        session: SparkSession,
+        plan: Plan,
+        outlets: Sequence[Outlet],
+        routes: Mapping[str, Route],
+    ) -> None:
         self.plan, self._outlets = plan, outlets
         self._slots = slots = routes[APPLIES].slots if plan.applies else 0
         self._waiting = False  # for reports of a job
         self.groupings: dict[str, Grouping] = {
-            each.name: new_grouping(each.work.grouping, slots, each.work.osg) for each in plan.applies
+            each.name: new_grouping(each.work.grouping, slots, each.work.osg)
+            for each in plan.applies
         }
         self._ways: dict[str, str] = {}  # of the step that runs
         self._reports: dict[tuple[str, int], ApplyReport] = {}
@@ -35,7 +54,11 @@ class Applying:
         self._told = session.sparkContext.accumulator(first, Telling()) if plan.applies else None
 
     def frame(
-        self, rows: DataFrame | None, stages: ApplyStages, task: SlotTask, routes: Mapping[str, Route]
+        self,
+        rows: DataFrame | None,
+        stages: ApplyStages,
+        task: SlotTask,
+        routes: Mapping[str, Route],
     ) -> DataFrame | None:
         """The rows of a step behind all applies; a closing step has none."""
         self._reports, self._waiting = {}, rows is not None and self._told is not None
@@ -49,7 +72,10 @@ class Applying:
         tasks = [
             ApplyTask(
                 works=tuple(
-                    stages.work(each, self.groupings[each.name], wanted_of(self._outlets, each.name)) for each in stage.applies
+                    stages.work(
+                        each, self.groupings[each.name], wanted_of(self._outlets, each.name)
+                    )
+                    for each in stage.applies
                 ),
                 checkpoint=task.checkpoint,
                 step=task.step,
@@ -67,12 +93,23 @@ class Applying:
         """Takes what the tasks of a job have told; every slot of every apply must have told its part."""
         if self._told is None or not self._waiting:
             return
-        names = {number: each.name for number, each in enumerate(self.plan.applies, len(self.plan.nodes))}
+        names = {
+            number: each.name for number, each in enumerate(self.plan.applies, len(self.plan.nodes))
+        }
         told = self._told.value
-        self._reports = {(names[number], slot): each for (of, number, slot), each in told.items() if of == job}
-        missing = [(each, slot) for each in names.values() for slot in range(self._slots) if (each, slot) not in self._reports]
+        self._reports = {
+            (names[number], slot): each for (of, number, slot), each in told.items() if of == job
+        }
+        missing = [
+            (each, slot)
+            for each in names.values()
+            for slot in range(self._slots)
+            if (each, slot) not in self._reports
+        ]
         if missing:
-            raise RuntimeError(f"slots of applies that have not reported: {', '.join(f'{n} {slot}' for n, slot in missing)}")
+            raise RuntimeError(
+                f"slots of applies that have not reported: {', '.join(f'{n} {slot}' for n, slot in missing)}"
+            )
 
     def learn(self) -> Iterator[str]:
         """Steers the next step by what this one has measured; tells where the grouping has changed."""
@@ -86,11 +123,15 @@ class Applying:
                 yield f"apply {each.name!r} groups rows by {after.way}: {after.reason}"
 
     def _of(self, name: str) -> dict[int, ApplyReport]:
-        return {slot: report for (each, slot), report in sorted(self._reports.items()) if each == name}
+        return {
+            slot: report for (each, slot), report in sorted(self._reports.items()) if each == name
+        }
 
     def files(self, name: str, *, letters: bool) -> list[str]:
         """The files that a step wrote: results, or rows that failed."""
-        found = [report.letters if letters else report.results for report in self._of(name).values()]
+        found = [
+            report.letters if letters else report.results for report in self._of(name).values()
+        ]
         return [each.path for each in found if each is not None]
 
     def schemas(self, name: str, *, letters: bool) -> tuple[StructType, pa.Schema]:

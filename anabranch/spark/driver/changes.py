@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anabranch.errors import TopologyError, unknown
-from anabranch.plan.make import Plan
+from anabranch.plan.model import Plan
 from anabranch.plan.route import Route
 
 
@@ -24,13 +24,19 @@ class Pending:
     def resize(self, slots: int, shards: int) -> None:
         """Asks for another number of slots."""
         if not isinstance(slots, int) or not 1 <= slots <= shards:
-            raise TopologyError(f"slots={slots!r}; valid: 1 to {shards}, the number of shards of this checkpoint")
+            raise TopologyError(
+                f"slots={slots!r}; valid: 1 to {shards}, the number of shards of this checkpoint"
+            )
         self.slots = slots
 
-    def reroute(self, slot_of: Sequence[int], component: str | None, now: Mapping[str, Route], shards: int) -> None:
+    def reroute(
+        self, slot_of: Sequence[int], component: str | None, now: Mapping[str, Route], shards: int
+    ) -> None:
         """Asks for another slot of each shard of a component, or of all."""
         table = tuple(slot_of)
-        if len(table) != shards or not all(isinstance(slot, int) and 0 <= slot < shards for slot in table):
+        if len(table) != shards or not all(
+            isinstance(slot, int) and 0 <= slot < shards for slot in table
+        ):
             raise TopologyError(
                 f"slot_of={list(table)!r}; valid: a slot from 0 to {shards - 1} for each of the {shards} shards"
             )
@@ -42,7 +48,11 @@ class Pending:
     def take_plan(self, now: Plan) -> Plan | None:
         """The plan that is wanted, where it is another one."""
         plan, self.plan = self.plan, None
-        return None if plan is None or [c.name for c in plan.components] == [c.name for c in now.components] else plan
+        return (
+            None
+            if plan is None or [c.name for c in plan.components] == [c.name for c in now.components]
+            else plan
+        )
 
     def take_routes(self, now: Mapping[str, Route]) -> Iterator[tuple[str, Route, Route]]:
         """The components whose route changes, with the route before and after."""
@@ -50,7 +60,10 @@ class Pending:
         routes, self.routes = self.routes, {}
         for name, before in now.items():
             after = routes.get(name, before) if slots is None else before.resized(slots)
-            if len(after.slot_of) == len(before.slot_of) and (after.slot_of, after.slots) != (before.slot_of, before.slots):
+            if len(after.slot_of) == len(before.slot_of) and (after.slot_of, after.slots) != (
+                before.slot_of,
+                before.slots,
+            ):
                 yield name, before, replace(after, version=before.version + 1)
 
 
@@ -59,5 +72,8 @@ def told_of(before: Route, after: Route, of: str) -> tuple[str, str]:
     moved = sum(a != b for a, b in zip(before.slot_of, after.slot_of, strict=True))
     shards = f"{moved} of {len(before.slot_of)} shards"
     if before.slots != after.slots:
-        return "resize", f"slots{of} {before.slots} -> {after.slots}: {shards} have another slot, no state moved"
+        return (
+            "resize",
+            f"slots{of} {before.slots} -> {after.slots}: {shards} have another slot, no state moved",
+        )
     return "reroute", f"{shards}{of} have another slot, no state moved"

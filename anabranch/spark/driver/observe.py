@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from anabranch.elastic.observation import ComponentSeen, Observation, SourceSeen
-from anabranch.plan.make import Component, Plan
+from anabranch.plan.model import Component, Plan
 from anabranch.plan.route import Route
 from anabranch.runtime.reports import Report
 from anabranch.spark.driver.progress import Progress
@@ -27,7 +27,9 @@ class Place:
     interval_s: float = 0.0
 
 
-def observe(plan: Plan, commit: Commit, progress: Progress, reports: Sequence[Report], place: Place) -> Observation:
+def observe(
+    plan: Plan, commit: Commit, progress: Progress, reports: Sequence[Report], place: Place
+) -> Observation:
     """One committed step, as far as its own reports tell."""
     return Observation(
         step=progress.step,
@@ -40,16 +42,25 @@ def observe(plan: Plan, commit: Commit, progress: Progress, reports: Sequence[Re
         sources=_sources(plan, commit, reports, progress),
         components=(
             *([_applied(plan, commit.routes[APPLIES], progress)] if plan.applies else []),
-            *(_component(plan, each, commit.routes[each.name], reports) for each in plan.components),
+            *(
+                _component(plan, each, commit.routes[each.name], reports)
+                for each in plan.components
+            ),
         ),
     )
 
 
-def _component(plan: Plan, component: Component, route: Route, reports: Sequence[Report]) -> ComponentSeen:
+def _component(
+    plan: Plan, component: Component, route: Route, reports: Sequence[Report]
+) -> ComponentSeen:
     shards = len(route.slot_of)
     rows, rows_out, cpu_s, busy_s, state_bytes = (np.zeros(shards) for _ in range(5))
     slot_s = np.zeros(route.slots)
-    entering = {node.name for node in component.nodes if not plan.is_fused(node) and plan.together(node)[0].name == node.name}
+    entering = {
+        node.name
+        for node in component.nodes
+        if not plan.is_fused(node) and plan.together(node)[0].name == node.name
+    }
     leaving = _leaving(plan, component)
     for report in (each for each in reports if each.component == component.name):
         slot_s[report.slot] = sum(report.phases.values()) or report.ended - report.started
@@ -87,8 +98,12 @@ def _applied(plan: Plan, route: Route, progress: Progress) -> ComponentSeen:
     slot_of = np.array(route.slot_of, dtype=np.int64)
     shards = np.bincount(slot_of, minlength=route.slots)
     part = 1.0 / (np.count_nonzero(shards) * shards[slot_of])
-    seen = {name: each for name, each in progress.applies.items() if len(each.slot_s) == route.slots}
-    slot_s = np.sum([each.slot_s for each in seen.values()], axis=0) if seen else np.zeros(route.slots)
+    seen = {
+        name: each for name, each in progress.applies.items() if len(each.slot_s) == route.slots
+    }
+    slot_s = (
+        np.sum([each.slot_s for each in seen.values()], axis=0) if seen else np.zeros(route.slots)
+    )
     first = {each.name for each in plan.applies if each.stage == 1}
     last = {each.name for each in plan.applies} - {each.feed.stream for each in plan.applies}
     busy_s = part * slot_s.sum()
@@ -106,7 +121,11 @@ def _applied(plan: Plan, route: Route, progress: Progress) -> ComponentSeen:
 
 def _parents(plan: Plan, component: Component) -> list[str]:
     operators = {node.operator for node in plan.nodes}
-    streams = [node.feed.stream for node in component.nodes if not plan.is_fused(node) and node.feed.stream in operators]
+    streams = [
+        node.feed.stream
+        for node in component.nodes
+        if not plan.is_fused(node) and node.feed.stream in operators
+    ]
     return [plan.component_of(plan.parts_of(stream)[0].name).name for stream in streams]
 
 
@@ -117,33 +136,51 @@ def _leaving(plan: Plan, component: Component) -> set[str]:
     return {node.name for node in component.nodes if node.operator in read} or inside
 
 
-def _sources(plan: Plan, commit: Commit, reports: Sequence[Report], progress: Progress) -> dict[str, SourceSeen]:
+def _sources(
+    plan: Plan, commit: Commit, reports: Sequence[Report], progress: Progress
+) -> dict[str, SourceSeen]:
     """Rows by what operators took of each source, until Spark tells how many it read."""
     taken: dict[str, float] = {}
     for report in reports:
         for name, each in report.nodes.items():
-            taken[name] = taken.get(name, 0.0) + sum(shard.rows_in for shard in each.shards.values())
+            taken[name] = taken.get(name, 0.0) + sum(
+                shard.rows_in for shard in each.shards.values()
+            )
     found = {}
     for source in plan.sources:
         seen_us = commit.seen.get(source.name)
         found[source.name] = SourceSeen(
-            rows=max((taken.get(node.name, 0.0) for node in plan.nodes if node.feed.stream == source.name), default=0.0),
+            rows=max(
+                (
+                    taken.get(node.name, 0.0)
+                    for node in plan.nodes
+                    if node.feed.stream == source.name
+                ),
+                default=0.0,
+            ),
             lag_s=None if seen_us is None else progress.finished_at - seen_us / 1e6,
         )
     return found
 
 
-def completed(seen: Observation, spark: BatchProgress | None, before: Observation | None) -> Observation:
+def completed(
+    seen: Observation, spark: BatchProgress | None, before: Observation | None
+) -> Observation:
     """The observation with what Spark knows of the batch, and with the rate at which rows arrive since the step before."""
     sources: Mapping[str, SourceSeen] = seen.sources
     if spark is not None:
         if len(spark.rows) == len(sources):
             given = zip(sources.items(), spark.rows, spark.backlog, strict=True)
-            sources = {name: replace(each, rows=rows, backlog=waits or 0.0) for (name, each), rows, waits in given}
+            sources = {
+                name: replace(each, rows=rows, backlog=waits or 0.0)
+                for (name, each), rows, waits in given
+            }
         seen = replace(seen, duration_s=max(seen.duration_s, spark.seconds or 0.0))
     if seen.closing and before is not None:  # nothing was taken, so what waited waits
         sources = {
-            name: replace(each, backlog=before.sources[name].backlog if name in before.sources else 0.0)
+            name: replace(
+                each, backlog=before.sources[name].backlog if name in before.sources else 0.0
+            )
             for name, each in sources.items()
         }
     if before is not None and not seen.closing:

@@ -12,7 +12,7 @@ from anabranch.elastic.settings import OFF, Elastic
 from anabranch.errors import TopologyError, unknown
 from anabranch.faults import from_environment
 from anabranch.plan.lifting import AUTO, WAYS
-from anabranch.plan.make import Plan
+from anabranch.plan.model import Plan
 from anabranch.plan.route import Route, even_route
 from anabranch.runtime.operator import StateSettings
 from anabranch.spark.driver.resharding import reshard
@@ -36,7 +36,12 @@ class Opened:
 
 
 def open_run(
-    files: Files, plan: Plan, slots: int | None, shards: int | None, session: SparkSession, most: int | None = None
+    files: Files,
+    plan: Plan,
+    slots: int | None,
+    shards: int | None,
+    session: SparkSession,
+    most: int | None = None,
 ) -> Opened:
     """Opens or makes the checkpoint of a run, and takes it over from whoever ran before. `most` bounds slots that nobody chose."""
     before = open_checkpoint(files)
@@ -44,7 +49,9 @@ def open_run(
     if not isinstance(count, int) or not 1 <= count <= 32768:
         raise TopologyError(f"shards={count!r}; valid: 1 to 32768")
     if slots is not None and (not isinstance(slots, int) or not 1 <= slots <= count):
-        raise TopologyError(f"slots={slots!r}; valid: 1 to {count}, the number of shards (fixed for a checkpoint)")
+        raise TopologyError(
+            f"slots={slots!r}; valid: 1 to {count}, the number of shards (fixed for a checkpoint)"
+        )
     if before is not None:
         before.take_over()
     checkpoint, changed = open_or_create(files, plan, count)
@@ -58,8 +65,12 @@ def open_run(
     for name in plan.routed:
         route = last.routes.get(name) if last else None
         if route is None:
-            route = even_route(count, slots or min(count, most or count, session.sparkContext.defaultParallelism))
-        routes[name] = route if slots in {None, route.slots} else route.resized(slots or route.slots)
+            route = even_route(
+                count, slots or min(count, most or count, session.sparkContext.defaultParallelism)
+            )
+        routes[name] = (
+            route if slots in {None, route.slots} else route.resized(slots or route.slots)
+        )
     plan = over_checkpoint(plan, checkpoint)
     moved = reshard(session, checkpoint, plan, routes)
     if moved:
@@ -82,7 +93,9 @@ def checked_elastic(elastic: object) -> Elastic:
     if elastic is None:
         return Elastic(mode=OFF)
     if not isinstance(elastic, Elastic):
-        raise TopologyError(f'elastic={elastic!r}; valid: None, or ab.Elastic(latency="2 seconds", max_slots=8)')
+        raise TopologyError(
+            f'elastic={elastic!r}; valid: None, or ab.Elastic(latency="2 seconds", max_slots=8)'
+        )
     return elastic
 
 

@@ -34,7 +34,9 @@ class Progress:
 
     step: int
     batch_id: int | None  # None for a closing step
-    rows_in: int  # that operators took from sources: a row counts once for each operator that reads it
+    rows_in: (
+        int  # that operators took from sources: a row counts once for each operator that reads it
+    )
     rows_out: int  # that sinks got
     left_out: Mapping[str, int]  # rows that no open window took, by reason
     slots: int  # of the component that has most
@@ -48,14 +50,22 @@ class Progress:
     restored: int
     key_numbers: int = 0  # keys that are held
     duration_s: float = 0.0
-    phases_s: Mapping[str, float] = field(default_factory=dict)  # job, restore, sinks, commit, clean
+    phases_s: Mapping[str, float] = field(
+        default_factory=dict
+    )  # job, restore, sinks, commit, clean
     finished_at: float = 0.0
     slots_of: Mapping[str, int] = field(default_factory=dict)  # each component
     applies: Mapping[str, ApplyProgress] = field(default_factory=dict)
 
 
 def progress_of(
-    commit: Commit, reports: Sequence[Report], counts: dict[str, int], attempts: int, restored: int, *, closing: bool
+    commit: Commit,
+    reports: Sequence[Report],
+    counts: dict[str, int],
+    attempts: int,
+    restored: int,
+    *,
+    closing: bool,
 ) -> Progress:
     """What a step was, from its record and its reports."""
     slot_phases: dict[str, float] = {}
@@ -72,9 +82,14 @@ def progress_of(
         shards=max(len(route.slot_of) for route in commit.routes.values()),
         watermark_us=commit.watermark_us,
         max_event_us=commit.max_event_us,
-        slot_s={i: each.ended - each.started for i, each in enumerate(sorted(reports, key=lambda r: (r.component, r.slot)))},
+        slot_s={
+            i: each.ended - each.started
+            for i, each in enumerate(sorted(reports, key=lambda r: (r.component, r.slot)))
+        },
         slot_phases_s=slot_phases,
-        state_bytes=sum(shard.state_bytes for _, each in nodes_in(reports) for shard in each.shards.values()),
+        state_bytes=sum(
+            shard.state_bytes for _, each in nodes_in(reports) for shard in each.shards.values()
+        ),
         key_numbers=sum(each.key_numbers for _, each in nodes_in(reports)),
         attempts=attempts,
         restored=restored,

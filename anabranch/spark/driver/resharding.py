@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, LongType, StructField, StructType
 
-from anabranch.plan.make import Node, Plan
+from anabranch.plan.model import Node, Plan
 from anabranch.plan.route import Route
 from anabranch.spark.compile.lift import shard_sql
 from anabranch.state.checkpoint.commits import Checkpoint, Stored
@@ -30,7 +30,10 @@ from anabranch.types import Array
 
 def attributes_of(plan: Plan) -> dict[str, tuple[str, ...]]:
     """The attributes that each operator's shards are found by, in the order in which they are hashed."""
-    return {node.name: tuple(each.name for each in plan.component_of(node.name).attributes) for node in plan.nodes}
+    return {
+        node.name: tuple(each.name for each in plan.component_of(node.name).attributes)
+        for node in plan.nodes
+    }
 
 
 def moved_operators(checkpoint: Checkpoint, plan: Plan) -> list[Node]:
@@ -38,10 +41,16 @@ def moved_operators(checkpoint: Checkpoint, plan: Plan) -> list[Node]:
     before = checkpoint.last.attributes if checkpoint.last else {}
     wanted = attributes_of(plan)
     stateful = [node for node in plan.nodes if node.side != "right"]
-    return [node for node in stateful if node.name in before and tuple(before[node.name]) != wanted[node.name]]
+    return [
+        node
+        for node in stateful
+        if node.name in before and tuple(before[node.name]) != wanted[node.name]
+    ]
 
 
-def reshard(session: SparkSession, checkpoint: Checkpoint, plan: Plan, routes: Mapping[str, Route]) -> list[str]:
+def reshard(
+    session: SparkSession, checkpoint: Checkpoint, plan: Plan, routes: Mapping[str, Route]
+) -> list[str]:
     """Commits the plan to the checkpoint: state that lies in other shards than it wants is written anew. Gives the operators."""
     moved, last = moved_operators(checkpoint, plan), checkpoint.last
     if not moved or last is None:
@@ -50,10 +59,16 @@ def reshard(session: SparkSession, checkpoint: Checkpoint, plan: Plan, routes: M
     token = f"{checkpoint.epoch}.0.0.{uuid.uuid4().hex[:8]}"
     stored: dict[str, dict[int, Stored]] = {}
     for number, node in enumerate(moved):
-        name, version, shards = f"state/{step:08d}/plan-{number}-{token}.bin", Version(step, token), checkpoint.header.shards
+        name, version, shards = (
+            f"state/{step:08d}/plan-{number}-{token}.bin",
+            Version(step, token),
+            checkpoint.header.shards,
+        )
         if node.process is not None:
             cells = whole_cells(checkpoint, node.name)
-            placed = _shards(session, decoded_keys(list(cells), node.slotted.keys), plan, node, shards)
+            placed = _shards(
+                session, decoded_keys(list(cells), node.slotted.keys), plan, node, shards
+            )
             stored[node.name], blobs = cell_snapshots(cells, placed, version, name, shards)
         else:
             state = _whole(checkpoint, node)
@@ -89,11 +104,18 @@ def _shards(session: SparkSession, keys: pa.Table, plan: Plan, node: Node, shard
     """The shard of each key by the plan's attributes."""
     if not len(keys):
         return np.empty(0, dtype=np.int32)
-    fields = [StructField(f"k{i}", DataType.fromDDL(each.type)) for i, each in enumerate(node.slotted.keys)]
+    fields = [
+        StructField(f"k{i}", DataType.fromDDL(each.type))
+        for i, each in enumerate(node.slotted.keys)
+    ]
     numbered = keys.append_column("n", pa.array(np.arange(len(keys)), pa.int64()))
-    frame = session.createDataFrame(numbered, schema=StructType([*fields, StructField("n", LongType())]))
+    frame = session.createDataFrame(
+        numbered, schema=StructType([*fields, StructField("n", LongType())])
+    )
     names = {each.name: each.name for each in fields}
-    found = frame.selectExpr("n", f"{shard_sql(plan.component_of(node.name), node, names, shards)} as shard").toArrow()
+    found = frame.selectExpr(
+        "n", f"{shard_sql(plan.component_of(node.name), node, names, shards)} as shard"
+    ).toArrow()
     placed = np.empty(len(keys), dtype=np.int32)
     placed[found["n"].to_numpy()] = found["shard"].to_numpy()
     return placed
@@ -108,6 +130,8 @@ def _snapshots(
     for shard, entries in sorted(state.snapshot(range(shards)).items()):
         blob = encoded(node.slotted, entries)
         blobs.append(blob)
-        stored[shard] = Stored(version=version, file=name, delta=(0, len(nothing)), snapshot=(at, len(blob)))
+        stored[shard] = Stored(
+            version=version, file=name, delta=(0, len(nothing)), snapshot=(at, len(blob))
+        )
         at += len(blob)
     return stored, blobs

@@ -37,7 +37,9 @@ def batch_progress(text: str | Mapping[str, Any]) -> BatchProgress:
 
 def backlog(source: Mapping[str, Any]) -> float | None:
     """Rows that wait behind the end of the batch; None where they cannot be told."""
-    start, end, latest = (places(source.get(name)) for name in ("startOffset", "endOffset", "latestOffset"))
+    start, end, latest = (
+        places(source.get(name)) for name in ("startOffset", "endOffset", "latestOffset")
+    )
     if latest is None or end is None:
         return None
     behind = distance(end, latest)

@@ -21,11 +21,18 @@ from pyspark.sql.types import StructType
 from anabranch.errors import CheckpointError, StepError
 from anabranch.faults import Faults
 from anabranch.plan.lifting import AUTO, Lifted, Lifting
-from anabranch.plan.make import Component, Node, Plan
+from anabranch.plan.model import Component, Node, Plan
 from anabranch.plan.route import Route, routes_for, snapshots_due
 from anabranch.plan.watermark import watermark_after
 from anabranch.runtime.operator import Moment, NodeTask, StateSettings
-from anabranch.runtime.reports import Report, check_complete, missing_in, moving_mean, nodes_in, seen_in
+from anabranch.runtime.reports import (
+    Report,
+    check_complete,
+    missing_in,
+    moving_mean,
+    nodes_in,
+    seen_in,
+)
 from anabranch.runtime.slot import ComponentTask, SlotTask
 from anabranch.spark.compile.levels import Levels
 from anabranch.spark.compile.schemas import late_schema, spark_schema
@@ -93,7 +100,9 @@ class Stepper:
         self._early_at: dict[str, float] = {}
         self._heard_at = dict.fromkeys((source.name for source in plan.sources), time.monotonic())
         self._phases: dict[str, float] = {}
-        self._schemas: dict[tuple[str, bool], tuple[StructType, pa.Schema]] = {}  # Spark takes calls into the JVM to make one
+        self._schemas: dict[
+            tuple[str, bool], tuple[StructType, pa.Schema]
+        ] = {}  # Spark takes calls into the JVM to make one
 
     @property
     def last(self) -> Commit | None:
@@ -106,23 +115,35 @@ class Stepper:
     def can_close(self) -> bool:
         """True when a closing step would close a window."""
         watermark = self.watermark()
-        return watermark is not None and self.next_end_us is not None and self.next_end_us <= watermark
+        return (
+            watermark is not None and self.next_end_us is not None and self.next_end_us <= watermark
+        )
 
     def watermark_advances(self) -> bool:
         """True when a step without input would have a later watermark than the last one, and there is state that it may close."""
-        return bool(self.plan.nodes) and self.last is not None and self.watermark() != self.last.watermark_us
+        return (
+            bool(self.plan.nodes)
+            and self.last is not None
+            and self.watermark() != self.last.watermark_us
+        )
 
     def idle_advances(self) -> bool:
         """True when a source has been silent for so long that the watermark goes on without it."""
         last = self.last
-        return bool(self.plan.nodes) and last is not None and self._ahead(last.seen, last.watermark_us) != last.next_us
+        return (
+            bool(self.plan.nodes)
+            and last is not None
+            and self._ahead(last.seen, last.watermark_us) != last.next_us
+        )
 
     def _ahead(self, seen: Mapping[str, int], watermark_us: int | None) -> int | None:
         now = time.monotonic()
         silent_us = {source: round(1e6 * (now - at)) for source, at in self._heard_at.items()}
         return watermark_after(self.plan.sources, seen, silent_us, watermark_us)
 
-    def batch(self, rows: DataFrame, batch_id: int, observed: Callable[[], Mapping[str, int]]) -> Progress | None:
+    def batch(
+        self, rows: DataFrame, batch_id: int, observed: Callable[[], Mapping[str, int]]
+    ) -> Progress | None:
         """Runs the step of a batch; one that is committed already returns at once."""
         done = self.last.batch_id if self.last else None
         if done is not None and batch_id == done:
@@ -141,7 +162,12 @@ class Stepper:
         return self._step(None, None, dict, finish=finish)
 
     def _step(
-        self, rows: DataFrame | None, batch_id: int | None, observed: Callable[[], Mapping[str, int]], *, finish: bool = False
+        self,
+        rows: DataFrame | None,
+        batch_id: int | None,
+        observed: Callable[[], Mapping[str, int]],
+        *,
+        finish: bool = False,
     ) -> Progress:
         started = time.time()
         self._phases, mark = {}, time.perf_counter()
@@ -149,7 +175,9 @@ class Stepper:
         self._apply_pending()
         last = self.last
         step = last.step + 1 if last else 1
-        moment = Moment(after_us=last.watermark_us if last else None, until_us=self.watermark(), finish=finish)
+        moment = Moment(
+            after_us=last.watermark_us if last else None, until_us=self.watermark(), finish=finish
+        )
         tasks = self._tasks(step, moment)
         self._fault("job.before", step)
         reports, attempts = self._run(rows, tasks)
@@ -178,8 +206,15 @@ class Stepper:
         ends = [each.next_end_us for _, each in nodes_in(reports) if each.next_end_us is not None]
         self.next_end_us = min(ends, default=None)
         restored = sum(map(len, missing.values()))
-        progress = progress_of(commit, reports, self._counts(reports), attempts, restored, closing=rows is None)
-        progress = replace(progress, duration_s=time.time() - started, phases_s=dict(self._phases), finished_at=time.time())
+        progress = progress_of(
+            commit, reports, self._counts(reports), attempts, restored, closing=rows is None
+        )
+        progress = replace(
+            progress,
+            duration_s=time.time() - started,
+            phases_s=dict(self._phases),
+            finished_at=time.time(),
+        )
         progress = replace(progress, applies=self.applying.progress())
         self.progress.append(progress)
         if self.steering is not None:
@@ -188,10 +223,15 @@ class Stepper:
 
     def _tasks(self, step: int, moment: Moment) -> list[SlotTask]:
         """The tasks of a step, one for each level."""
-        checkpoint, levels = self.checkpoint, max(self.plan.levels, 1)  # without any state, one with nothing to do
+        checkpoint, levels = (
+            self.checkpoint,
+            max(self.plan.levels, 1),
+        )  # without any state, one with nothing to do
         return [
             SlotTask(
-                components=tuple(self._component(each, step, moment) for each in self.plan.at(level)),
+                components=tuple(
+                    self._component(each, step, moment) for each in self.plan.at(level)
+                ),
                 checkpoint=checkpoint.files,
                 checkpoint_id=checkpoint.header.id,
                 state=self.settings.state,
@@ -208,7 +248,9 @@ class Stepper:
     def _component(self, component: Component, step: int, moment: Moment) -> ComponentTask:
         route = self.routes[component.name]
         nodes = tuple(self._node(node, step, moment) for node in component.nodes)
-        return ComponentTask(name=component.name, route=route.slot_of, slots=route.slots, nodes=nodes)
+        return ComponentTask(
+            name=component.name, route=route.slot_of, slots=route.slots, nodes=nodes
+        )
 
     def _node(self, node: Node, step: int, moment: Moment) -> NodeTask:
         inflow = self.levels.inflow(node)
@@ -227,7 +269,9 @@ class Stepper:
             late=any(each.operator == node.operator and each.late for each in self.outlets),
             committed=self.checkpoint.versions(node.name),
             snapshot=frozenset(snapshots_due(chains, self.checkpoint.header.shards)),
-            others=tuple(each.slotted for each in self.plan.together(node) if each.name != node.name),
+            others=tuple(
+                each.slotted for each in self.plan.together(node) if each.name != node.name
+            ),
             first=self.plan.together(node)[0].name == node.name,
             early=not moment.finish and self._early_due(node, step),
             seen=self.levels.lift.seen_in(node) if node in self.levels.lift.nodes else None,
@@ -241,7 +285,10 @@ class Stepper:
         if early.steps is not None:
             return step % early.steps == 0
         now = time.monotonic()
-        due = early.us is not None and now - self._early_at.setdefault(node.name, now) >= early.us / 1e6
+        due = (
+            early.us is not None
+            and now - self._early_at.setdefault(node.name, now) >= early.us / 1e6
+        )
         self._early_at[node.name] = now if due else self._early_at[node.name]
         return due
 
@@ -258,15 +305,27 @@ class Stepper:
             tried = [replace(task, job=job, distrust=distrust) for task in tasks]
             try:
                 ready = self.applying.frame(rows, self.levels.stages, tried[0], self.routes)
-                frame = self.levels.job(self.session, ready, tried, self.routes, moment.after_us, self.way)
+                frame = self.levels.job(
+                    self.session, ready, tried, self.routes, moment.after_us, self.way
+                )
                 reports = [msgspec.json.decode(row.report, type=Report) for row in frame.collect()]
                 self.applying.hear(job)
-                check_complete(reports, [(c.name, n) for task in tried for c in task.components for n in range(c.slots)])
+                check_complete(
+                    reports,
+                    [
+                        (c.name, n)
+                        for task in tried
+                        for c in task.components
+                        for n in range(c.slots)
+                    ],
+                )
                 return reports, attempt
             except Exception as error:
                 cause, permanent = cause_of(error)
                 if last_chance or permanent:
-                    raise StepError(f"step {step} of {self.plan.topology!r} failed {attempt} times: {cause}") from error
+                    raise StepError(
+                        f"step {step} of {self.plan.topology!r} failed {attempt} times: {cause}"
+                    ) from error
                 self.event("retry", f"step {step}: attempt {attempt} failed: {cause}")
         raise AssertionError
 
@@ -280,13 +339,17 @@ class Stepper:
         lifted = {node.name for node in self.levels.lift.nodes if not node.row_by_row}
         nodes = [each for name, each in nodes_in(reports) if name in lifted]
         rows = sum(shard.rows_in for each in nodes for shard in each.shards.values())
-        seen = Lifted(rows, sum(each.arrived for each in nodes), sum(each.distinct for each in nodes))
+        seen = Lifted(
+            rows, sum(each.arrived for each in nodes), sum(each.distinct for each in nodes)
+        )
         before, self.lifting = self.lifting, self.lifting.next(seen)
         if self.settings.lift == AUTO and self.lifting.way != before.way:
             self.event("lift", f"{self.lifting.way}: {self.lifting.reason}")
         for text in self.applying.learn():
             self.event("grouping", text)
-        self.statistics.groupings = {name: f"{g.way}: {g.reason}" for name, g in self.applying.groupings.items()}
+        self.statistics.groupings = {
+            name: f"{g.way}: {g.reason}" for name, g in self.applying.groupings.items()
+        }
 
     def tidy(self) -> None:
         """Deletes what nothing needs any more, and saves what was measured."""
@@ -315,9 +378,13 @@ class Stepper:
             if self.plan.together(node)[0].name == node.name and node.side != "right":
                 by = tuple(each.name for each in self.plan.component_of(node.name).attributes)
                 shards = range(self.checkpoint.header.shards)
-                self.statistics.add(node.operator, by, [loads.get(shard, 0) for shard in shards], out, size)
+                self.statistics.add(
+                    node.operator, by, [loads.get(shard, 0) for shard in shards], out, size
+                )
 
-    def _restore(self, rows: DataFrame | None, tasks: Sequence[SlotTask], missing: Missing) -> list[Report]:
+    def _restore(
+        self, rows: DataFrame | None, tasks: Sequence[SlotTask], missing: Missing
+    ) -> list[Report]:
         """Runs the step again, with missing shards taken from the durable log first; what is lost meanwhile, again.
 
         All of it runs again, not only the rows of these shards: what they had to give to later levels is part of the step.
@@ -327,18 +394,27 @@ class Stepper:
             reports, _attempts = self._run(rows, [self._restoring(task, missing) for task in tasks])
             missing = missing_in(reports)
             if not missing:
-                self.event("restore", f"step {tasks[0].step}: {found} shards restored from the durable log")
+                self.event(
+                    "restore", f"step {tasks[0].step}: {found} shards restored from the durable log"
+                )
                 return reports
         names = "; ".join(f"{list(shards)} of {name!r}" for name, shards in missing.items())
-        raise StepError(f"step {tasks[0].step}: shards {names} could not be restored from {self.checkpoint.files.location}")
+        raise StepError(
+            f"step {tasks[0].step}: shards {names} could not be restored from {self.checkpoint.files.location}"
+        )
 
     def _restoring(self, task: SlotTask, missing: Missing) -> SlotTask:
         def restored(node: NodeTask) -> NodeTask:
             chains = self.checkpoint.chains.get(node.plan.operator, {})
-            lost: dict[int, list[Stored]] = {shard: chains.get(shard, []) for shard in missing.get(node.plan.operator, ())}
+            lost: dict[int, list[Stored]] = {
+                shard: chains.get(shard, []) for shard in missing.get(node.plan.operator, ())
+            }
             return replace(node, restore=lost)
 
-        components = (replace(each, nodes=tuple(restored(node) for node in each.nodes)) for each in task.components)
+        components = (
+            replace(each, nodes=tuple(restored(node) for node in each.nodes))
+            for each in task.components
+        )
         return replace(task, components=tuple(components))
 
     def _write_sinks(self, step: int, reports: Sequence[Report]) -> None:
@@ -359,21 +435,35 @@ class Stepper:
                 self._fault("sinks.half", step)
         self._fault("sinks.after", step)
 
-    def results(self, operator: str, step: int, names: tuple[str, ...], *, late: bool) -> StepResults:
+    def results(
+        self, operator: str, step: int, names: tuple[str, ...], *, late: bool
+    ) -> StepResults:
         """The results, or the late rows, of an operator in a step as sinks see them."""
         if (operator, late) not in self._schemas and self.plan.applied(operator):
             self._schemas[operator, late] = self.applying.schemas(operator, letters=late)
         if (operator, late) not in self._schemas:
-            self._schemas[operator, late] = (late_schema if late else spark_schema)(self.plan.parts_of(operator)[0])
+            self._schemas[operator, late] = (late_schema if late else spark_schema)(
+                self.plan.parts_of(operator)[0]
+            )
         spark, arrow = self._schemas[operator, late]
         first = None if self.progress else self.first_step
-        return StepResults(step, self.checkpoint.files, names, spark, arrow, self.session, again=first)
+        return StepResults(
+            step, self.checkpoint.files, names, spark, arrow, self.session, again=first
+        )
 
-    def _commit(self, task: SlotTask, reports: Sequence[Report], batch_id: int | None, seen: Mapping[str, int]) -> Commit:
+    def _commit(
+        self,
+        task: SlotTask,
+        reports: Sequence[Report],
+        batch_id: int | None,
+        seen: Mapping[str, int],
+    ) -> Commit:
         last, now = self.last, time.monotonic()
         stored: dict[str, dict[int, Stored]] = {}
         for name, each in nodes_in(reports):
-            stored.setdefault(name, {}).update({shard: s.stored for shard, s in each.shards.items() if s.stored})
+            stored.setdefault(name, {}).update(
+                {shard: s.stored for shard, s in each.shards.items() if s.stored}
+            )
         known = dict(last.seen) if last else {}
         for source, us in seen.items():
             self._heard_at[source] = now
@@ -402,13 +492,21 @@ class Stepper:
     def _counts(self, reports: Sequence[Report]) -> dict[str, int]:
         """Rows that operators took from sources, results that were written, and rows that were left out, by reason."""
         sources = {source.name for source in self.plan.sources}
-        firsts = {self.plan.together(n)[0].name for n in self.levels.lift.nodes if n.feed.stream in sources}
+        firsts = {
+            self.plan.together(n)[0].name
+            for n in self.levels.lift.nodes
+            if n.feed.stream in sources
+        }
         sinks = {outlet.operator for outlet in self.outlets if not outlet.late}
         written = {node.name for node in self.plan.nodes if node.operator in sinks}
         counts = self.applying.counts(sinks)
         for name, each in nodes_in(reports):
-            counts["in"] += sum(shard.rows_in for shard in each.shards.values()) if name in firsts else 0
-            counts["out"] += sum(shard.rows_out for shard in each.shards.values()) if name in written else 0
+            counts["in"] += (
+                sum(shard.rows_in for shard in each.shards.values()) if name in firsts else 0
+            )
+            counts["out"] += (
+                sum(shard.rows_out for shard in each.shards.values()) if name in written else 0
+            )
             for reason, rows in each.left_out.items():
                 counts[reason] = counts.get(reason, 0) + rows
         return counts

@@ -30,7 +30,9 @@ class Stored:
     file: str
     delta: tuple[int, int]
     snapshot: tuple[int, int] | None = None
-    since: int | None = None  # with this step, all that the shard holds is in the log from that step on
+    since: int | None = (
+        None  # with this step, all that the shard holds is in the log from that step on
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,9 @@ class Commit:
     attributes: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # what is hashed to find the shards of each operator
-    replans: int = 0  # how many of the steps so far only wrote state anew, for a plan with other attributes
+    replans: int = (
+        0  # how many of the steps so far only wrote state anew, for a plan with other attributes
+    )
     rows: Mapping[str, int] = field(default_factory=dict)
     # For each operator, keys with rows in an interval of so many panes, a moving mean.
     keys_in: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
@@ -83,7 +87,9 @@ class Contents:
     join: bool = False
     process: Mapping[str, Any] | None = None  # the state of a user's class, described
     vectorised: bool = False
-    left: tuple[tuple[str, str], ...] = ()  # of a join: the columns of either side that are no keys, and their types
+    left: tuple[
+        tuple[str, str], ...
+    ] = ()  # of a join: the columns of either side that are no keys, and their types
     right: tuple[tuple[str, str], ...] = ()
     partials: tuple[KeptPartial, ...]
 
@@ -97,7 +103,9 @@ class Kept:
     pane_us: int
     pane_offset_us: int
     complete_from: Mapping[str, int] = field(default_factory=dict)  # windows that were added later
-    forgotten_us: int | None = None  # panes before were of no use to any window when windows were added last
+    forgotten_us: int | None = (
+        None  # panes before were of no use to any window when windows were added last
+    )
     after_step: int = 0  # its state begins after this step; what there is of earlier ones is of another operator of that name
 
 
@@ -132,7 +140,11 @@ class Checkpoint:
 
     def versions(self, operator: str) -> dict[int, Version]:
         """The committed version of each shard of an operator that has one."""
-        return {shard: chain[-1].version for shard, chain in self.chains.get(operator, {}).items() if chain}
+        return {
+            shard: chain[-1].version
+            for shard, chain in self.chains.get(operator, {}).items()
+            if chain
+        }
 
     def writes(self, operator: str, shard: int) -> list[Write]:
         """A shard's snapshot and deltas, read from the durable log."""
@@ -151,9 +163,13 @@ class Checkpoint:
     def commit(self, commit: Commit) -> None:
         """Writes the record of a step; only then the step has happened."""
         if max(self._epochs(), default=0) != self.epoch:
-            raise CheckpointError(f"another driver has taken over checkpoint {self.files.location}; this one stops")
+            raise CheckpointError(
+                f"another driver has taken over checkpoint {self.files.location}; this one stops"
+            )
         if not self.files.create(_record(commit.step), msgspec.json.encode(commit)):
-            raise CheckpointError(f"checkpoint {self.files.location} holds step {commit.step} already: another driver runs")
+            raise CheckpointError(
+                f"checkpoint {self.files.location} holds step {commit.step} already: another driver runs"
+            )
         self._take(commit)
 
     def clean(self) -> None:
@@ -202,7 +218,9 @@ def _needed(chain: list[Stored], last: Stored) -> list[Stored]:
     """What a shard's chain still needs of the steps before its last one."""
     if last.snapshot is not None:
         return []
-    return chain if last.since is None else [each for each in chain if each.version.step >= last.since]
+    return (
+        chain if last.since is None else [each for each in chain if each.version.step >= last.since]
+    )
 
 
 def read_chain(files: Files, chain: list[Stored]) -> list[Write]:
@@ -225,14 +243,18 @@ def open_checkpoint(files: Files) -> Checkpoint | None:
     except msgspec.DecodeError as error:
         raise CheckpointError(f"{files.location}/anabranch.json is damaged: {error}") from error
     if header.format != FORMAT:
-        raise CheckpointError(f"checkpoint {files.location} has format {header.format}; this version reads {FORMAT}")
+        raise CheckpointError(
+            f"checkpoint {files.location} has format {header.format}; this version reads {FORMAT}"
+        )
     checkpoint = Checkpoint(files, header, {}, {})
     for name in files.list("commits"):
         if name.endswith(".json"):
             try:
                 checkpoint._take(msgspec.json.decode(files.read(f"commits/{name}"), type=Commit))  # noqa: SLF001
             except msgspec.DecodeError as error:
-                raise CheckpointError(f"{files.location}/commits/{name} is damaged: {error}") from error
+                raise CheckpointError(
+                    f"{files.location}/commits/{name} is damaged: {error}"
+                ) from error
     return checkpoint
 
 

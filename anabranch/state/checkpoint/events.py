@@ -37,7 +37,9 @@ class EventLog:
         self._waiting: list[bytes] = []
 
     def add(self, event: Event) -> None:
-        self._waiting.append(msgspec.json.encode(event, enc_hook=float) + b"\n")  # figures may be NumPy's numbers
+        self._waiting.append(
+            msgspec.json.encode(event, enc_hook=float) + b"\n"
+        )  # figures may be NumPy's numbers
         if self._files.local:
             self.flush()
 

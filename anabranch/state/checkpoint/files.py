@@ -19,7 +19,9 @@ class Files:
     """A location and what can be done below it; names are relative, with forward slashes. Safe to ship to a task."""
 
     location: str
-    _opened: list[tuple[fs.FileSystem, str]] = field(default_factory=list, repr=False, compare=False)
+    _opened: list[tuple[fs.FileSystem, str]] = field(
+        default_factory=list, repr=False, compare=False
+    )
 
     def __reduce__(self) -> tuple[type[Files], tuple[str]]:
         return Files, (self.location,)
@@ -114,12 +116,18 @@ class Files:
             found: tuple[fs.FileSystem, str]
             try:
                 if self.location.startswith("file:") or "://" not in self.location:
-                    path = urlsplit(self.location).path if self.location.startswith("file:") else self.location
+                    path = (
+                        urlsplit(self.location).path
+                        if self.location.startswith("file:")
+                        else self.location
+                    )
                     found = fs.LocalFileSystem(), str(Path(path).absolute())
                 else:
                     found = fs.FileSystem.from_uri(self.location.replace("s3a://", "s3://", 1))
             except Exception as error:
-                raise CheckpointError(f"location {self.location!r} cannot be opened: {error}") from error
+                raise CheckpointError(
+                    f"location {self.location!r} cannot be opened: {error}"
+                ) from error
             self._opened.append((found[0], found[1].rstrip("/")))
         return self._opened[0]
 

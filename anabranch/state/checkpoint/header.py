@@ -13,11 +13,27 @@ from dataclasses import replace
 import msgspec
 
 from anabranch.errors import CheckpointError
-from anabranch.plan.evolution import complete_from, forgotten_before, join_since, misfits, on_panes, session_since, window_key
+from anabranch.plan.evolution import (
+    complete_from,
+    forgotten_before,
+    join_since,
+    misfits,
+    on_panes,
+    session_since,
+    window_key,
+)
 from anabranch.plan.fingerprint import differences, fingerprint
-from anabranch.plan.make import JOINED, Node, Plan
+from anabranch.plan.model import JOINED, Node, Plan
 from anabranch.plan.operators.joins import SIDES, JoinSide
-from anabranch.state.checkpoint.commits import FORMAT, Checkpoint, Contents, Header, Kept, KeptPartial, open_checkpoint
+from anabranch.state.checkpoint.commits import (
+    FORMAT,
+    Checkpoint,
+    Contents,
+    Header,
+    Kept,
+    KeptPartial,
+    open_checkpoint,
+)
 from anabranch.state.checkpoint.files import Files
 from anabranch.topology.state_types import misfits as misfits_of_state
 from anabranch.topology.state_types import new_fields
@@ -101,7 +117,9 @@ def contents_of(node: Node) -> Contents:
     """What the slot tasks keep for an operator."""
     slotted = node.slotted
     sides = (
-        [[(each.name, each.type) for each in slotted.join.payload(s)] for s in SIDES] if isinstance(slotted, JoinSide) else []
+        [[(each.name, each.type) for each in slotted.join.payload(s)] for s in SIDES]
+        if isinstance(slotted, JoinSide)
+        else []
     )
     return Contents(
         keys=tuple(field.name for field in node.compute.by),
@@ -128,11 +146,15 @@ def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[s
     """The header for a topology that has changed, and what has; what cannot change is refused."""
     old, refused, told = found.header.operators, [], []
     if found.header.shards != shards:
-        refused.append(f"shards: the checkpoint has [{found.header.shards}], the topology has [{shards}]")
+        refused.append(
+            f"shards: the checkpoint has [{found.header.shards}], the topology has [{shards}]"
+        )
     names = sorted(source.name for source in plan.sources)
     if sorted(found.header.sources) != names:
         had = ", ".join(sorted(found.header.sources))
-        refused.append(f"sources: the checkpoint has [{had}], the topology reads [{', '.join(names)}]")
+        refused.append(
+            f"sources: the checkpoint has [{had}], the topology reads [{', '.join(names)}]"
+        )
     new: dict[str, Kept] = {}
     for node in plan.nodes:
         if node.name in old:
@@ -140,8 +162,14 @@ def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[s
             told += [f"operator {node.name!r}: {each}" for each in why]
             refused += [f"operator {node.name!r}: {each}" for each in wrong]
         else:
-            new[node.name] = _added(found, node, [each for name, each in new.items() if name in _feeding(plan, node)])
-            what = "windows with rows from before are incomplete" if node.process is None else "it sees rows from now on"
+            new[node.name] = _added(
+                found, node, [each for name, each in new.items() if name in _feeding(plan, node)]
+            )
+            what = (
+                "windows with rows from before are incomplete"
+                if node.process is None
+                else "it sees rows from now on"
+            )
             told.append(f"operator {node.name!r} is new: {what}")
     gone = [name for name in old if name not in new]
     for name in gone:
@@ -152,9 +180,13 @@ def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[s
                 f"operator {name!r} seems to be called {alike[0]!r} now; state belongs to the name: give it name={name!r}"
             )
     if old and not any(name in old for name in new) and not refused:
-        refused.append(f"operators: the checkpoint has [{', '.join(old)}], the topology has [{', '.join(new)}]")
+        refused.append(
+            f"operators: the checkpoint has [{', '.join(old)}], the topology has [{', '.join(new)}]"
+        )
         if len(old) == len(new) == 1:
-            refused += differences(next(iter(old.values())).fingerprint, next(iter(new.values())).fingerprint)
+            refused += differences(
+                next(iter(old.values())).fingerprint, next(iter(new.values())).fingerprint
+            )
     if refused:
         raise CheckpointError(
             f"checkpoint {found.files.location} is of another topology ({found.header.topology}): {'; '.join(refused)}. "
@@ -186,14 +218,26 @@ def _again(found: Checkpoint, node: Node) -> tuple[Kept, list[str], list[str]]:
 def _evolved(kept: Kept, fresh: Kept, unlike: list[str]) -> tuple[Kept, list[str], list[str]]:
     """A user's class with another state: fields may be added that have a default, and types may become wider."""
     old, new = kept.contents.process or {}, fresh.contents.process or {}
-    same = all(kept.fingerprint.get(part) == text for part, text in fresh.fingerprint.items() if part != "state")
+    same = all(
+        kept.fingerprint.get(part) == text
+        for part, text in fresh.fingerprint.items()
+        if part != "state"
+    )
     wrong = misfits_of_state(old, new) if same else unlike
     if kept.contents.vectorised != fresh.contents.vectorised:
-        wrong = [f"state: the checkpoint has it {'as columns' if kept.contents.vectorised else 'per key'}"]
+        wrong = [
+            f"state: the checkpoint has it {'as columns' if kept.contents.vectorised else 'per key'}"
+        ]
     if wrong and same:
-        wrong = [f"{'; '.join(wrong)}. What is stored can be read with new fields that have a default, and wider types"]
+        wrong = [
+            f"{'; '.join(wrong)}. What is stored can be read with new fields that have a default, and wider types"
+        ]
     told = [f"state has {', '.join(new_fields(old, new))} new"]
-    return (kept, [], wrong) if wrong else (replace(kept, fingerprint=fresh.fingerprint, contents=fresh.contents), told, [])
+    return (
+        (kept, [], wrong)
+        if wrong
+        else (replace(kept, fingerprint=fresh.fingerprint, contents=fresh.contents), told, [])
+    )
 
 
 def _with_windows(found: Checkpoint, kept: Kept, fresh: Kept) -> Kept:
@@ -226,10 +270,14 @@ def _added(found: Checkpoint, node: Node, upstream: Sequence[Kept]) -> Kept:
     newest = last.max_event_us
     windows: list[Window | Session] = [*node.windows, *([node.session] if node.session else [])]
     # A session takes rows up to a gap before the first that it sees.
-    first = {window_key(each): 1 + (each.gap_us if isinstance(each, Session) else 0) for each in windows}
+    first = {
+        window_key(each): 1 + (each.gap_us if isinstance(each, Session) else 0) for each in windows
+    }
     for each in upstream:
         longest = max((window.length_us for window in each.contents.windows), default=0)
         known = [us + longest for us in each.complete_from.values()]
-        newest = max((us for us in (newest, last.watermark_us, *known) if us is not None), default=None)
+        newest = max(
+            (us for us in (newest, last.watermark_us, *known) if us is not None), default=None
+        )
     since = {} if newest is None else {key: newest + us for key, us in first.items()}
     return replace(kept, complete_from=since, after_step=last.step)

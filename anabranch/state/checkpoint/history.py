@@ -25,7 +25,13 @@ MOST_BYTES = 16 << 20
 _SMALL_BYTES, _SMALL_FILES = 256 << 10, 8
 
 _SOURCE = pa.struct(
-    {"name": pa.string(), "rows": pa.float64(), "rows_per_s": pa.float64(), "backlog": pa.float64(), "lag_s": pa.float64()}
+    {
+        "name": pa.string(),
+        "rows": pa.float64(),
+        "rows_per_s": pa.float64(),
+        "backlog": pa.float64(),
+        "lag_s": pa.float64(),
+    }
 )
 SCHEMA = pa.schema(
     {
@@ -75,7 +81,11 @@ class HistoryLog:
         names = sorted(name for name in sizes if name.endswith(".parquet"))
         small = [name for name in names if sizes[name] < _SMALL_BYTES]
         if len(small) >= _SMALL_FILES:
-            merged = self._write(_newest(pa.concat_tables([_read(self._files, f"{DIRECTORY}/{name}") for name in small])))
+            merged = self._write(
+                _newest(
+                    pa.concat_tables([_read(self._files, f"{DIRECTORY}/{name}") for name in small])
+                )
+            )
             for name in small:
                 if name != merged:
                     self._files.remove(f"{DIRECTORY}/{name}")
@@ -100,7 +110,9 @@ class HistoryLog:
 
 def table_of(steps: Sequence[Observation]) -> pa.Table:
     """Observations as a table."""
-    return pa.Table.from_pylist([_row(seen, each) for seen in steps for each in seen.components], schema=SCHEMA)
+    return pa.Table.from_pylist(
+        [_row(seen, each) for seen in steps for each in seen.components], schema=SCHEMA
+    )
 
 
 def _row(seen: Observation, each: ComponentSeen) -> dict[str, Any]:
@@ -113,7 +125,13 @@ def _row(seen: Observation, each: ComponentSeen) -> dict[str, Any]:
         "disturbed": seen.disturbed,
         "closing": seen.closing,
         "sources": [
-            {"name": name, "rows": one.rows, "rows_per_s": one.rows_per_s, "backlog": one.backlog, "lag_s": one.lag_s}
+            {
+                "name": name,
+                "rows": one.rows,
+                "rows_per_s": one.rows_per_s,
+                "backlog": one.backlog,
+                "lag_s": one.lag_s,
+            }
             for name, one in seen.sources.items()
         ],
         "component": each.name,
@@ -152,7 +170,9 @@ def _newest(table: pa.Table) -> pa.Table:
         last[step] = max(when, last.get(step, when))
     seen = set[tuple[int, str]]()
     keep = []
-    for i, (step, when, name) in enumerate(zip(steps.tolist(), at.tolist(), table["component"].to_pylist(), strict=True)):
+    for i, (step, when, name) in enumerate(
+        zip(steps.tolist(), at.tolist(), table["component"].to_pylist(), strict=True)
+    ):
         if when == last[step] and (step, name) not in seen:
             seen.add((step, name))
             keep.append(i)
@@ -171,7 +191,10 @@ def _observation(rows: Sequence[dict[str, Any]]) -> Observation:
         closing=first["closing"],
         sources={
             each["name"]: SourceSeen(
-                rows=each["rows"], rows_per_s=each["rows_per_s"], backlog=each["backlog"], lag_s=each["lag_s"]
+                rows=each["rows"],
+                rows_per_s=each["rows_per_s"],
+                backlog=each["backlog"],
+                lag_s=each["lag_s"],
             )
             for each in first["sources"]
         },

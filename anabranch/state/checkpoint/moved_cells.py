@@ -10,7 +10,9 @@ from anabranch.types import Array
 
 def cells_of(checkpoint: Checkpoint, operator: str, shard: int) -> dict[bytes, bytes]:
     """The cells of a shard by key."""
-    return replayed(write.snapshot or write.delta for write in checkpoint.writes(operator, shard))[0]
+    return replayed(write.snapshot or write.delta for write in checkpoint.writes(operator, shard))[
+        0
+    ]
 
 
 def whole_cells(checkpoint: Checkpoint, operator: str) -> dict[bytes, bytes]:

@@ -33,9 +33,18 @@ class Statistics:
     """What was measured of each operator in the last statistics windows."""
 
     operators: dict[str, Measured] = field(default_factory=dict)
-    groupings: dict[str, str] = field(default_factory=dict)  # how each apply groups its rows, and why
+    groupings: dict[str, str] = field(
+        default_factory=dict
+    )  # how each apply groups its rows, and why
 
-    def add(self, operator: str, by: tuple[str, ...], loads: Sequence[int], rows_out: int, state_bytes: int) -> None:
+    def add(
+        self,
+        operator: str,
+        by: tuple[str, ...],
+        loads: Sequence[int],
+        rows_out: int,
+        state_bytes: int,
+    ) -> None:
         """Takes in what one step did to an operator; loads are by shard, and of no use where these are by other attributes now."""
         measured = self.operators.setdefault(operator, Measured())
         if measured.by != by:
@@ -48,7 +57,11 @@ class Statistics:
 
     def rates(self) -> dict[str, float] | None:
         """The rows that each operator takes in a step, on average; None where nothing was measured."""
-        found = {name: sum(each.rows_in) / len(each.rows_in) for name, each in self.operators.items() if each.rows_in}
+        found = {
+            name: sum(each.rows_in) / len(each.rows_in)
+            for name, each in self.operators.items()
+            if each.rows_in
+        }
         return found or None
 
     def measures(self, shards: int, keys_in: Mapping[str, Mapping[int, float]]) -> Measures:
@@ -74,6 +87,10 @@ class Statistics:
 def read_statistics(files: Files) -> Statistics:
     """What was measured up to now."""
     try:
-        return msgspec.json.decode(files.read(_NAME), type=Statistics) if files.exists(_NAME) else Statistics()
+        return (
+            msgspec.json.decode(files.read(_NAME), type=Statistics)
+            if files.exists(_NAME)
+            else Statistics()
+        )
     except (msgspec.DecodeError, OSError):
         return Statistics()

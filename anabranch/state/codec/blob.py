@@ -44,7 +44,9 @@ class Entries:
 def encode(entries: Entries, columns: tuple[PartialColumn, ...]) -> bytes:
     """The bytes of some entries."""
     arrays = [pa.array(entries.key, pa.int32()), pa.array(entries.pane, pa.int64())]
-    arrays += [column.to_arrow(values) for values, column in zip(entries.columns, columns, strict=True)]
+    arrays += [
+        column.to_arrow(values) for values, column in zip(entries.columns, columns, strict=True)
+    ]
     names = ["key", "pane", *(f"c{i}" for i in range(len(columns)))]
     told = None if entries.after_us is None else {_AFTER: str(entries.after_us)}
     return sealed(_MAGIC, [entries.keys, pa.Table.from_arrays(arrays, names=names, metadata=told)])

@@ -33,7 +33,9 @@ class Head(NamedTuple):
 
     timers: Mapping[str, int]
     expires_us: int | None = None
-    noted_us: int | None = None  # not after `expires_us`: most cells are touched again before they expire
+    noted_us: int | None = (
+        None  # not after `expires_us`: most cells are touched again before they expire
+    )
 
     def alarms(self) -> set[int]:
         """The times at which the cell must be looked at."""
@@ -56,7 +58,12 @@ class Span:
 def renoted(head: Head | None, expires_us: int | None, until_us: int | None) -> Head:
     """A head with another end of the time to live: noted for then where what was noted is over, or was later."""
     noted = None if head is None else head.noted_us
-    if noted is None or expires_us is None or noted > expires_us or (until_us is not None and noted <= until_us):
+    if (
+        noted is None
+        or expires_us is None
+        or noted > expires_us
+        or (until_us is not None and noted <= until_us)
+    ):
         noted = expires_us
     return Head({}, expires_us, noted)
 
@@ -144,12 +151,19 @@ def replayed(blobs: Iterable[bytes]) -> tuple[dict[bytes, bytes], Blob | None]:
 
 def encoded_keys(keys: pa.Table) -> list[bytes]:
     """Each row of key columns as bytes: equal exactly where Spark takes the keys for equal, whatever other rows there are."""
-    columns = [_plain(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column) for column in keys.columns]
+    columns = [
+        _plain(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
+        for column in keys.columns
+    ]
     if len(columns) == 1 and _is_number(keys.schema.field(0).type):
-        numbers = columns[0].cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).astype(">i8")
+        numbers = (
+            columns[0].cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).astype(">i8")
+        )
         found: list[bytes] = numbers.view("V8").tolist()
         if columns[0].null_count:
-            for place in np.flatnonzero(columns[0].is_null().to_numpy(zero_copy_only=False)).tolist():
+            for place in np.flatnonzero(
+                columns[0].is_null().to_numpy(zero_copy_only=False)
+            ).tolist():
                 found[place] = _NULL
         return found
     return [_encode(row) for row in zip(*(column.to_pylist() for column in columns), strict=True)]
@@ -161,10 +175,17 @@ def decoded_keys(keys: Sequence[bytes], fields: Sequence[Field]) -> pa.Table:
     names = [f"k{i}" for i in range(len(fields))]
     if len(fields) == 1 and _is_number(kinds[0]):
         gone = np.fromiter((key == _NULL for key in keys), dtype=bool, count=len(keys))
-        numbers = np.frombuffer(b"".join(bytes(8) if key == _NULL else key for key in keys), dtype=">i8").astype(np.int64)
+        numbers = np.frombuffer(
+            b"".join(bytes(8) if key == _NULL else key for key in keys), dtype=">i8"
+        ).astype(np.int64)
         found = pa.array(numbers, mask=gone)
         return pa.table(
-            [found.cast(pa.int32()).cast(kinds[0]) if pa.types.is_date(kinds[0]) else found.cast(kinds[0])], names=names
+            [
+                found.cast(pa.int32()).cast(kinds[0])
+                if pa.types.is_date(kinds[0])
+                else found.cast(kinds[0])
+            ],
+            names=names,
         )
     rows = [msgspec.msgpack.decode(key) for key in keys]
     columns = [_typed([row[i] for row in rows], kind) for i, kind in enumerate(kinds)]
@@ -181,7 +202,9 @@ def _plain(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_floating(kind):
         column = pc.add(column, pa.scalar(0.0, kind))
-        return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), kind), column).cast(pa.float64())
+        return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), kind), column).cast(
+            pa.float64()
+        )
     if pa.types.is_timestamp(kind):
         return column.cast(pa.int64())
     if pa.types.is_date(kind):
@@ -194,7 +217,11 @@ def _typed(values: list[Any], kind: pa.DataType) -> pa.Array:
         return pa.array(values, pa.int64()).cast(kind)
     if pa.types.is_date(kind):
         return pa.array(values, pa.int32()).cast(kind)
-    return pa.array(values, pa.string()).cast(kind) if pa.types.is_decimal(kind) else pa.array(values, kind)
+    return (
+        pa.array(values, pa.string()).cast(kind)
+        if pa.types.is_decimal(kind)
+        else pa.array(values, kind)
+    )
 
 
 def to_micros(at: object) -> int:
@@ -205,7 +232,9 @@ def to_micros(at: object) -> int:
         return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     if isinstance(at, int) and not isinstance(at, bool):
         return at
-    raise TypeError(f"{at!r} is not a time; valid: a datetime, or microseconds since 1970 as an int")
+    raise TypeError(
+        f"{at!r} is not a time; valid: a datetime, or microseconds since 1970 as an int"
+    )
 
 
 def to_time(us: int, *, zone: bool) -> datetime:

@@ -34,7 +34,9 @@ class SideRows:
 
     def only(self, at: Array) -> SideRows:
         """The rows at some places."""
-        return SideRows(self.key[at], self.pane[at], self.times[at], self.payload.take(pa.array(at)))
+        return SideRows(
+            self.key[at], self.pane[at], self.times[at], self.payload.take(pa.array(at))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,9 @@ class JoinEntries:
 def no_rows(plan: JoinPlan, side: Side) -> SideRows:
     """A side without rows."""
     numbers = np.empty(0, dtype=np.int64)
-    return SideRows(numbers.astype(np.int32), numbers, numbers, plan.payload_schema(side).empty_table())
+    return SideRows(
+        numbers.astype(np.int32), numbers, numbers, plan.payload_schema(side).empty_table()
+    )
 
 
 def encode_join(entries: JoinEntries, plan: JoinPlan) -> bytes:
@@ -60,9 +64,12 @@ def encode_join(entries: JoinEntries, plan: JoinPlan) -> bytes:
     for side in SIDES:
         rows = entries.rows[side]
         numbers = [
-            pa.array(values, each.type) for values, each in zip((rows.key, rows.pane, rows.times), _NUMBERS, strict=True)
+            pa.array(values, each.type)
+            for values, each in zip((rows.key, rows.pane, rows.times), _NUMBERS, strict=True)
         ]
-        tables.append(pa.Table.from_arrays([*numbers, *rows.payload.columns], schema=_schema(plan, side)))
+        tables.append(
+            pa.Table.from_arrays([*numbers, *rows.payload.columns], schema=_schema(plan, side))
+        )
     return sealed(_MAGIC, [entries.keys, *tables])
 
 
@@ -74,7 +81,9 @@ def decode_join(blob: bytes, plan: JoinPlan) -> JoinEntries:
     found: dict[Side, SideRows] = {}
     for side, table in zip(SIDES, tables, strict=True):
         if table.schema != _schema(plan, side):
-            raise StateError(f"a state blob of {plan.operator!r} has other columns on the {side}: {_told(table.schema)}")
+            raise StateError(
+                f"a state blob of {plan.operator!r} has other columns on the {side}: {_told(table.schema)}"
+            )
         key, pane, times = (table.column(i).combine_chunks().to_numpy() for i in range(3))
         found[side] = SideRows(key, pane, times, table.select(range(3, table.num_columns)))
     return JoinEntries(keys, found)

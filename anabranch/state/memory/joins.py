@@ -67,7 +67,9 @@ class _Window:
 class JoinState(NumberedState[JoinPlan, JoinEntries]):
     """The rows of all shards of a slot that windows still wait for."""
 
-    sides: dict[Side, dict[int, list[Waiting]]] = field(default_factory=lambda: {side: {} for side in SIDES})
+    sides: dict[Side, dict[int, list[Waiting]]] = field(
+        default_factory=lambda: {side: {} for side in SIDES}
+    )
 
     def number(self, keys: pa.Table, shards: Array) -> Array:
         """The row numbers of keys, with new ones for new keys; -0.0 comes out as 0.0, whichever of them was first."""
@@ -80,13 +82,19 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         """Takes rows of one side in; those that can never come out are left."""
         rows = self._wanted(side, rows)
         schema = self.plan.payload_schema(side)
-        payload = pa.Table.from_arrays(rows.payload.columns, names=schema.names).cast(schema).combine_chunks()
+        payload = (
+            pa.Table.from_arrays(rows.payload.columns, names=schema.names)
+            .cast(schema)
+            .combine_chunks()
+        )
         panes, number = numbered(rows.pane, self.plan.panes.width_us)
         starts, order = groups(number)
         for start, end in itertools.pairwise(starts):
             at = order[start:end]
             # Taken, not sliced: a slice would keep the rows of all other panes in memory as long as its own.
-            waiting = Waiting(rows.key[at], rows.times[at], payload.take(pa.array(at)).combine_chunks())
+            waiting = Waiting(
+                rows.key[at], rows.times[at], payload.take(pa.array(at)).combine_chunks()
+            )
             chunks = self.sides[side].setdefault(int(panes[number[at[0]]]), [])
             chunks.append(waiting)
             while len(chunks) > 1 and len(chunks[-2]) <= 2 * len(chunks[-1]):
@@ -103,10 +111,14 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         offsets = np.cumsum([0, *sizes])[:-1]
         for side in SIDES:
             given = [entries.rows[side] for _, entries in parts]
-            key = np.concatenate([numbers[rows.key + offset] for offset, rows in zip(offsets, given, strict=True)])
+            key = np.concatenate(
+                [numbers[rows.key + offset] for offset, rows in zip(offsets, given, strict=True)]
+            )
             pane = np.concatenate([rows.pane for rows in given])
             times = np.concatenate([rows.times for rows in given])
-            self.add(side, SideRows(key, pane, times, pa.concat_tables([rows.payload for rows in given])))
+            self.add(
+                side, SideRows(key, pane, times, pa.concat_tables([rows.payload for rows in given]))
+            )
 
     def close(self, after_us: int | None, until_us: int | None) -> tuple[pa.Table, Array]:
         """The joined rows of the windows that end in (after, until], by end, start and definition, and the shard of each."""
@@ -116,7 +128,11 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         first, last = min(each.start_us for each in closings), closings[-1].end_us
         left, right = (self._ordered(side, first, last) for side in SIDES)
         # On the right, keys with a null get a number that no row of the left has: they meet nothing.
-        matched = np.where(self._nulls()[right.key], len(self.keys), right.key) if len(right.key) else right.key
+        matched = (
+            np.where(self._nulls()[right.key], len(self.keys), right.key)
+            if len(right.key)
+            else right.key
+        )
         joined = [self._join(each, left, right, matched) for each in closings]
         return self._results(closings, joined, left.payload, right.payload)
 
@@ -127,7 +143,9 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         chunks = [chunk for pane in panes for chunk in held[pane]]
         if not chunks:
             none = no_rows(self.plan, side)
-            return _Ordered(none.pane, np.zeros(1, dtype=np.int64), none.key, none.pane, none.payload)
+            return _Ordered(
+                none.pane, np.zeros(1, dtype=np.int64), none.key, none.pane, none.payload
+            )
         times = np.concatenate([chunk.times for chunk in chunks])
         sizes = [sum(int(chunk.times.sum()) for chunk in held[pane]) for pane in panes]
         at = np.repeat(np.arange(len(times)), times)
@@ -147,11 +165,21 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         return _Window(
             key,
             np.concatenate([left.at[mine][on_left], nothing[: len(right_only)]]),
-            np.concatenate([right.at[theirs][found.right], nothing[: len(left_only)], right.at[theirs][right_only]]),
+            np.concatenate(
+                [
+                    right.at[theirs][found.right],
+                    nothing[: len(left_only)],
+                    right.at[theirs][right_only],
+                ]
+            ),
         )
 
     def _results(
-        self, closings: Sequence[Closing], joined: Sequence[_Window], left: pa.Table, right: pa.Table
+        self,
+        closings: Sequence[Closing],
+        joined: Sequence[_Window],
+        left: pa.Table,
+        right: pa.Table,
     ) -> tuple[pa.Table, Array]:
         """The rows of the results, and their shards: keys, window, its name, both payloads."""
         sizes = [len(each.key) for each in joined]
@@ -163,7 +191,9 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
             for edge in ([each.start_us for each in closings], [each.end_us for each in closings])
         ]
         windows = [window.name for window in self.plan.panes.windows]
-        names = pa.table([pa.array([*windows, *(f"{name}{INCOMPLETE}" for name in windows)])], names=["name"])
+        names = pa.table(
+            [pa.array([*windows, *(f"{name}{INCOMPLETE}" for name in windows)])], names=["name"]
+        )
         which = np.repeat(np.array([self._name_number(each) for each in closings]), sizes)
         columns = [
             *keys,
@@ -193,7 +223,9 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         if watermark_us is not None:
             panes = np.fromiter(self._panes(), dtype=np.int64)
             self._remove(panes[self.plan.panes.last_ends(panes) <= watermark_us].tolist())
-            self.dropped_us = watermark_us if self.dropped_us is None else max(self.dropped_us, watermark_us)
+            self.dropped_us = (
+                watermark_us if self.dropped_us is None else max(self.dropped_us, watermark_us)
+            )
         self._reclaim()
 
     def forget(self, before_us: int | None) -> None:
@@ -212,14 +244,19 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         table = self.keys.table()
         found = {}
         for shard, held in sorted(parts.items()):
-            numbers, key = np.unique(np.concatenate([rows.key for rows in held.values()]), return_inverse=True)
-            mine = np.split(key.astype(np.int32), np.cumsum([len(rows) for rows in held.values()])[:-1])
+            numbers, key = np.unique(
+                np.concatenate([rows.key for rows in held.values()]), return_inverse=True
+            )
+            mine = np.split(
+                key.astype(np.int32), np.cumsum([len(rows) for rows in held.values()])[:-1]
+            )
             renumbered = {
                 side: SideRows(each, rows.pane, rows.times, rows.payload)
                 for each, (side, rows) in zip(mine, held.items(), strict=True)
             }
             found[shard] = JoinEntries(
-                table.take(numbers), {side: renumbered.get(side) or no_rows(self.plan, side) for side in SIDES}
+                table.take(numbers),
+                {side: renumbered.get(side) or no_rows(self.plan, side) for side in SIDES},
             )
         return found
 
@@ -229,8 +266,12 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         held = {}
         for side in SIDES:
             parts = []
-            for pane, chunk in ((pane, chunk) for pane, chunks in self.sides[side].items() for chunk in chunks):
-                rows = SideRows(chunk.key, np.full(len(chunk), pane, dtype=np.int64), chunk.times, chunk.payload)
+            for pane, chunk in (
+                (pane, chunk) for pane, chunks in self.sides[side].items() for chunk in chunks
+            ):
+                rows = SideRows(
+                    chunk.key, np.full(len(chunk), pane, dtype=np.int64), chunk.times, chunk.payload
+                )
                 parts.append(rows.only(np.flatnonzero(mine[chunk.key])))
             if parts:
                 held[side] = SideRows(
@@ -244,7 +285,9 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
 
     def nothing(self) -> JoinEntries:
         """The entries of a shard without rows."""
-        return JoinEntries(self.keys.table().slice(0, 0), {side: no_rows(self.plan, side) for side in SIDES})
+        return JoinEntries(
+            self.keys.table().slice(0, 0), {side: no_rows(self.plan, side) for side in SIDES}
+        )
 
     def rows_by_shard(self) -> dict[int, int]:
         """How many rows of both sides each shard holds."""
@@ -257,7 +300,9 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         return {pane for held in self.sides.values() for pane in held}
 
     def _chunks(self) -> Iterable[Waiting]:
-        return (chunk for held in self.sides.values() for chunks in held.values() for chunk in chunks)
+        return (
+            chunk for held in self.sides.values() for chunks in held.values() for chunk in chunks
+        )
 
     def _remove(self, panes: Iterable[int]) -> None:
         for pane in panes:
@@ -274,7 +319,9 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
 
     def _wanted(self, side: Side, rows: SideRows) -> SideRows:
         """Rows that may come out: not those with a null in their key where the side is not an outer one."""
-        if self.plan.outer(side) or not any(column.null_count for column in self.keys.table().columns):
+        if self.plan.outer(side) or not any(
+            column.null_count for column in self.keys.table().columns
+        ):
             return rows
         lost = self._nulls()[rows.key]
         return rows.only(np.flatnonzero(~lost)) if lost.any() else rows
@@ -290,7 +337,11 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
             for pane, chunks in list(held.items()):
                 kept = [(chunk, np.flatnonzero(~gone[chunk.key])) for chunk in chunks]
                 chunks[:] = [
-                    Waiting(chunk.key[at], chunk.times[at], chunk.payload.take(pa.array(at)).combine_chunks())
+                    Waiting(
+                        chunk.key[at],
+                        chunk.times[at],
+                        chunk.payload.take(pa.array(at)).combine_chunks(),
+                    )
                     for chunk, at in kept
                     if len(at)
                 ]
@@ -301,7 +352,9 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         numbers = self._numbers_of(kept)
         for held in self.sides.values():
             for chunks in held.values():
-                chunks[:] = [Waiting(numbers[chunk.key], chunk.times, chunk.payload) for chunk in chunks]
+                chunks[:] = [
+                    Waiting(numbers[chunk.key], chunk.times, chunk.payload) for chunk in chunks
+                ]
 
 
 def _merged(chunks: Sequence[Waiting]) -> Waiting:
@@ -319,6 +372,8 @@ def _taken(table: pa.Table, at: Array) -> list[pa.ChunkedArray]:
     index = pa.array(at, mask=missing if missing.any() else None)
     blocks = [index.slice(start, _BLOCK) for start in range(0, max(len(at), 1), _BLOCK)]
     return [
-        pa.chunked_array([each for block in blocks for each in column.take(block).chunks], column.type)
+        pa.chunked_array(
+            [each for block in blocks for each in column.take(block).chunks], column.type
+        )
         for column in table.columns
     ]

@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from anabranch.plan.make import Slotted
+from anabranch.plan.operators.base import OperatorPlan
 from anabranch.state.codec.blob import Entries
 from anabranch.state.memory.keys import KeyTable
 from anabranch.state.store.version import Version
@@ -126,7 +126,9 @@ class NumberedState(ABC, Generic[PlanT, EntriesT]):
 
     def reaches(self, watermark_us: int | None) -> bool:
         """True when nothing is forgotten that was not over at a watermark: an attempt that closed windows may have failed."""
-        return self.dropped_us is None or (watermark_us is not None and self.dropped_us <= watermark_us)
+        return self.dropped_us is None or (
+            watermark_us is not None and self.dropped_us <= watermark_us
+        )
 
     def _numbers_of(self, kept: Array) -> Array:
         """Forgets all keys but these, and gives the new number of each old one; -1 of those that are gone."""
@@ -145,7 +147,7 @@ class NumberedState(ABC, Generic[PlanT, EntriesT]):
 
 
 @dataclass(slots=True)
-class KeyedState(NumberedState[Slotted, Entries]):
+class KeyedState(NumberedState[OperatorPlan, Entries]):
     """What a slot holds in partials: they come in and go out by shard, and are formed into windows or sessions."""
 
     @abstractmethod
@@ -160,7 +162,9 @@ class KeyedState(NumberedState[Slotted, Entries]):
     def open_windows(self, until_us: int | None) -> Sequence[Formed]:
         """What is still open, as it is now."""
 
-    def combine(self, rows: Array, pane: Array, part: Array, columns: Sequence[Array]) -> tuple[Array, Array, Sequence[Array]]:
+    def combine(
+        self, rows: Array, pane: Array, part: Array, columns: Sequence[Array]
+    ) -> tuple[Array, Array, Sequence[Array]]:
         """One partial for each (row, pane): what several parts have of it, merged. No part has one twice."""
         parts = np.unique(part)
         if len(parts) <= 1:
@@ -190,13 +194,17 @@ class KeyedState(NumberedState[Slotted, Entries]):
             at = order[start:end]
             numbers, key = np.unique(rows[at], return_inverse=True)
             kept = tuple(column[at] for column in columns)
-            found[int(self.shard_of[rows[at[0]]])] = Entries(table.take(numbers), key.astype(np.int32), pane[at], kept)
+            found[int(self.shard_of[rows[at[0]]])] = Entries(
+                table.take(numbers), key.astype(np.int32), pane[at], kept
+            )
         return found
 
     def nothing(self) -> Entries:
         """The entries of a shard without partials."""
         columns = tuple(column.empty(0) for column in self.plan.columns)
-        return Entries(self.keys.table().slice(0, 0), np.empty(0, np.int32), np.empty(0, np.int64), columns)
+        return Entries(
+            self.keys.table().slice(0, 0), np.empty(0, np.int32), np.empty(0, np.int64), columns
+        )
 
     def _numbers(self, parts: Sequence[tuple[int, Entries]]) -> list[Array]:
         """The numbers of the keys of each part, with new ones for new keys."""
@@ -205,21 +213,32 @@ class KeyedState(NumberedState[Slotted, Entries]):
         numbers = self.number(keys, np.repeat([shard for shard, _ in parts], sizes))
         return np.split(numbers, np.cumsum(sizes)[:-1])
 
-    def _gathered(self, parts: Sequence[tuple[int, Entries]], numbers: Sequence[Array]) -> tuple[Array, Array, list[Array]]:
+    def _gathered(
+        self, parts: Sequence[tuple[int, Entries]], numbers: Sequence[Array]
+    ) -> tuple[Array, Array, list[Array]]:
         """Entries of several shards as rows of this slot, by the numbers of their keys."""
-        rows = np.concatenate([mine[entries.key] for mine, (_, entries) in zip(numbers, parts, strict=True)])
+        rows = np.concatenate(
+            [mine[entries.key] for mine, (_, entries) in zip(numbers, parts, strict=True)]
+        )
         pane = np.concatenate([entries.pane for _, entries in parts])
-        columns = [np.concatenate(group) for group in zip(*(entries.columns for _, entries in parts), strict=True)]
+        columns = [
+            np.concatenate(group)
+            for group in zip(*(entries.columns for _, entries in parts), strict=True)
+        ]
         return rows, pane, columns
 
 
-def merged_parts(plan: Slotted, at: Array, size: int, part: Array, columns: Sequence[Array]) -> tuple[Array, ...]:
+def merged_parts(
+    plan: OperatorPlan, at: Array, size: int, part: Array, columns: Sequence[Array]
+) -> tuple[Array, ...]:
     """Partials of groups 0 to size - 1: what several parts have of each, merged. No part has one twice."""
     merged = tuple(column.empty(size) for column in plan.columns)
     for each in np.unique(part):
         mine = np.flatnonzero(part == each)
         for kept in plan.kept:
-            kept.partial.merge(merged[kept.columns], at[mine], [column[mine] for column in columns[kept.columns]])
+            kept.partial.merge(
+                merged[kept.columns], at[mine], [column[mine] for column in columns[kept.columns]]
+            )
     return merged
 
 
@@ -227,7 +246,9 @@ def groups(values: Array) -> tuple[Array, Array]:
     """An order that brings equal values together, and where in it each group starts (and the last one ends)."""
     if not len(values):
         return np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
-    small = values.astype(np.uint16) if values.min() >= 0 and values.max() < 1 << 16 else values  # then NumPy sorts by radix
+    small = (
+        values.astype(np.uint16) if values.min() >= 0 and values.max() < 1 << 16 else values
+    )  # then NumPy sorts by radix
     order = np.argsort(small, kind="stable")
     ordered = values[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1], [True]]))

@@ -71,7 +71,9 @@ class KeyTable:
 
 def _frame(table: pa.Table) -> pl.DataFrame:
     """Keys as Polars compares them: floats by their bits, because a join of one row does not find NaN."""
-    frame = pl.from_arrow(pa.table([_bits(column) for column in table.columns], names=table.column_names))
+    frame = pl.from_arrow(
+        pa.table([_bits(column) for column in table.columns], names=table.column_names)
+    )
     assert isinstance(frame, pl.DataFrame)
     return frame
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from anabranch.plan.make import Kept
+from anabranch.plan.operators.base import Kept
 from anabranch.plan.operators.sessions import SessionPlan
 from anabranch.plan.panes import NEVER
 from anabranch.state.codec.blob import Entries
@@ -67,10 +67,16 @@ class SessionState(KeyedState):
         touched[rows] = True
         mine = touched[self.rows]
         old, rest = np.flatnonzero(mine), np.flatnonzero(~mine)
-        met = [np.concatenate([column[old], values]) for column, values in zip(self.columns, columns, strict=True)]
+        met = [
+            np.concatenate([column[old], values])
+            for column, values in zip(self.columns, columns, strict=True)
+        ]
         met_rows, met = self._united(np.concatenate([self.rows[old], rows]), met)
         self.rows = np.concatenate([self.rows[rest], met_rows])
-        self.columns = tuple(np.concatenate([column[rest], values]) for column, values in zip(self.columns, met, strict=True))
+        self.columns = tuple(
+            np.concatenate([column[rest], values])
+            for column, values in zip(self.columns, met, strict=True)
+        )
 
     def _united(self, rows: Array, columns: Sequence[Array]) -> tuple[Array, list[Array]]:
         """One row for each session: of the same key, what starts at most a gap after all before it have ended goes on with it."""
@@ -90,7 +96,9 @@ class SessionState(KeyedState):
         parts = [(shard, entries) for shard, entries in parts if len(entries)]
         if not parts:
             return
-        over = np.full(1 + max(int(self.shard_of.max(initial=0)), *(shard for shard, _ in parts)), NEVER)
+        over = np.full(
+            1 + max(int(self.shard_of.max(initial=0)), *(shard for shard, _ in parts)), NEVER
+        )
         for shard, entries in parts:
             over[shard] = NEVER if entries.after_us is None else entries.after_us
         self._keep(self._ends() > over[self.shard_of[self.rows]])
@@ -101,7 +109,9 @@ class SessionState(KeyedState):
         if until_us is None:
             return []
         ends = self._ends()
-        return self._formed((ends > (NEVER if after_us is None else after_us)) & (ends <= until_us), early=False)
+        return self._formed(
+            (ends > (NEVER if after_us is None else after_us)) & (ends <= until_us), early=False
+        )
 
     def open_windows(self, until_us: int | None) -> list[ClosedSessions]:
         """The sessions that are still open, as they are now."""
@@ -130,7 +140,9 @@ class SessionState(KeyedState):
         """Forgets the sessions that end at or before a watermark, and the numbers of keys that have no other."""
         if watermark_us is not None:
             self._keep(self._ends() > watermark_us)
-            self.dropped_us = watermark_us if self.dropped_us is None else max(self.dropped_us, watermark_us)
+            self.dropped_us = (
+                watermark_us if self.dropped_us is None else max(self.dropped_us, watermark_us)
+            )
         self._reclaim()
 
     def forget(self, before_us: int | None) -> None:
@@ -141,7 +153,9 @@ class SessionState(KeyedState):
     def entries(self, rows: Array, pane: Array, columns: Sequence[Array]) -> dict[int, Entries]:
         """Partials of this slot's keys, by shard, with the keys spelled out, and the watermark before they came."""
         found = KeyedState.entries(self, rows, pane, columns)
-        return {shard: replace(entries, after_us=self.dropped_us) for shard, entries in found.items()}
+        return {
+            shard: replace(entries, after_us=self.dropped_us) for shard, entries in found.items()
+        }
 
     def snapshot(self, shards: Collection[int]) -> dict[int, Entries]:
         """The open sessions of some shards; each stands in the pane that its first row begins."""

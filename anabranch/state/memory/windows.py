@@ -67,7 +67,9 @@ class Closed:
 
     def edges(self) -> tuple[Array, Array]:
         """The start and the end of each row's window: the same for all."""
-        return np.full(len(self.rows), self.closing.start_us), np.full(len(self.rows), self.closing.end_us)
+        return np.full(len(self.rows), self.closing.start_us), np.full(
+            len(self.rows), self.closing.end_us
+        )
 
 
 @dataclass(slots=True)
@@ -109,7 +111,9 @@ class SlotState(KeyedState):
 
     def absorb_all(self, layers: Sequence[Sequence[tuple[int, Entries]]]) -> None:
         """Merges one layer after the other; the keys of all of them are looked up at once."""
-        layers = [[(shard, entries) for shard, entries in layer if len(entries)] for layer in layers]
+        layers = [
+            [(shard, entries) for shard, entries in layer if len(entries)] for layer in layers
+        ]
         every = [part for layer in layers for part in layer]
         numbers = iter(self._numbers(every) if every else ())
         for layer in layers:
@@ -126,7 +130,12 @@ class SlotState(KeyedState):
             if len(self.formed) > many:
                 self._expire(closing.end_us - 1)
                 many = 2 * len(self.formed) + _MANY_FORMED
-            chunk = self._form(self.plan.consolidation.of_window[closing.window], closing.end_us, closing.end_us, ordered)
+            chunk = self._form(
+                self.plan.consolidation.of_window[closing.window],
+                closing.end_us,
+                closing.end_us,
+                ordered,
+            )
             assert chunk is not None, "a window closes because a pane of it is there"
             closed.append(Closed(closing, chunk))
         return closed
@@ -147,7 +156,10 @@ class SlotState(KeyedState):
         if (held := self.formed.get((number, end_us))) is not None:
             return held[0]
         family, width = self.plan.consolidation.families[number], self.plan.panes.width_us
-        low, high = bisect_left(ordered, end_us - family.length * width), bisect_left(ordered, end_us)
+        low, high = (
+            bisect_left(ordered, end_us - family.length * width),
+            bisect_left(ordered, end_us),
+        )
         if low == high:
             return None
         parts = family.parts((end_us - self.plan.panes.offset_us) // width)
@@ -160,7 +172,10 @@ class SlotState(KeyedState):
                 if part.family != PANE:
                     chunks.append(self._form(part.family, at_us, now_us, ordered))
                     continue
-                low, high = bisect_left(ordered, at_us - part.count * width), bisect_left(ordered, at_us)
+                low, high = (
+                    bisect_left(ordered, at_us - part.count * width),
+                    bisect_left(ordered, at_us),
+                )
                 chunks += [self._pane(pane) for pane in ordered[low:high]]
         found = [each for each in chunks if each is not None]
         self.merges += len(found)
@@ -190,7 +205,9 @@ class SlotState(KeyedState):
         width = self.plan.panes.width_us
         windows = [each for each in closed if isinstance(each, Closed)]
         for each in windows:
-            found.setdefault((each.closing.end_us - each.closing.start_us) // width, []).append(each.keys)
+            found.setdefault((each.closing.end_us - each.closing.start_us) // width, []).append(
+                each.keys
+            )
         ends = {each.closing.end_us - width for each in windows}
         if 1 not in found and (last := sorted(ends & self.panes.keys())):
             found[1] = [count_present(self._pane(pane)) for pane in last]
@@ -223,10 +240,18 @@ class SlotState(KeyedState):
         for pane, chunks in self.panes.items():
             rows, columns = present(self._merged(chunks))
             at = mine[rows]
-            parts.append((rows[at], np.full(int(at.sum()), pane, dtype=np.int64), *(column[at] for column in columns)))
+            parts.append(
+                (
+                    rows[at],
+                    np.full(int(at.sum()), pane, dtype=np.int64),
+                    *(column[at] for column in columns),
+                )
+            )
         found: dict[int, Entries] = {}
         if parts:
-            all_rows, all_panes, *all_columns = (np.concatenate(group) for group in zip(*parts, strict=True))
+            all_rows, all_panes, *all_columns = (
+                np.concatenate(group) for group in zip(*parts, strict=True)
+            )
             found = self.entries(all_rows, all_panes, all_columns)
         return {shard: found.get(shard) or self.nothing() for shard in shards}
 
@@ -258,7 +283,10 @@ class SlotState(KeyedState):
         if first.rows is None and len(first) == len(self.keys):
             columns = tuple(values.copy() for values in first.columns)
         else:
-            columns = tuple(column.empty(len(self.keys) if rows is None else len(rows)) for column in self.plan.columns)
+            columns = tuple(
+                column.empty(len(self.keys) if rows is None else len(rows))
+                for column in self.plan.columns
+            )
             at = _places(first, rows)
             for into, values in zip(columns, first.columns, strict=True):
                 into[at] = values
@@ -285,7 +313,11 @@ class SlotState(KeyedState):
     def _clear(self, gone: Array) -> None:
         for pane, chunks in list(self.panes.items()):
             left = [self._cleared(chunk, gone) for chunk in chunks]
-            chunks[:] = [chunk for chunk in left if len(chunk) and (chunk.rows is not None or chunk.columns[0].any())]
+            chunks[:] = [
+                chunk
+                for chunk in left
+                if len(chunk) and (chunk.rows is not None or chunk.columns[0].any())
+            ]
             if not chunks:
                 del self.panes[pane]
 
@@ -300,13 +332,20 @@ class SlotState(KeyedState):
 
     def _renumber(self, kept: Array) -> None:
         merged = {pane: present(self._merged(chunks)) for pane, chunks in self.panes.items()}
-        formed = {which: (*present(chunk), until_us) for which, (chunk, until_us) in self.formed.items()}
+        formed = {
+            which: (*present(chunk), until_us) for which, (chunk, until_us) in self.formed.items()
+        }
         numbers = self._numbers_of(kept)
-        self.panes = {pane: [self._chunk(numbers[rows], columns)] for pane, (rows, columns) in merged.items()}
+        self.panes = {
+            pane: [self._chunk(numbers[rows], columns)] for pane, (rows, columns) in merged.items()
+        }
         self.formed = {}
         for which, (rows, columns, until_us) in formed.items():
             at = np.flatnonzero(numbers[rows] >= 0)
-            self.formed[which] = self._chunk(numbers[rows[at]], tuple(column[at] for column in columns)), until_us
+            self.formed[which] = (
+                self._chunk(numbers[rows[at]], tuple(column[at] for column in columns)),
+                until_us,
+            )
 
 
 def _places(chunk: Chunk, rows: Array | None) -> slice | Array:

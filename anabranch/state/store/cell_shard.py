@@ -59,13 +59,22 @@ class CellShard(Environment):
             raw = txn.get(_META)
             return CellMeta() if raw is None else msgspec.msgpack.decode(raw, type=CellMeta)
 
-    def rewound(self, meta: CellMeta, committed: Version | None, step: int, fence: Fence) -> CellMeta | None:
+    def rewound(
+        self, meta: CellMeta, committed: Version | None, step: int, fence: Fence
+    ) -> CellMeta | None:
         """What the shard holds at the committed version: as it is, or with another attempt at this step undone; else None."""
-        if meta.version is not None and meta.version.step == step and meta.version != committed and meta.undoable:
+        if (
+            meta.version is not None
+            and meta.version.step == step
+            and meta.version != committed
+            and meta.undoable
+        ):
             meta = self._undone(meta, fence)
         if meta.version == committed:
             return meta
-        if committed is None:  # nothing was ever committed: what an earlier life left behind does not count
+        if (
+            committed is None
+        ):  # nothing was ever committed: what an earlier life left behind does not count
             self.wipe()
             return CellMeta()
         return None
@@ -74,11 +83,18 @@ class CellShard(Environment):
         """The cells of some keys, None where there is none."""
         with damage(self.path), self._open().begin() as txn:
             get = txn.get
-            return [get(_CELL + key) if len(key) <= _LONGEST else _unboxed(get(_place(key))) for key in keys]
+            return [
+                get(_CELL + key) if len(key) <= _LONGEST else _unboxed(get(_place(key)))
+                for key in keys
+            ]
 
     def due(self, until_us: int | None) -> list[bytes]:
         """The keys of the cells with alarms up to a time, or with any; in no particular order."""
-        end = _ALARM + b"\xff" * 9 if until_us is None else _ALARM + (until_us + _SHIFT + 1).to_bytes(8, "big")
+        end = (
+            _ALARM + b"\xff" * 9
+            if until_us is None
+            else _ALARM + (until_us + _SHIFT + 1).to_bytes(8, "big")
+        )
         found: dict[bytes, None] = {}
         with damage(self.path), self._open().begin() as txn, txn.cursor() as cursor:
             if cursor.set_range(_ALARM):
@@ -96,20 +112,30 @@ class CellShard(Environment):
             return int.from_bytes(key[1:9], "big") - _SHIFT
 
     def prepared(
-        self, meta: CellMeta, version: Version, before: Mapping[bytes, bytes | None], after: Mapping[bytes, bytes | None]
+        self,
+        meta: CellMeta,
+        version: Version,
+        before: Mapping[bytes, bytes | None],
+        after: Mapping[bytes, bytes | None],
     ) -> CellWrite:
         """What a step that changes these cells writes, with the next slice of the others in the log."""
         began = meta.began if meta.at else version.step
-        if len(before) - list(before.values()).count(None) == meta.cells:  # all that there are: the step is a pass of its own
+        if (
+            len(before) - list(before.values()).count(None) == meta.cells
+        ):  # all that there are: the step is a pass of its own
             keys, cells, began, at = list[bytes](), list[bytes](), version.step, b""
         else:
             size = sum(map(len, after)) + sum(map(len, filter(None, after.values())))
             keys, cells, at = self._slice(meta.at, max(size, _LEAST_SLICE), after)
         blob = Blob(list(after), list(after.values()), keys, cells, began, at)
         since = None if at else began
-        return CellWrite(version, sealed_blob(blob), None, since, before=before, after=after, began=began, at=at)
+        return CellWrite(
+            version, sealed_blob(blob), None, since, before=before, after=after, began=began, at=at
+        )
 
-    def _slice(self, at: bytes, size: int, changed: Mapping[bytes, bytes | None]) -> tuple[list[bytes], list[bytes], bytes]:
+    def _slice(
+        self, at: bytes, size: int, changed: Mapping[bytes, bytes | None]
+    ) -> tuple[list[bytes], list[bytes], bytes]:
         """The next cells after a place, about so many bytes of them, and the last place; empty where that was the end."""
         keys: list[bytes] = []
         cells: list[bytes] = []
@@ -119,7 +145,9 @@ class CellShard(Environment):
             found = cursor.iternext()
             while size > 0:
                 several = list(itertools.islice(found, _AT_ONCE))
-                if several and several[-1][0] >= _LONG:  # the end is near: long keys, and what is no cell
+                if (
+                    several and several[-1][0] >= _LONG
+                ):  # the end is near: long keys, and what is no cell
                     several = [each for each in several if each[0] < _ALARM]
                     spelled = [_spelled(*each) for each in several]
                 else:
@@ -136,7 +164,9 @@ class CellShard(Environment):
         """Changes the cells of a step, in one transaction with what undoes it."""
         self.check(meta.fence, fence)
         more = list(write.before.values()).count(None) - list(write.after.values()).count(None)
-        made = CellMeta(write.version, meta.version, True, fence, write.began, write.at, meta.cells + more)
+        made = CellMeta(
+            write.version, meta.version, True, fence, write.began, write.at, meta.cells + more
+        )
         undo = msgspec.msgpack.encode((list(write.before), list(write.before.values()), meta))
         self._change(write.before, write.after, made, undo)
         return made
@@ -155,15 +185,23 @@ class CellShard(Environment):
         with damage(self.path), self._open().begin() as txn:
             raw = txn.get(_UNDO)
             if raw is None:
-                raise StateError(f"shard {self.path} is damaged: what undoes step {meta.version} is missing")
-            keys, cells, old = msgspec.msgpack.decode(raw, type=tuple[list[bytes], list[bytes | None], CellMeta])
+                raise StateError(
+                    f"shard {self.path} is damaged: what undoes step {meta.version} is missing"
+                )
+            keys, cells, old = msgspec.msgpack.decode(
+                raw, type=tuple[list[bytes], list[bytes | None], CellMeta]
+            )
         now = dict(zip(keys, self.get(keys), strict=True))
         made = replace(old, fence=fence, undoable=False)
         self._change(now, dict(zip(keys, cells, strict=True)), made, None)
         return made
 
     def _change(
-        self, before: Mapping[bytes, bytes | None], after: Mapping[bytes, bytes | None], meta: CellMeta, undo: bytes | None
+        self,
+        before: Mapping[bytes, bytes | None],
+        after: Mapping[bytes, bytes | None],
+        meta: CellMeta,
+        undo: bytes | None,
     ) -> None:
         """Puts cells in the place of others, with their alarms."""
         puts: list[tuple[bytes, bytes]] = []
@@ -190,7 +228,11 @@ class CellShard(Environment):
 
     @staticmethod
     def _place_one(
-        key: bytes, old: bytes | None, cell: bytes | None, puts: list[tuple[bytes, bytes]], gone: list[bytes]
+        key: bytes,
+        old: bytes | None,
+        cell: bytes | None,
+        puts: list[tuple[bytes, bytes]],
+        gone: list[bytes],
     ) -> None:
         """Notes what must be put and deleted for one cell and its alarms."""
         place = _place(key)
@@ -218,7 +260,11 @@ def _are_plain(before: Mapping[bytes, bytes | None], after: Mapping[bytes, bytes
 
 def _place(key: bytes) -> bytes:
     """Where the cell of a long key lies: what fits of the key, and a hash of all of it."""
-    return _CELL + key if len(key) <= _LONGEST else _LONG + key[: _LONGEST - 32] + hashlib.blake2b(key, digest_size=32).digest()
+    return (
+        _CELL + key
+        if len(key) <= _LONGEST
+        else _LONG + key[: _LONGEST - 32] + hashlib.blake2b(key, digest_size=32).digest()
+    )
 
 
 def _boxed(key: bytes, cell: bytes) -> bytes:

@@ -48,7 +48,11 @@ class Host:
 
 def default_root() -> Path:
     """Shared memory where it has room, else the directory for temporary files."""
-    if SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free >= ENOUGH_BYTES:
+    if (
+        SHARED_MEMORY.is_dir()
+        and os.access(SHARED_MEMORY, os.W_OK)
+        and shutil.disk_usage(SHARED_MEMORY).free >= ENOUGH_BYTES
+    ):
         return SHARED_MEMORY / f"anabranch-{os.getuid()}"
     return Path(tempfile.gettempdir()) / f"anabranch-{os.getuid()}"
 

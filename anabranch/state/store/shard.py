@@ -93,7 +93,9 @@ class Write:
 
     def blobs(self) -> dict[bytes, bytes]:
         blobs = {_key(self.version, b"d"): self.delta}
-        return blobs if self.snapshot is None else {**blobs, _key(self.version, b"s"): self.snapshot}
+        return (
+            blobs if self.snapshot is None else {**blobs, _key(self.version, b"s"): self.snapshot}
+        )
 
 
 _EMPTY = Meta((), Fence(0, 0))
@@ -166,7 +168,13 @@ class Environment:
                 held = found.st_size if found is not None else 0
                 size = max(held, min(max(_MAP_BYTES, 2 * held), self.limit_bytes or sys.maxsize))
                 self._env = lmdb.open(
-                    str(self.path), map_size=size, lock=False, sync=False, metasync=False, readahead=False, max_dbs=0
+                    str(self.path),
+                    map_size=size,
+                    lock=False,
+                    sync=False,
+                    metasync=False,
+                    readahead=False,
+                    max_dbs=0,
                 )
             self._inode = self._data.stat().st_ino
         self._is_checked = self._is_held
@@ -176,7 +184,10 @@ class Environment:
         """Writes the file anew where most of it is free: LMDB keeps pages that it has had, and blobs of changing size leave gaps."""
         env = self._open()
         stat = env.stat()
-        used = sum(stat[kind] for kind in ("branch_pages", "leaf_pages", "overflow_pages")) * stat["psize"]
+        used = (
+            sum(stat[kind] for kind in ("branch_pages", "leaf_pages", "overflow_pages"))
+            * stat["psize"]
+        )
         if self.size_bytes() < _WASTEFUL * max(used, _LEAST_BYTES):
             return
         draft = self.path / "draft"
@@ -238,9 +249,15 @@ class Shard(Environment):
         while True:
             try:
                 with damage(self.path), self._open().begin(write=True) as txn:
-                    wanted = {_META} | {_key(link.version, kind) for link in chain for kind in (b"d", b"s")}
+                    wanted = {_META} | {
+                        _key(link.version, kind) for link in chain for kind in (b"d", b"s")
+                    }
                     with txn.cursor() as cursor:
-                        stale = [bytes(key) for key in cursor.iternext(values=False) if bytes(key) not in wanted]
+                        stale = [
+                            bytes(key)
+                            for key in cursor.iternext(values=False)
+                            if bytes(key) not in wanted
+                        ]
                     for key in stale:
                         txn.delete(key)
                     for key, blob in blobs.items():

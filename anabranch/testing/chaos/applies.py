@@ -16,7 +16,11 @@ def worked(row: dict[str, Any]) -> list[dict[str, Any]]:
     v = row["v"]
     if v is None or v % 11 == 0:
         raise ValueError(f"v is {v}")
-    return [] if v % 7 == 0 else [{"n": v, "half": v / 2, "part": part} for part in range(2 if v % 5 == 0 else 1)]
+    return (
+        []
+        if v % 7 == 0
+        else [{"n": v, "half": v / 2, "part": part} for part in range(2 if v % 5 == 0 else 1)]
+    )
 
 
 def expected_work(steps: Sequence[pa.Table | None]) -> tuple[pa.Table, pa.Table]:

@@ -82,7 +82,9 @@ class ChaosResult:
 
     @property
     def differences(self) -> list[str]:
-        return [f"case {case.plan.number}: {text}" for case in self.cases for text in case.differences]
+        return [
+            f"case {case.plan.number}: {text}" for case in self.cases for text in case.differences
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         kinds = self.happened
@@ -121,9 +123,13 @@ def run_chaos(
     with Tagged() as processes:
         while (missing := faults - result.happened.total()) > 0:
             chosen = list(islice(plans, min(_CASES_A_ROUND, -(-missing // case_faults))))
-            if not chosen or len(result.cases) > 2 * -(-faults // case_faults):  # half of the faults do not happen
+            if not chosen or len(result.cases) > 2 * -(
+                -faults // case_faults
+            ):  # half of the faults do not happen
                 break
-            _say(f"{len(chosen)} cases with {sum(len(plan.blows) for plan in chosen)} faults, {missing} to go")
+            _say(
+                f"{len(chosen)} cases with {sum(len(plan.blows) for plan in chosen)} faults, {missing} to go"
+            )
             _undisturbed(chosen, directory, processes)
             for plan in chosen:
                 if result.happened.total() >= faults:
@@ -150,7 +156,9 @@ def _undisturbed(plans: Sequence[CasePlan], directory: Path, processes: Tagged) 
     began = time.monotonic()
     code = _Life(starts, directory / "undisturbed", processes).run()
     if code != 0:
-        raise RuntimeError(f"the undisturbed run ended with {code}: {_tail(directory / 'undisturbed.log')}")
+        raise RuntimeError(
+            f"the undisturbed run ended with {code}: {_tail(directory / 'undisturbed.log')}"
+        )
     _say(f"undisturbed runs: {time.monotonic() - began:.0f} s")
 
 
@@ -167,7 +175,9 @@ def _disturbed(plan: CasePlan, directory: Path, processes: Tagged) -> CaseResult
         code = _Life(life, log, processes).run()
         expected = (0, -signal.SIGKILL) if life[-1].start.killed else (0,)
         if code not in expected:
-            result.differences.append(f"driver {result.drivers} ended with {code}: {_tail(log.with_suffix('.log'))}")
+            result.differences.append(
+                f"driver {result.drivers} ended with {code}: {_tail(log.with_suffix('.log'))}"
+            )
         _count(result, life, place, code)
     processes.settle()
     if not result.differences:
@@ -185,7 +195,9 @@ def _place(root: Path, name: str) -> Place:
 def _driver_starts(plan: CasePlan, starts: Sequence[Start], place: Place) -> list[DriverStart]:
     case = (plan.topology, plan.dag, plan.planner)
     return [
-        DriverStart(number=i, place=place, topology=case[0], dag=case[1], planner=case[2], start=each)
+        DriverStart(
+            number=i, place=place, topology=case[0], dag=case[1], planner=case[2], start=each
+        )
         for i, each in enumerate(starts)
     ]
 
@@ -212,7 +224,12 @@ class _Life:
 
     def _wait(self, driver: subprocess.Popen[bytes]) -> int | str:
         said, since = -1, time.monotonic()
-        stops = [blow.points[0] for each in self._starts for blow in each.start.blows if blow.kind == ZOMBIE]
+        stops = [
+            blow.points[0]
+            for each in self._starts
+            for blow in each.start.blows
+            if blow.kind == ZOMBIE
+        ]
         marks = [Path(self._starts[-1].place.of("marks"), _mark(stop)) for stop in stops]
         while (code := driver.poll()) is None:
             if (now_said := self._journalled()) != said:
@@ -249,16 +266,22 @@ def _count(result: CaseResult, life: Sequence[DriverStart], place: Place, code: 
             if has_happened(blow, lines, marks, died=died):
                 result.happened[blow.kind] += 1
                 result.redone += blow.undoes
-        result.redone += sum(line["record"] == "event" and line["kind"] == "retry" for line in lines)
+        result.redone += sum(
+            line["record"] == "event" and line["kind"] == "retry" for line in lines
+        )
         result.restored += sum(line["restored"] for line in lines if line["record"] == "step")
 
 
-def has_happened(blow: Blow, lines: Sequence[dict[str, Any]], marks: set[str], *, died: bool) -> bool:
+def has_happened(
+    blow: Blow, lines: Sequence[dict[str, Any]], marks: set[str], *, died: bool
+) -> bool:
     """True when the journal of its start, the marks and the driver's end prove that a fault has happened."""
     if not all(_mark(point) in marks for point in blow.points) or (blow.ends_driver and not died):
         return False
     events = [line["kind"] for line in lines if line["record"] == "event"]
-    changed = any(line["record"] == "act" and line["kind"] == blow.kind and line["files"] for line in lines)
+    changed = any(
+        line["record"] == "act" and line["kind"] == blow.kind and line["files"] for line in lines
+    )
     if blow.kind in DAMAGES:
         return changed
     if blow.kind == COMMIT_LOST:
@@ -268,7 +291,9 @@ def has_happened(blow: Blow, lines: Sequence[dict[str, Any]], marks: set[str], *
     if blow.kind == OTHER_SLOTS:
         start = next((line for line in lines if line["record"] == "start"), None)
         ran = {line["slots"] for line in lines if line["record"] == "step"}
-        return start is not None and start["slots"] != start["slots_before"] and start["slots"] in ran
+        return (
+            start is not None and start["slots"] != start["slots_before"] and start["slots"] in ran
+        )
     return True
 
 
@@ -302,12 +327,22 @@ def _say(text: str) -> None:
 
 def chaos_command(
     *,
-    seed: Annotated[int, typer.Option(help="One seed gives the same topologies and the same plan of faults.")] = 1,
+    seed: Annotated[
+        int, typer.Option(help="One seed gives the same topologies and the same plan of faults.")
+    ] = 1,
     faults: Annotated[int, typer.Option(min=1, help="How many faults must happen.")] = 20,
-    case_faults: Annotated[int, typer.Option(min=1, max=40, help="How many faults one topology gets.")] = CASE_FAULTS,
-    case: Annotated[int | None, typer.Option(min=1, help="Run the topology of this number alone.")] = None,
-    keep: Annotated[Path | None, typer.Option(help="Work in this directory and leave it there.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The last line of output is one JSON object.")] = False,
+    case_faults: Annotated[
+        int, typer.Option(min=1, max=40, help="How many faults one topology gets.")
+    ] = CASE_FAULTS,
+    case: Annotated[
+        int | None, typer.Option(min=1, help="Run the topology of this number alone.")
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Work in this directory and leave it there.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The last line of output is one JSON object.")
+    ] = False,
 ) -> None:
     """Kills, stops and damages a running topology at random, and compares all results with those of an undisturbed run.
 
@@ -316,13 +351,17 @@ def chaos_command(
     state is deleted or damaged, Spark loses its last commit, slots, the shards in them and plans change, in some topologies before
     every step. Whole outputs are compared with an undisturbed run and with DuckDB. Ends with 1 when anything differs.
     """
-    directory = Path(tempfile.mkdtemp(prefix="anabranch-chaos-")) if keep is None else keep.absolute()
+    directory = (
+        Path(tempfile.mkdtemp(prefix="anabranch-chaos-")) if keep is None else keep.absolute()
+    )
     directory.mkdir(parents=True, exist_ok=True)
     plans = plan_cases(seed, case_faults)
     plans = plans if case is None else islice(plans, case - 1, case)
     with _interruptible():
         try:
-            result = run_chaos(seed, faults, directory, case_faults=case_faults, plans=plans, keep=keep is not None)
+            result = run_chaos(
+                seed, faults, directory, case_faults=case_faults, plans=plans, keep=keep is not None
+            )
         except KeyboardInterrupt:
             if keep is None:
                 shutil.rmtree(directory, ignore_errors=True)
@@ -342,7 +381,9 @@ def _again(result: ChaosResult, directory: Path) -> None:
     _say(f"files are in {directory}; to run a topology again:")
     for case in result.cases:
         if case.differences:
-            _say(f"  anabranch chaos --seed {result.seed} --case-faults {result.case_faults} --case {case.plan.number}")
+            _say(
+                f"  anabranch chaos --seed {result.seed} --case-faults {result.case_faults} --case {case.plan.number}"
+            )
 
 
 def _print(result: ChaosResult, *, as_json: bool) -> None:
@@ -358,7 +399,9 @@ def _print(result: ChaosResult, *, as_json: bool) -> None:
         f"{figures['faults']} faults in {figures['cases']} topologies, {figures['steps_redone']} steps redone, "
         f"{figures['shards_restored']} shards restored, {figures['drivers_started']} drivers started, {figures['seconds']} s"
     )
-    print(f"{figures['rows_compared']} rows compared, {figures['differences']} differences (seed {result.seed})")
+    print(
+        f"{figures['rows_compared']} rows compared, {figures['differences']} differences (seed {result.seed})"
+    )
 
 
 @contextmanager

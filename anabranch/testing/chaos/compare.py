@@ -41,14 +41,22 @@ def compare_case(plan: CasePlan, root: Path) -> tuple[list[str], int]:
     if (then := topology.then) is not None:
         until = closed_until(steps, "at", query.delay_us, final)
         second = expected_results([as_rows(wanted)], then.query(), final_watermark=until)
-        compared.see("then", "second operator", "DuckDB", second, partial(differences, keys=[*then.keys, *_WINDOW]))
+        compared.see(
+            "then",
+            "second operator",
+            "DuckDB",
+            second,
+            partial(differences, keys=[*then.keys, *_WINDOW]),
+        )
     if topology.process:
         for name in PROCESSES:
             made = expected_of(name, steps, query.keys, query.delay_us, finish=plan.finish)
             compared.see(name, f"process {name}", "tester", made, bag_differences)
     if topology.gathered:
         found, calm = compared.read("gathered")
-        told = gathered_differences(found, calm, steps, query.keys, query.delay_us, finish=plan.finish)
+        told = gathered_differences(
+            found, calm, steps, query.keys, query.delay_us, finish=plan.finish
+        )
         compared.told += [f"gathered, {text}" for text in told]
     if topology.grouping is not None:
         worked, failed = expected_work(steps)
@@ -67,12 +75,19 @@ class _Compared:
 
     def read(self, sink: str) -> tuple[pa.Table, pa.Table]:
         """What the disturbed and the undisturbed run wrote into a sink."""
-        found, calm = (read_results(self._root / run / sink) for run in ("disturbed", "undisturbed"))
+        found, calm = (
+            read_results(self._root / run / sink) for run in ("disturbed", "undisturbed")
+        )
         self.rows += found.num_rows
         return found, calm
 
     def see(
-        self, sink: str, name: str, by: str, wanted: pa.Table, compare: Callable[[pa.Table, pa.Table], Sequence[str]]
+        self,
+        sink: str,
+        name: str,
+        by: str,
+        wanted: pa.Table,
+        compare: Callable[[pa.Table, pa.Table], Sequence[str]],
     ) -> None:
         """Compares a sink with the undisturbed run's and with what a reference wants."""
         found, calm = self.read(sink)
@@ -82,7 +97,11 @@ class _Compared:
 
 def _other_totals(root: Path) -> list[str]:
     totals = [_totals(root / name) for name in ("disturbed", "undisturbed")]
-    return [] if totals[0] == totals[1] else [f"totals of the commit record: {totals[0]}, undisturbed {totals[1]}"]
+    return (
+        []
+        if totals[0] == totals[1]
+        else [f"totals of the commit record: {totals[0]}, undisturbed {totals[1]}"]
+    )
 
 
 def _totals(root: Path) -> dict[str, int]:

@@ -28,7 +28,16 @@ from anabranch.state.checkpoint.commits import Commit, open_checkpoint
 from anabranch.state.checkpoint.files import Files
 from anabranch.testing.chaos.applies import SCHEMA, worked
 from anabranch.testing.chaos.gathered import gathered
-from anabranch.testing.chaos.plan import COMMIT_LOST, DAMAGES, LIVE, REROUTE, RESIZE, Act, Start, TopologySpec
+from anabranch.testing.chaos.plan import (
+    COMMIT_LOST,
+    DAMAGES,
+    LIVE,
+    REROUTE,
+    RESIZE,
+    Act,
+    Start,
+    TopologySpec,
+)
 from anabranch.testing.chaos.processes import PROCESSES
 from anabranch.testing.dag_runs import build_dag
 from anabranch.testing.dags import Dag
@@ -79,7 +88,9 @@ class Journal:
 
     def note(self, record: str, **values: Any) -> None:
         with self._path.open("ab") as file:
-            file.write(msgspec.json.encode({"start": self._start, "record": record, **values}) + b"\n")
+            file.write(
+                msgspec.json.encode({"start": self._start, "record": record, **values}) + b"\n"
+            )
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
@@ -103,33 +114,54 @@ def publish(place: Place, count: int) -> None:
 def build(session: Session, spec: TopologySpec, place: Place) -> ab.Topology:
     """The topology of a spec, reading one file a batch."""
     source = str(place.of("input"))
-    rows = session.readStream.schema(session.read.parquet(source).schema).option("maxFilesPerTrigger", 1).parquet(source)
+    rows = (
+        session.readStream.schema(session.read.parquet(source).schema)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(source)
+    )
     app = ab.Topology("chaos")
-    makers: dict[str, Any] = {name: getattr(ab, name) for name in (each[1] for each in spec.aggregates)}
+    makers: dict[str, Any] = {
+        name: getattr(ab, name) for name in (each[1] for each in spec.aggregates)
+    }
     stream = app.source(rows, event_time="at", delay=f"{spec.delay_us} microseconds")
     results = stream.aggregate(
         by=list(spec.keys),
         windows=[*spec.built_windows(), *spec.sessions()],
         share=spec.share,
         name="windows",
-        **{name: makers[kind](expression, where=where) for name, kind, expression, where in spec.aggregates},
+        **{
+            name: makers[kind](expression, where=where)
+            for name, kind, expression, where in spec.aggregates
+        },
     )
     results.to(ab.parquet(place.of("out"), **({"compression": "zstd"} if spec.spark_sink else {})))
     if spec.late_sink:
         results.late.to(ab.parquet(place.of("late")))
     if (then := spec.then) is not None:
         made = results.aggregate(
-            by=list(then.keys), windows=then.window, name="then", rows=ab.count(), names=ab.max("window_name")
+            by=list(then.keys),
+            windows=then.window,
+            name="then",
+            rows=ab.count(),
+            names=ab.max("window_name"),
         )
         made.to(ab.parquet(place.of("then")))
     if spec.process:
         for name, (cls, order) in PROCESSES.items():
-            stream.process(list(spec.keys), cls, order=order, name=name).to(ab.parquet(place.of(name)))
+            stream.process(list(spec.keys), cls, order=order, name=name).to(
+                ab.parquet(place.of(name))
+            )
     if spec.gathered:
         gathered(stream, spec.keys).to(ab.parquet(place.of("gathered")))
     if spec.grouping is not None:
         applied = stream.apply(
-            worked, schema=SCHEMA, form="rows", cost_by="v", grouping=spec.grouping, on_error="dead letter", name="worked"
+            worked,
+            schema=SCHEMA,
+            form="rows",
+            cost_by="v",
+            grouping=spec.grouping,
+            on_error="dead letter",
+            name="worked",
         )
         applied.to(ab.parquet(place.of("worked")))
         applied.failed.to(ab.parquet(place.of("failed")))
@@ -141,7 +173,9 @@ def run(session: Session, each: DriverStart) -> None:
     place, start = each.place, each.start
     journal = Journal(place.of("journal.jsonl"), each.number)
     vars(route)["_CHAIN"] = each.topology.chain
-    os.environ["ANABRANCH_FAULTS"] = ";".join(point for blow in start.blows for point in blow.points)
+    os.environ["ANABRANCH_FAULTS"] = ";".join(
+        point for blow in start.blows for point in blow.points
+    )
     os.environ["ANABRANCH_FAULTS_FIRED"] = str(place.of("marks"))
     place.of("marks").mkdir(parents=True, exist_ok=True)
     publish(place, start.published)
@@ -151,7 +185,12 @@ def run(session: Session, each: DriverStart) -> None:
             journal.note("act", kind=act.kind, **perform(place, act))
     keep_copies(place)
     last = found.last if (found := open_checkpoint(place.checkpoint())) else None
-    journal.note("start", slots=start.slots, slots_before=last.slots if last else None, step=last.step if last else 0)
+    journal.note(
+        "start",
+        slots=start.slots,
+        slots_before=last.slots if last else None,
+        step=last.step if last else 0,
+    )
     app = (
         build(session, each.topology, place)
         if each.dag is None
@@ -167,7 +206,9 @@ def run(session: Session, each: DriverStart) -> None:
         planner=each.planner if last is None else None,
     )
     if each.topology.restless and each.dag is None:
-        disturb(started, each.number, plans=0.0)  # another plan may take a step of its own, and steps are numbered beforehand
+        disturb(
+            started, each.number, plans=0.0
+        )  # another plan may take a step of its own, and steps are numbered beforehand
     timed = [act for act in acts if act.after is not None]
     _ask(started, [act for act in timed if act.kind in LIVE], each.topology.shards)
     _watch(started, each, journal, [act for act in timed if act.kind not in LIVE], last)
@@ -240,7 +281,9 @@ def _replan(run: ab.Run, first: str) -> None:
             return
 
 
-def _watch(run: ab.Run, each: DriverStart, journal: Journal, acts: Sequence[Act], last: Commit | None) -> None:
+def _watch(
+    run: ab.Run, each: DriverStart, journal: Journal, acts: Sequence[Act], last: Commit | None
+) -> None:
     """Waits for the end of a run, and does damage as soon as the step is committed that it follows, be it in the middle of the next.
 
     Steps that only wrote state anew, for another plan, are not counted in the plan of faults.
@@ -250,7 +293,9 @@ def _watch(run: ab.Run, each: DriverStart, journal: Journal, acts: Sequence[Act]
     try:
         while not ended:
             ended = run.wait(_POLL_S)
-            committed = max(last.step if last else 0, seen.look(run)) - (last.replans if last else 0)
+            committed = max(last.step if last else 0, seen.look(run)) - (
+                last.replans if last else 0
+            )
             if committed and not any(place.of("copies").iterdir()):
                 keep_copies(place)
             for act in [act for act in waiting if act.after is not None and act.after <= committed]:
@@ -271,10 +316,21 @@ def perform(place: Place, act: Act) -> dict[str, Any]:
         return {"files": 0}
     rng = random.Random(act.seed)
     found = open_checkpoint(place.checkpoint())
-    committed = sorted({shard for shards in found.chains.values() for shard in shards}) if found else []
-    chosen = sorted(rng.sample(committed, max(1, round(act.share * len(committed))))) if committed else []
-    files = [file for shard in chosen for file in place.of("state").glob(f"*/*/{shard:05d}/data.mdb")]
-    return {"files": sum(damage(act.kind, file, place.of("copies"), rng) for file in files), "shards": chosen}
+    committed = (
+        sorted({shard for shards in found.chains.values() for shard in shards}) if found else []
+    )
+    chosen = (
+        sorted(rng.sample(committed, max(1, round(act.share * len(committed)))))
+        if committed
+        else []
+    )
+    files = [
+        file for shard in chosen for file in place.of("state").glob(f"*/*/{shard:05d}/data.mdb")
+    ]
+    return {
+        "files": sum(damage(act.kind, file, place.of("copies"), rng) for file in files),
+        "shards": chosen,
+    }
 
 
 def damage(kind: str, file: Path, copies: Path, rng: random.Random) -> bool:
@@ -314,7 +370,8 @@ def _copy_name(file: Path) -> str:
 def delete_last_commit(spark: Path) -> int:
     """Deletes Spark's record that its last batch is done, where it is the last word of Spark's log; Spark then calls again."""
     commits, offsets = (
-        [int(file.name) for file in (spark / name).glob("*") if file.name.isdigit()] for name in ("commits", "offsets")
+        [int(file.name) for file in (spark / name).glob("*") if file.name.isdigit()]
+        for name in ("commits", "offsets")
     )
     if not commits or max(commits) != max(offsets, default=-1):
         return 0

@@ -22,7 +22,12 @@ from anabranch.aggregates import functions as made
 from anabranch.aggregates.custom import udaf
 from anabranch.spark.api.streams import Stream, Windowed
 from anabranch.testing.compare import bag_differences, differences
-from anabranch.testing.reference.windows import Aggregate, FinalWatermark, WindowQuery, expected_results
+from anabranch.testing.reference.windows import (
+    Aggregate,
+    FinalWatermark,
+    WindowQuery,
+    expected_results,
+)
 from anabranch.topology.windows import session, sliding, tumbling
 from anabranch.types import Array
 
@@ -104,7 +109,13 @@ def gathered(rows: Stream, keys: Sequence[str]) -> Windowed:
 
 
 def gathered_differences(
-    found: pa.Table, calm: pa.Table, steps: Sequence[pa.Table | None], keys: Sequence[str], delay_us: int, *, finish: bool
+    found: pa.Table,
+    calm: pa.Table,
+    steps: Sequence[pa.Table | None],
+    keys: Sequence[str],
+    delay_us: int,
+    *,
+    finish: bool,
 ) -> list[str]:
     """What differs from the undisturbed run, from DuckDB, and by more than sketches may be off."""
     query = WindowQuery(
@@ -116,14 +127,28 @@ def gathered_differences(
         delay_us=delay_us,
     )
     final: FinalWatermark = "finish" if finish else "closing"
-    wanted = expected_results(steps, replace(query, aggregates=(*_EXACT, _VALUES)), final_watermark=final)
+    wanted = expected_results(
+        steps, replace(query, aggregates=(*_EXACT, _VALUES)), final_watermark=final
+    )
     identity = [*keys, "window_start", "window_end", "window_name"]
     (whole, early), (calm_whole, calm_early) = _parted(found), _parted(calm)
     exact = [name for name in whole.column_names if name not in _SKETCHES]
-    told = [f"undisturbed: {text}" for text in differences(_chosen(whole, exact), _chosen(calm_whole, exact), identity)]
-    told += [f"DuckDB: {text}" for text in differences(_chosen(whole, exact), wanted.drop_columns(["values"]), identity)]
-    told += [f"early, undisturbed: {text}" for text in bag_differences(_chosen(early, exact), _chosen(calm_early, exact))]
-    told += [f"early, DuckDB: {text}" for text in bag_differences(_chosen(early, exact), _expected_early(steps, query, exact))]
+    told = [
+        f"undisturbed: {text}"
+        for text in differences(_chosen(whole, exact), _chosen(calm_whole, exact), identity)
+    ]
+    told += [
+        f"DuckDB: {text}"
+        for text in differences(_chosen(whole, exact), wanted.drop_columns(["values"]), identity)
+    ]
+    told += [
+        f"early, undisturbed: {text}"
+        for text in bag_differences(_chosen(early, exact), _chosen(calm_early, exact))
+    ]
+    told += [
+        f"early, DuckDB: {text}"
+        for text in bag_differences(_chosen(early, exact), _expected_early(steps, query, exact))
+    ]
     return told or [f"sketches: {text}" for text in sketch_errors(whole, wanted, identity)]
 
 
@@ -132,14 +157,18 @@ def _parted(table: pa.Table) -> tuple[pa.Table, pa.Table]:
     if not table.num_columns:
         return table, table
     marked = table["early"]
-    return tuple(table.filter(which).drop_columns(["early"]) for which in (pc.invert(marked), marked))
+    return tuple(
+        table.filter(which).drop_columns(["early"]) for which in (pc.invert(marked), marked)
+    )
 
 
 def _chosen(table: pa.Table, names: Sequence[str]) -> pa.Table:
     return table.select(names) if table.num_columns else table
 
 
-def _expected_early(steps: Sequence[pa.Table | None], query: WindowQuery, names: Sequence[str]) -> pa.Table:
+def _expected_early(
+    steps: Sequence[pa.Table | None], query: WindowQuery, names: Sequence[str]
+) -> pa.Table:
     """The windows that are open after each step, as its rows and those before leave them."""
     made_early: list[pa.Table] = []
     newest: int | None = None
@@ -157,7 +186,10 @@ def _expected_early(steps: Sequence[pa.Table | None], query: WindowQuery, names:
 
 def sketch_errors(found: pa.Table, wanted: pa.Table, identity: Sequence[str]) -> list[str]:
     """Sketches that are further from the values of their window than they may be, and kinds of them that are off too often."""
-    values = {_name(row, identity): row["values"] for row in wanted.select([*identity, "values"]).to_pylist()}
+    values = {
+        _name(row, identity): row["values"]
+        for row in wanted.select([*identity, "values"]).to_pylist()
+    }
     off: dict[str, list[float]] = {name: [] for name in _SKETCHES}
     told = []
     for row in found.select([*identity, *_SKETCHES]).to_pylist() if found.num_columns else []:
@@ -165,7 +197,9 @@ def sketch_errors(found: pa.Table, wanted: pa.Table, identity: Sequence[str]) ->
         for kind, errors in _errors(row, sorted(values[name])):
             off[kind].append(errors)
             if errors > _ERRORS:
-                told.append(f"{kind} of {name} is {row[kind]}, {errors:.1f} times its stated error off")
+                told.append(
+                    f"{kind} of {name} is {row[kind]}, {errors:.1f} times its stated error off"
+                )
     for kind, errors_of in off.items():
         if errors_of and sum(each > 1 for each in errors_of) > len(errors_of) / 2:
             told.append(f"more than half of {kind} are further off than their stated error")
@@ -174,7 +208,10 @@ def sketch_errors(found: pa.Table, wanted: pa.Table, identity: Sequence[str]) ->
 
 def _name(row: Mapping[str, Any], identity: Sequence[str]) -> tuple[str, ...]:
     """Which row it is: as text, since a key may be NaN; -0.0 is 0.0."""
-    return tuple(str(0.0 if row[each] == 0.0 and isinstance(row[each], float) else row[each]) for each in identity)
+    return tuple(
+        str(0.0 if row[each] == 0.0 and isinstance(row[each], float) else row[each])
+        for each in identity
+    )
 
 
 def _errors(row: Mapping[str, Any], values: Sequence[int]) -> Iterator[tuple[str, float]]:
@@ -186,8 +223,14 @@ def _errors(row: Mapping[str, Any], values: Sequence[int]) -> Iterator[tuple[str
         if value is None:
             yield "shares", math.inf if values else 0.0
             continue
-        below, up_to = bisect_left(values, value) / len(values), bisect_right(values, value) / len(values)
-        yield "shares", (0.0 if len(values) > _K or below < share + 1e-9 <= up_to + 2e-9 else math.inf)
+        below, up_to = (
+            bisect_left(values, value) / len(values),
+            bisect_right(values, value) / len(values),
+        )
+        yield (
+            "shares",
+            (0.0 if len(values) > _K or below < share + 1e-9 <= up_to + 2e-9 else math.inf),
+        )
         yield "shares", max(0.0, below - share, share - up_to) / stated
     counts = Counter(math.fmod(value, 100) for value in values)
     worst = 2 * len(values) / _KEEP if len(counts) > _KEEP else 0.0

@@ -20,7 +20,15 @@ from anabranch.testing.events import HOUR_US, MINUTE_US, SECOND_US, EventPlan, K
 from anabranch.testing.reference.chains import HAPPENED
 from anabranch.testing.reference.windows import WindowQuery
 from anabranch.topology.apply import HASH, OSG, ROUND_ROBIN
-from anabranch.topology.windows import Session, Window, cumulative, hopping, session, sliding, tumbling
+from anabranch.topology.windows import (
+    Session,
+    Window,
+    cumulative,
+    hopping,
+    session,
+    sliding,
+    tumbling,
+)
 
 # Kinds of faults. Those at points of the protocol are done by anabranch.faults, the others by the driver process or from outside.
 DRIVER_KILLS = tuple(f"driver killed: {point}" for point in DRIVER_POINTS)
@@ -54,14 +62,32 @@ _ONCE = frozenset(
     {*DRIVER_KILLS, ZOMBIE, *APPLY_KILLS}
 )  # what takes long, or needs a topology of its kind; the others come twice
 
-_DAGS = 0.6  # the share of cases with several sources, joins and components, of those that may be any
-ZOMBIE_S = 14  # longer than a driver takes to start, so that the worker wakes up in the next driver's life
+_DAGS = (
+    0.6  # the share of cases with several sources, joins and components, of those that may be any
+)
+ZOMBIE_S = (
+    14  # longer than a driver takes to start, so that the worker wakes up in the next driver's life
+)
 MOST_SLOTS = 4
 NEED_ROWS = frozenset({*JOB_FAILS, TWO, "worker killed: slot.half", *APPLY_KILLS})
 # What comes before a start, in this order: what is deleted cannot be overwritten.
-_BEFORE = (OTHER_SLOTS, COMMIT_LOST, "state put back", "state overwritten", "state truncated", "state deleted")
+_BEFORE = (
+    OTHER_SLOTS,
+    COMMIT_LOST,
+    "state put back",
+    "state overwritten",
+    "state truncated",
+    "state deleted",
+)
 RESTORE_KILL = "driver killed: restore.before"
-_KILLS_OF_TWO = ("job.after", "sinks.before", "sinks.half", "sinks.after", "commit.before", "commit.after")
+_KILLS_OF_TWO = (
+    "job.after",
+    "sinks.before",
+    "sinks.half",
+    "sinks.after",
+    "commit.before",
+    "commit.after",
+)
 _UNDONE = DRIVER_POINTS[DRIVER_POINTS.index("job.after") : DRIVER_POINTS.index("commit.after")]
 
 
@@ -87,7 +113,9 @@ class Blow:
 
     @property
     def ends_driver(self) -> bool:
-        return self.kind == ZOMBIE or any(point.split("@")[0] in DRIVER_POINTS for point in self.points)
+        return self.kind == ZOMBIE or any(
+            point.split("@")[0] in DRIVER_POINTS for point in self.points
+        )
 
     @property
     def undoes(self) -> bool:
@@ -114,7 +142,9 @@ class TopologySpec:
     restless: bool = False  # other routes and slots before every step
     process: bool = False  # a user's class with timers reads the source too
     grouping: str | None = None  # of a user's function that reads the source too
-    gathered: bool = False  # windows with sketches, users' aggregates and early results read the source too
+    gathered: bool = (
+        False  # windows with sketches, users' aggregates and early results read the source too
+    )
 
     def sessions(self) -> list[Session]:
         return [session(timedelta(microseconds=gap)) for gap in self.gaps]
@@ -135,8 +165,16 @@ class TopologySpec:
         )
 
     def __str__(self) -> str:
-        windows = ", ".join(dict.fromkeys([*(w.name for w in self.built_windows()), *(s.name for s in self.sessions())]))
-        then = "" if self.then is None else f", then by {', '.join(self.then.keys) or 'nothing'} ({self.then.planner})"
+        windows = ", ".join(
+            dict.fromkeys(
+                [*(w.name for w in self.built_windows()), *(s.name for s in self.sessions())]
+            )
+        )
+        then = (
+            ""
+            if self.then is None
+            else f", then by {', '.join(self.then.keys) or 'nothing'} ({self.then.planner})"
+        )
         then += ", and a process" if self.process else ""
         then += f", and an apply by {self.grouping}" if self.grouping else ""
         then += ", and sketches with early results" if self.gathered else ""
@@ -160,7 +198,9 @@ class Then:
         """The same for the reference, which reads rows with the time at which they happened."""
         shape = (self.window.name, self.length_us, self.length_us, 0)
         aggregates = (("rows", "count", "*"), ("names", "max", "window_name"))
-        return WindowQuery(keys=self.keys, event_time=HAPPENED, windows=[shape], aggregates=aggregates)
+        return WindowQuery(
+            keys=self.keys, event_time=HAPPENED, windows=[shape], aggregates=aggregates
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,12 +238,16 @@ class CasePlan:
     def undisturbed(self) -> tuple[Start, ...]:
         """The same run without a fault: one start for each portion."""
         seen = [sum(self.portions[: i + 1]) for i in range(len(self.portions))]
-        return tuple(Start(published=n, slots=self.slots, finish=self.finish and n == seen[-1]) for n in seen)
+        return tuple(
+            Start(published=n, slots=self.slots, finish=self.finish and n == seen[-1]) for n in seen
+        )
 
     def batches(self) -> list[int | None]:
         """The batch of each step, None for a closing step; the step that finishes everything is not in it."""
         numbers = iter(range(sum(self.portions)))
-        return [each for size in self.portions for each in (*(next(numbers) for _ in range(size)), None)]
+        return [
+            each for size in self.portions for each in (*(next(numbers) for _ in range(size)), None)
+        ]
 
     def steps(self, portion: int) -> range:
         """The steps of one portion: its batches, the closing step, and at the end the one that finishes."""
@@ -228,8 +272,15 @@ def plan_case(seed: int, number: int, kinds: Sequence[str], *, dag: bool | None 
     case = _topology_case(rng, number, portions)
     if dag is None:
         dag = rng.random() < _DAGS
-        if any(kind in APPLY_KILLS for kind in kinds):  # there must be an apply whose workers can be killed
-            case, dag = replace(case, topology=replace(case.topology, grouping=case.topology.grouping or OSG)), False
+        if any(
+            kind in APPLY_KILLS for kind in kinds
+        ):  # there must be an apply whose workers can be killed
+            case, dag = (
+                replace(
+                    case, topology=replace(case.topology, grouping=case.topology.grouping or OSG)
+                ),
+                False,
+            )
     if dag:
         drawn = random_dag(rng, operators=rng.randint(3, 6), rows=(30, 60))
         case = replace(case, dag=drawn, planner=rng.choice((AUTO, *PLANNERS)))
@@ -283,7 +334,16 @@ _AGGREGATES = {
     "count_distinct": ("v % 7", "s", "d"),
 }
 _FILTERS = ("v > 0", "x < 0", "v % 2 = 0", "s = 'ash'")
-_KEY_KINDS: tuple[KeyKind, ...] = ("int", "string", "float", "several", "none", "int", "string", "several")
+_KEY_KINDS: tuple[KeyKind, ...] = (
+    "int",
+    "string",
+    "float",
+    "several",
+    "none",
+    "int",
+    "string",
+    "several",
+)
 
 
 def _windows(kind: str, length_us: int, every_us: int, start_us: int) -> tuple[Window, ...]:
@@ -299,7 +359,9 @@ def _then(rng: random.Random, keys: tuple[str, ...]) -> Then | None:
     if rng.random() < 0.4:
         return None
     some = tuple(key for key in keys if rng.random() < 0.7)
-    return Then(keys=some, length_us=rng.choice((_M, 3 * _M, 5 * _M)), planner=rng.choice((AUTO, UNFUSED)))
+    return Then(
+        keys=some, length_us=rng.choice((_M, 3 * _M, 5 * _M)), planner=rng.choice((AUTO, UNFUSED))
+    )
 
 
 def _topology_case(rng: random.Random, number: int, portions: tuple[int, ...]) -> CasePlan:
@@ -318,12 +380,20 @@ def _topology_case(rng: random.Random, number: int, portions: tuple[int, ...]) -
         late_share=rng.choice((0.02, 0.1)),
         late_us=15 * _M,
     )
-    kinds = [*rng.sample(sorted(_AGGREGATES), rng.randint(1, 4)), rng.choice(("first", "last", "stddev"))]
+    kinds = [
+        *rng.sample(sorted(_AGGREGATES), rng.randint(1, 4)),
+        rng.choice(("first", "last", "stddev")),
+    ]
     topology = TopologySpec(
         keys=tuple(events.key_columns),
         windows=tuple(rng.sample(_SHAPES, rng.randint(1, 3))),
         aggregates=tuple(
-            (f"{kind}_{i}", kind, rng.choice(_AGGREGATES[kind]), rng.choice((None, None, *_FILTERS)))
+            (
+                f"{kind}_{i}",
+                kind,
+                rng.choice(_AGGREGATES[kind]),
+                rng.choice((None, None, *_FILTERS)),
+            )
             for i, kind in enumerate(kinds)
         ),
         delay_us=rng.choice((0, 10 * _S, _M)),
@@ -337,7 +407,9 @@ def _topology_case(rng: random.Random, number: int, portions: tuple[int, ...]) -
         then=_then(rng, tuple(events.key_columns)),
         restless=random.Random(f"restless {events.seed}").random() < 0.3,
         process=random.Random(f"chaos process {events.seed}").random() < 0.5,
-        grouping=random.Random(f"chaos apply {events.seed}").choice((None, None, ROUND_ROBIN, HASH, OSG)),
+        grouping=random.Random(f"chaos apply {events.seed}").choice(
+            (None, None, ROUND_ROBIN, HASH, OSG)
+        ),
         gathered=random.Random(f"chaos gathered {events.seed}").random() < 0.5,
     )
     return CasePlan(
@@ -345,7 +417,8 @@ def _topology_case(rng: random.Random, number: int, portions: tuple[int, ...]) -
         topology=topology,
         events=events,
         portions=portions,
-        finish=rng.random() < 0.4 or all(length > 5 * _M for _, length, _, _ in topology.windows),  # something must close
+        finish=rng.random() < 0.4
+        or all(length > 5 * _M for _, length, _, _ in topology.windows),  # something must close
         slots=rng.randint(1, MOST_SLOTS),
     )
 
@@ -372,15 +445,23 @@ class _Layout:
         self.kills: set[int] = set()  # steps in which the driver dies
 
     def starts(self, kinds: Sequence[str]) -> tuple[Start, ...]:
-        before = [k for k in kinds if k in (COMMIT_LOST, OTHER_SLOTS) or (k in DAMAGES and self.rng.random() < 0.5)]
+        before = [
+            k
+            for k in kinds
+            if k in (COMMIT_LOST, OTHER_SLOTS) or (k in DAMAGES and self.rng.random() < 0.5)
+        ]
         aimed = list(kinds)
         for kind in before:
             aimed.remove(kind)
-        for kind in sorted(aimed, key=lambda kind: kind != RESTORE_KILL):  # which has the fewest places
+        for kind in sorted(
+            aimed, key=lambda kind: kind != RESTORE_KILL
+        ):  # which has the fewest places
             self._take(kind)
         slices = self._slices()
         for kind in before:
-            places = [s for s in slices[1:] if kind not in s.before and (s.begins or kind != COMMIT_LOST)]
+            places = [
+                s for s in slices[1:] if kind not in s.before and (s.begins or kind != COMMIT_LOST)
+            ]
             if places:
                 self.rng.choice(places).before.append(kind)
         return self._filled(slices)
@@ -393,12 +474,16 @@ class _Layout:
         if kind == RESTORE_KILL:  # needs damage before a start
             steps = firsts[1:]
         elif kind in NEED_ROWS:
-            steps = [step for step, batch in enumerate(self.case.batches(), start=1) if batch is not None]
+            steps = [
+                step for step, batch in enumerate(self.case.batches(), start=1) if batch is not None
+            ]
         elif kind in DAMAGES or kind in LIVE:  # follow a step of the same run
             steps = [step for step in steps if step > 2 and step not in firsts]
         if kind == REPLAN and self.case.dag is None and self.case.topology.then is None:
             return  # one operator is one component, whatever the plan
-        if kind in APPLY_KILLS and (self.case.dag is not None or self.case.topology.grouping is None):
+        if kind in APPLY_KILLS and (
+            self.case.dag is not None or self.case.topology.grouping is None
+        ):
             return
         free = [step for step in steps if step not in self.kind_of]
         if free:
@@ -423,7 +508,10 @@ class _Layout:
     def _filled(self, slices: Sequence[_Slice]) -> tuple[Start, ...]:
         starts, slots = [], self.case.slots
         for each in slices:
-            if any(self.kind_of[step] == RESTORE_KILL for step in each.steps) and DAMAGES[0] not in each.before:
+            if (
+                any(self.kind_of[step] == RESTORE_KILL for step in each.steps)
+                and DAMAGES[0] not in each.before
+            ):
                 each.before.append(DAMAGES[0])
             blows = []
             for kind in sorted(each.before, key=_BEFORE.index):
@@ -442,7 +530,14 @@ class _Layout:
     def _act(self, kind: str, slots: int, after: int | None = None) -> Act:
         share = self.rng.choice((0.2, 0.5, 1.0))
         planner = self.rng.choice(sorted(PLANNERS))
-        return Act(kind=kind, after=after, slots=slots, planner=planner, share=share, seed=self.rng.randrange(1 << 30))
+        return Act(
+            kind=kind,
+            after=after,
+            slots=slots,
+            planner=planner,
+            share=share,
+            seed=self.rng.randrange(1 << 30),
+        )
 
     def _blow(self, step: int, slots: int) -> Blow:
         kind = self.kind_of[step]
@@ -464,14 +559,26 @@ class _Layout:
 
     def _at(self, point: str, step: int, slots: int, action: str) -> str:
         """A point of one slot, rather of the last one, so that others have written; of any where few have rows or slots are any."""
-        sparse = self.case.dag is not None or self.case.events.key_kind == "none" or self.case.events.keys < 20
-        if self.case.topology.restless or point in APPLY_POINTS or (sparse and point == "slot.half"):
+        sparse = (
+            self.case.dag is not None
+            or self.case.events.key_kind == "none"
+            or self.case.events.keys < 20
+        )
+        if (
+            self.case.topology.restless
+            or point in APPLY_POINTS
+            or (sparse and point == "slot.half")
+        ):
             return f"{point}@{step}={action}"
-        return f"{point}@{step}/{max(self.rng.randrange(slots), self.rng.randrange(slots))}={action}"
+        return (
+            f"{point}@{step}/{max(self.rng.randrange(slots), self.rng.randrange(slots))}={action}"
+        )
 
     def _two(self, step: int, slots: int) -> list[str]:
         """A worker that dies or a job that fails, and then another one, or the driver's death."""
-        first, second = self.rng.sample(("slot.begin", "slot.held", "slot.merged", "slot.logged", "slot.stored"), 2)
+        first, second = self.rng.sample(
+            ("slot.begin", "slot.held", "slot.merged", "slot.logged", "slot.stored"), 2
+        )
         points = [self._at(first, step, slots, self.rng.choice(("kill", "fail")))]
         if step in self.kills:
             return [*points, f"{self.rng.choice(_KILLS_OF_TWO)}@{step}=kill"]

@@ -42,7 +42,13 @@ class Tallied:
     ttl = "4 minutes"
     columns = ("v",)
 
-    def process(self, key: Any, rows: Rows, state: Tally, ctx: Context) -> Iterator[tuple[Any, ...]]:  # noqa: ARG002
+    def process(
+        self,
+        key: Any,  # noqa: ARG002 - every class is given it
+        rows: Rows,
+        state: Tally,
+        ctx: Context,
+    ) -> Iterator[tuple[Any, ...]]:
         """Adds rows up, and sets the timer anew."""
         state.rows += len(rows)
         state.total += sum(value or 0 for value in rows.v)
@@ -73,14 +79,21 @@ class Added:
         return {"n": state.n, "total": state.total}
 
 
-PROCESSES: dict[str, tuple[type, str]] = {"tallied": (Tallied, "event_time"), "added": (Added, "arrival")}
+PROCESSES: dict[str, tuple[type, str]] = {
+    "tallied": (Tallied, "event_time"),
+    "added": (Added, "arrival"),
+}
 
 
-def expected_of(name: str, steps: Sequence[pa.Table | None], keys: Sequence[str], delay_us: int, *, finish: bool) -> pa.Table:
+def expected_of(
+    name: str, steps: Sequence[pa.Table | None], keys: Sequence[str], delay_us: int, *, finish: bool
+) -> pa.Table:
     """What comes out of all steps of a process; None is a closing step."""
     names = [*keys, "at", "v"]
     kinds = next(step for step in steps if step is not None).schema
-    schema = ", ".join(f"{name} {_NAMES.get(kinds.field(name).type, 'timestamp')}" for name in names)
+    schema = ", ".join(
+        f"{name} {_NAMES.get(kinds.field(name).type, 'timestamp')}" for name in names
+    )
     cls, order = PROCESSES[name]
     tester = ProcessTester(cls, by=list(keys), schema=schema, event_time="at", order=order)
     newest: int | None = None

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.testing.reference.windows import Aggregate, FinalWatermark, Window, WindowQuery, expected_results
+from anabranch.testing.reference.windows import (
+    Aggregate,
+    FinalWatermark,
+    Window,
+    WindowQuery,
+    expected_results,
+)
 
 ROWS = "rows"
 HAPPENED = "__happened_us"  # the column of the time at which results happened
@@ -27,13 +33,21 @@ class Stage:
 
 
 def expected_of(
-    steps: Sequence[pa.Table | None], stages: Sequence[Stage], event_time: str, delay_us: int, final: FinalWatermark = "closing"
+    steps: Sequence[pa.Table | None],
+    stages: Sequence[Stage],
+    event_time: str,
+    delay_us: int,
+    final: FinalWatermark = "closing",
 ) -> dict[str, pa.Table]:
     """The results of every stage. What a stage reads of another happened just before its window ended, and is never late."""
     found: dict[str, pa.Table] = {}
     until = closed_until(steps, event_time, delay_us, final)
     for stage in stages:
-        time, rows = (event_time, list(steps)) if stage.reads == ROWS else (HAPPENED, [as_rows(found[stage.reads])])
+        time, rows = (
+            (event_time, list(steps))
+            if stage.reads == ROWS
+            else (HAPPENED, [as_rows(found[stage.reads])])
+        )
         query = WindowQuery(
             keys=stage.keys,
             event_time=time,
@@ -46,12 +60,16 @@ def expected_of(
     return found
 
 
-def closed_until(steps: Sequence[pa.Table | None], event_time: str, delay_us: int, final: FinalWatermark) -> int:
+def closed_until(
+    steps: Sequence[pa.Table | None], event_time: str, delay_us: int, final: FinalWatermark
+) -> int:
     """The watermark in the end, which is one for all stages."""
     if final == "finish" or isinstance(final, int):
         return final if isinstance(final, int) else 1 << 62
     given = [each for each in steps if each is not None]
-    latest = max((us for each in given if (us := _latest(each[event_time])) is not None), default=None)
+    latest = max(
+        (us for each in given if (us := _latest(each[event_time])) is not None), default=None
+    )
     return -(1 << 62) if latest is None else latest - delay_us
 
 

@@ -37,23 +37,33 @@ def watermarks_of(dag: Dag, steps: Sequence[DagStep]) -> list[int | None]:
     seen: dict[str, int] = {}
     for step in steps:
         for source in dag.sources:
-            newest = pc.max(step[source.name][source.time].cast(pa.int64())).as_py() if step else None
+            newest = (
+                pc.max(step[source.name][source.time].cast(pa.int64())).as_py() if step else None
+            )
             if newest is not None:
                 seen[source.name] = max(newest, seen.get(source.name, newest))
-        reached = min(seen[each.name] - each.delay_us for each in dag.sources) if len(seen) == len(dag.sources) else None
+        reached = (
+            min(seen[each.name] - each.delay_us for each in dag.sources)
+            if len(seen) == len(dag.sources)
+            else None
+        )
         known = [each for each in (found[-1], reached) if each is not None]
         found.append(max(known, default=None))
     return found
 
 
-def expected_of_dag(dag: Dag, steps: Sequence[DagStep], *, finish: bool = False) -> dict[str, pa.Table]:
+def expected_of_dag(
+    dag: Dag, steps: Sequence[DagStep], *, finish: bool = False
+) -> dict[str, pa.Table]:
     """All results of every operator; in the end a closing step has closed what the watermark allows, or everything is closed."""
     watermarks = watermarks_of(dag, steps)
     final = 2**62 if finish else watermarks[-1]
     with connect() as db:
         for source in dag.sources:
             judged = [
-                step[source.name].append_column("__closed", pa.array([closed] * step[source.name].num_rows, pa.int64()))
+                step[source.name].append_column(
+                    "__closed", pa.array([closed] * step[source.name].num_rows, pa.int64())
+                )
                 for step, closed in zip(steps, [None, *watermarks[:-2]], strict=True)
                 if step is not None
             ]
@@ -62,16 +72,24 @@ def expected_of_dag(dag: Dag, steps: Sequence[DagStep], *, finish: bool = False)
                 CREATE TEMP TABLE {source.name} AS SELECT *, epoch_us({source.time}) AS __at
                 FROM arrived_{source.name} WHERE {source.time} IS NOT NULL
             """)
-        return {node.name: table for node in dag.nodes if (table := _made(db, dag, node, final)) is not None}
+        return {
+            node.name: table
+            for node in dag.nodes
+            if (table := _made(db, dag, node, final)) is not None
+        }
 
 
-def _made(db: duckdb.DuckDBPyConnection, dag: Dag, node: DagNode, final: int | None) -> pa.Table | None:
+def _made(
+    db: duckdb.DuckDBPyConnection, dag: Dag, node: DagNode, final: int | None
+) -> pa.Table | None:
     """The stream of an operator as a table of that name; and its results, where it has some."""
     if node.is_map:
         db.execute(f"CREATE TEMP TABLE {node.name} AS {_map_sql(dag, node)}")
         return None
     made = _windows_sql if node.kind == "windows" else _join_sql
-    results = pa.concat_tables([db.sql(made(dag, node, window, final)).to_arrow_table() for window in node.windows])
+    results = pa.concat_tables(
+        [db.sql(made(dag, node, window, final)).to_arrow_table() for window in node.windows]
+    )
     db.register(f"results_{node.name}", results)
     db.execute(f"""
         CREATE TEMP TABLE {node.name} AS
@@ -95,8 +113,16 @@ def _map_sql(dag: Dag, node: DagNode) -> str:
 def _windows_sql(_dag: Dag, node: DagNode, window: Window, final: int | None) -> str:
     name, length, _, _ = window
     [given] = node.inputs
-    aggregates = [f"{_AGGREGATES[kind].format(x=text)} AS {column}" for column, kind, text in node.aggregates]
-    chosen = [*node.by, "__start AS window_start", f"__start + {length} AS window_end", f"'{name}' AS window_name", *aggregates]
+    aggregates = [
+        f"{_AGGREGATES[kind].format(x=text)} AS {column}" for column, kind, text in node.aggregates
+    ]
+    chosen = [
+        *node.by,
+        "__start AS window_start",
+        f"__start + {length} AS window_end",
+        f"'{name}' AS window_name",
+        *aggregates,
+    ]
     return f"SELECT {', '.join(chosen)} FROM ({in_windows(given, window, final)}) GROUP BY {', '.join([*node.by, '__start'])}"
 
 

@@ -44,7 +44,9 @@ def expected_join(
     There is a table on each side and a watermark for each step; what ends at or before the last watermark has closed, or all.
     """
     if not len(left_steps) == len(right_steps) == len(watermarks) or not watermarks:
-        raise ValueError(f"{len(left_steps)} steps left, {len(right_steps)} right, {len(watermarks)} watermarks: not as many")
+        raise ValueError(
+            f"{len(left_steps)} steps left, {len(right_steps)} right, {len(watermarks)} watermarks: not as many"
+        )
     known = [each for each in watermarks if each is not None]
     if any(later < earlier for earlier, later in pairwise(known)):
         raise ValueError(f"watermarks go back: {list(watermarks)}")
@@ -66,7 +68,9 @@ def _judged(steps: Sequence[pa.Table], watermarks: Sequence[int | None]) -> pa.T
     )
 
 
-def _load(db: duckdb.DuckDBPyConnection, side: str, rows: pa.Table, time: str, keys: Sequence[str]) -> None:
+def _load(
+    db: duckdb.DuckDBPyConnection, side: str, rows: pa.Table, time: str, keys: Sequence[str]
+) -> None:
     """The table of a side: rows that have a time, with __at (microseconds). Of keys, -0.0 is 0.0."""
     db.register(f"arrived_{side}", rows)
     types = {name: str(kind) for name, kind, *_ in db.sql(f"DESCRIBE arrived_{side}").fetchall()}
@@ -79,7 +83,9 @@ def _load(db: duckdb.DuckDBPyConnection, side: str, rows: pa.Table, time: str, k
     """)
 
 
-def _joined(db: duckdb.DuckDBPyConnection, window: Window, query: JoinQuery, final: int | None) -> pa.Table:
+def _joined(
+    db: duckdb.DuckDBPyConnection, window: Window, query: JoinQuery, final: int | None
+) -> pa.Table:
     """The results of one window definition."""
     name, length, _, _ = window
     label = name.replace("'", "''")

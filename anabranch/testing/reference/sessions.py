@@ -32,9 +32,13 @@ class SessionSteps:
     def __init__(self, gap_us: int) -> None:
         self.gap_us = gap_us
         self.watermark_us: int | None = None
-        self._open: dict[Hashable, list[tuple[int, int]]] = {}  # time and number of the rows of a key that are in open sessions
+        self._open: dict[
+            Hashable, list[tuple[int, int]]
+        ] = {}  # time and number of the rows of a key that are in open sessions
 
-    def step(self, rows: Iterable[Arrived], until_us: int | None) -> tuple[list[SessionRows], list[int]]:
+    def step(
+        self, rows: Iterable[Arrived], until_us: int | None
+    ) -> tuple[list[SessionRows], list[int]]:
         """The sessions that a step closes, and the numbers of its rows that are late.
 
         Rows are judged by the watermark of the step before: one whose session, had it no other row, would have ended is late.
@@ -50,7 +54,10 @@ class SessionSteps:
         self.watermark_us = until_us
         closed = [session for session in self.open() if session.end_us <= until_us]
         gone = {(session.key, number) for session in closed for number in session.rows}
-        self._open = {key: [row for row in held if (key, row[1]) not in gone] for key, held in self._open.items()}
+        self._open = {
+            key: [row for row in held if (key, row[1]) not in gone]
+            for key, held in self._open.items()
+        }
         return closed, late
 
     def open(self) -> list[SessionRows]:
@@ -62,6 +69,10 @@ class SessionSteps:
                 assert row is not None
                 run.append(row)
                 if after is None or after[0] - row[0] > self.gap_us:
-                    found.append(SessionRows(key, run[0][0], row[0] + self.gap_us, tuple(number for _, number in run)))
+                    found.append(
+                        SessionRows(
+                            key, run[0][0], row[0] + self.gap_us, tuple(number for _, number in run)
+                        )
+                    )
                     run = []
         return found

@@ -35,7 +35,11 @@ Session: TypeAlias = tuple[str, int]
 
 Parameters: TypeAlias = Mapping[str, Any]
 
-Aggregate: TypeAlias = tuple[str, str, str] | tuple[str, str, str, str | None] | tuple[str, str, str, str | None, Parameters]
+Aggregate: TypeAlias = (
+    tuple[str, str, str]
+    | tuple[str, str, str, str | None]
+    | tuple[str, str, str, str | None, Parameters]
+)
 """Result name, kind, SQL expression (`*` to count rows) and, where given, the SQL condition that filters its rows and the
 aggregate's other parameters (`by` is an SQL expression too)."""
 
@@ -62,14 +66,18 @@ class WindowQuery:
     """An SQL condition that rows must meet to be looked at; the watermark goes by all rows."""
 
 
-def expected_results(steps: Steps, query: WindowQuery, *, final_watermark: FinalWatermark = "closing") -> pa.Table:
+def expected_results(
+    steps: Steps, query: WindowQuery, *, final_watermark: FinalWatermark = "closing"
+) -> pa.Table:
     """Every window row that the steps lead to: keys, window_start, window_end, window_name, aggregates."""
     with connect() as db:
         _load(db, _with_row_and_step(steps), query)
         arguments = _materialise_arguments(db, query)
         aggregates = [_aggregate_sql(db, aggregate, arguments) for aggregate in query.aggregates]
         final = _resolve_final(db, final_watermark, query.delay_us)
-        results = [_window_results(db, window, query.keys, aggregates, final) for window in query.windows]
+        results = [
+            _window_results(db, window, query.keys, aggregates, final) for window in query.windows
+        ]
         for name, gap_us in query.sessions:
             _assign_by_steps(db, query.keys, gap_us)
             results.append(_session_results(db, name, query.keys, aggregates, final))
@@ -97,7 +105,9 @@ def expected_late(steps: Steps, query: WindowQuery) -> pa.Table:
         latest_end = [_last_start(window) + f" + {window[1]}" for window in query.windows]
         latest_end += [f"__at + {gap_us}" for _, gap_us in query.sessions]
         contained = " OR ".join(f"{end} > __at" for end in latest_end)
-        taken = " OR ".join(f"({end} > __at AND (__closed IS NULL OR {end} > __closed))" for end in latest_end)
+        taken = " OR ".join(
+            f"({end} > __at AND (__closed IS NULL OR {end} > __closed))" for end in latest_end
+        )
         late = db.sql(f"""
             SELECT __row, CASE WHEN __at IS NULL THEN 'no event time' WHEN NOT ({contained}) THEN 'outside'
                                WHEN NOT ({taken}) THEN 'late' END AS reason
@@ -117,11 +127,17 @@ def _with_row_and_step(steps: Steps) -> pa.Table:
         column = steps["step"]
         rows = steps.drop_columns(["step"])
     else:
-        tables = [(number, table) for number, table in enumerate(steps, start=1) if table is not None]
+        tables = [
+            (number, table) for number, table in enumerate(steps, start=1) if table is not None
+        ]
         if not tables:
-            raise ValueError("no step has a table: at least an empty one is needed, for its columns")
+            raise ValueError(
+                "no step has a table: at least an empty one is needed, for its columns"
+            )
         rows = pa.concat_tables([table for _, table in tables])
-        column = pa.array(np.concatenate([np.full(table.num_rows, number) for number, table in tables]))
+        column = pa.array(
+            np.concatenate([np.full(table.num_rows, number) for number, table in tables])
+        )
     numbered = rows.append_column("__row", pa.array(np.arange(rows.num_rows, dtype=np.int64)))
     return numbered.append_column("__step", pc.cast(column, pa.int64()))
 
@@ -129,7 +145,9 @@ def _with_row_and_step(steps: Steps) -> pa.Table:
 def _load(db: duckdb.DuckDBPyConnection, rows: pa.Table, query: WindowQuery) -> None:
     """The view `timed`: rows with __at (microseconds) and __closed (the watermark that they are judged by)."""
     db.register("arrived", rows)
-    time_us = _time_sql(rows.schema.field(query.event_time).type, _quote(query.event_time), query.unit_us)
+    time_us = _time_sql(
+        rows.schema.field(query.event_time).type, _quote(query.event_time), query.unit_us
+    )
     db.execute(f"CREATE TEMP VIEW stamped AS SELECT *, {time_us} AS __at FROM arrived")
     # A row is judged by the watermark of the step before its own, and that one knows only the rows of the steps before
     # it: hence the latest event time at least two steps ago. Steps without rows count.
@@ -140,7 +158,9 @@ def _load(db: duckdb.DuckDBPyConnection, rows: pa.Table, query: WindowQuery) -> 
         FROM stamped GROUP BY __step
     """)
     met = "" if query.where is None else f" WHERE {query.where}"
-    db.execute(f"CREATE TEMP VIEW timed AS SELECT stamped.*, __closed FROM stamped JOIN judged USING (__step){met}")
+    db.execute(
+        f"CREATE TEMP VIEW timed AS SELECT stamped.*, __closed FROM stamped JOIN judged USING (__step){met}"
+    )
 
 
 def _time_sql(kind: pa.DataType, column: str, unit_us: int) -> str:
@@ -155,7 +175,9 @@ def _time_sql(kind: pa.DataType, column: str, unit_us: int) -> str:
     raise ValueError(f"event time is {kind}; it must be a number, a timestamp or a date")
 
 
-def _resolve_final(db: duckdb.DuckDBPyConnection, final: FinalWatermark, delay_us: int) -> int | None:
+def _resolve_final(
+    db: duckdb.DuckDBPyConnection, final: FinalWatermark, delay_us: int
+) -> int | None:
     """The watermark in the end; None if nothing has closed."""
     if isinstance(final, int):
         return final
@@ -172,14 +194,23 @@ def _last_start(window: Window) -> str:
 
 
 def _window_results(
-    db: duckdb.DuckDBPyConnection, window: Window, keys: Sequence[str], aggregates: Sequence[str], final: int | None
+    db: duckdb.DuckDBPyConnection,
+    window: Window,
+    keys: Sequence[str],
+    aggregates: Sequence[str],
+    final: int | None,
 ) -> pa.Table:
     """The results of one window: each row meets the windows it lies in, as many as the slide is in the length."""
     name, length, every, _ = window
     columns = [_quote(key) for key in keys]
     per_row = -(-length // every)
     label = name.replace("'", "''")
-    chosen = [*columns, "__start AS window_start", f"__start + {length} AS window_end", f"'{label}' AS window_name"]
+    chosen = [
+        *columns,
+        "__start AS window_start",
+        f"__start + {length} AS window_end",
+        f"'{label}' AS window_name",
+    ]
     return db.sql(f"""
         SELECT {", ".join([*chosen, *aggregates])}
         FROM (SELECT *, unnest(range(__last - {(per_row - 1) * every}, __last + 1, {every})) AS __start
@@ -191,12 +222,21 @@ def _window_results(
 
 
 def _session_results(
-    db: duckdb.DuckDBPyConnection, name: str, keys: Sequence[str], aggregates: Sequence[str], final: int | None
+    db: duckdb.DuckDBPyConnection,
+    name: str,
+    keys: Sequence[str],
+    aggregates: Sequence[str],
+    final: int | None,
 ) -> pa.Table:
     """The results of one session: each row is in the one that the view `assigned` says, if it is in any."""
     columns = [_quote(key) for key in keys]
     label = name.replace("'", "''")
-    chosen = [*columns, "__start AS window_start", "__end AS window_end", f"'{label}' AS window_name"]
+    chosen = [
+        *columns,
+        "__start AS window_start",
+        "__end AS window_end",
+        f"'{label}' AS window_name",
+    ]
     return db.sql(f"""
         SELECT {", ".join([*chosen, *aggregates])} FROM arguments JOIN assigned USING (__row)
         WHERE __end <= {"NULL" if final is None else final}
@@ -207,7 +247,9 @@ def _session_results(
 def _assign_by_steps(db: duckdb.DuckDBPyConnection, keys: Sequence[str], gap_us: int) -> None:
     """The view `assigned`: the session of each row that is not late, as the steps form it."""
     key = f"dense_rank() OVER (ORDER BY {', '.join(map(_quote, keys))})" if keys else "0"
-    arrived = db.sql(f"SELECT {key}, __at, __row, __step, __closed FROM arguments ORDER BY __step, __row").fetchall()
+    arrived = db.sql(
+        f"SELECT {key}, __at, __row, __step, __closed FROM arguments ORDER BY __step, __row"
+    ).fetchall()
     model = SessionSteps(gap_us)
     found = []
     for (_, closed_us), rows in groupby(arrived, key=lambda row: row[3:]):
@@ -216,7 +258,9 @@ def _assign_by_steps(db: duckdb.DuckDBPyConnection, keys: Sequence[str], gap_us:
     found += model.open()
     pairs = [(number, each.start_us, each.end_us) for each in found for number in each.rows]
     names = ("__row", "__start", "__end")
-    assigned = {name: pa.array([pair[i] for pair in pairs], pa.int64()) for i, name in enumerate(names)}
+    assigned = {
+        name: pa.array([pair[i] for pair in pairs], pa.int64()) for i, name in enumerate(names)
+    }
     db.register("assigned", pa.table(assigned))
 
 
@@ -252,7 +296,11 @@ def _materialise_arguments(db: duckdb.DuckDBPyConnection, query: WindowQuery) ->
 def _key_sql(key: str, kind: str) -> str:
     """A key as it appears in results: -0.0 is 0.0 (DuckDB groups them, and gives whichever came first)."""
     column = _quote(key)
-    return f"CASE WHEN {column} = 0 THEN CAST(0 AS {kind}) ELSE {column} END" if kind in _FLOATS else column
+    return (
+        f"CASE WHEN {column} = 0 THEN CAST(0 AS {kind}) ELSE {column} END"
+        if kind in _FLOATS
+        else column
+    )
 
 
 def _argument_sql(aggregate: Aggregate) -> str:
@@ -274,19 +322,36 @@ def _parameters(aggregate: Aggregate) -> Parameters:
 
 
 _FLOATS = {"FLOAT", "DOUBLE"}
-_INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
+_INTEGERS = {
+    "TINYINT",
+    "SMALLINT",
+    "INTEGER",
+    "BIGINT",
+    "UTINYINT",
+    "USMALLINT",
+    "UINTEGER",
+    "UBIGINT",
+}
 
 
-def _aggregate_sql(db: duckdb.DuckDBPyConnection, aggregate: Aggregate, arguments: dict[str, str]) -> str:
+def _aggregate_sql(
+    db: duckdb.DuckDBPyConnection, aggregate: Aggregate, arguments: dict[str, str]
+) -> str:
     name, kind = aggregate[0], aggregate[1]
     column = arguments[_argument_sql(aggregate)]
     described = db.sql(f"DESCRIBE SELECT {column} FROM arguments").fetchall()
     if kind in _WITH_PARAMETERS:
-        value = f"CASE WHEN {column} = 0 THEN 0 ELSE {column} END" if described[0][1] in _FLOATS else column
+        value = (
+            f"CASE WHEN {column} = 0 THEN 0 ELSE {column} END"
+            if described[0][1] in _FLOATS
+            else column
+        )
         given = {**_parameters(aggregate), "by": arguments[_by_sql(aggregate)]}
         return f"{_WITH_PARAMETERS[kind](value, given)} AS {_quote(name)}"
     if kind not in _KINDS:
-        raise ValueError(f"no aggregate {kind!r}; there are: {', '.join([*_KINDS, *_WITH_PARAMETERS])}")
+        raise ValueError(
+            f"no aggregate {kind!r}; there are: {', '.join([*_KINDS, *_WITH_PARAMETERS])}"
+        )
     return f"{_KINDS[kind](column, str(described[0][1]))} AS {_quote(name)}"
 
 
@@ -312,8 +377,12 @@ def _avg(column: str, kind: str) -> str:
     precision, scale = decimal
     if precision + scale + 8 > 38:
         raise ValueError(f"the exact average of {kind} does not fit into 38 digits")
-    unscaled = f"sum(CAST({column} * CAST({10**scale} AS DECIMAL({scale + 1},0)) AS HUGEINT)) * 10000"
-    rounded = f"sign({unscaled}) * ((2 * abs({unscaled}) + count({column})) // (2 * count({column})))"
+    unscaled = (
+        f"sum(CAST({column} * CAST({10**scale} AS DECIMAL({scale + 1},0)) AS HUGEINT)) * 10000"
+    )
+    rounded = (
+        f"sign({unscaled}) * ((2 * abs({unscaled}) + count({column})) // (2 * count({column})))"
+    )
     unit = f"CAST('0.{'0' * (scale + 3)}1' AS DECIMAL({scale + 4},{scale + 4}))"
     return f"CAST(CAST({rounded} AS DECIMAL({precision + 4},0)) * {unit} AS DECIMAL({precision + 4},{scale + 4}))"
 
@@ -391,10 +460,12 @@ _WITH_PARAMETERS: dict[str, Callable[[str, Parameters], str]] = {
     "count_distinct": lambda column, _: f"count(DISTINCT {column})",
     "approx_count_distinct": lambda column, _: f"count(DISTINCT {column})",
     "collect_set": lambda column, given: _listed(
-        f"list_sort(list(DISTINCT {column}) FILTER (WHERE {column} IS NOT NULL))", given.get("limit", 1000)
+        f"list_sort(list(DISTINCT {column}) FILTER (WHERE {column} IS NOT NULL))",
+        given.get("limit", 1000),
     ),
     "collect_list": lambda column, given: _listed(
-        f"list({column} ORDER BY __at, {column}) FILTER (WHERE {column} IS NOT NULL)", given.get("limit", 1000)
+        f"list({column} ORDER BY __at, {column}) FILTER (WHERE {column} IS NOT NULL)",
+        given.get("limit", 1000),
     ),
     "max_by": _best("arg_max"),
     "min_by": _best("arg_min"),

@@ -66,7 +66,10 @@ def test_mistakes_in_options_are_named(given: dict[str, Any], message: str) -> N
 
 
 def test_steps_are_foretold_by_the_model_of_the_lab() -> None:
-    few = [Foretold(step=i, expected_s=expected, took_s=1.0) for i, expected in enumerate((0.9, 1.1, 1.5))]
+    few = [
+        Foretold(step=i, expected_s=expected, took_s=1.0)
+        for i, expected in enumerate((0.9, 1.1, 1.5))
+    ]
     assert foretold_figures(few) == {
         "steps_foretold": 3,
         "step_s": 1.0,
@@ -79,14 +82,23 @@ def test_steps_are_foretold_by_the_model_of_the_lab() -> None:
 
 def test_a_small_benchmark_runs_every_policy_and_verifies_it(spark: SparkSession) -> None:
     options = ElasticOptions(
-        profiles="progressive", policies="static-small,default", seconds=4, low=20, high=60, cost_ms=1, keys=20, large=4
+        profiles="progressive",
+        policies="static-small,default",
+        seconds=4,
+        low=20,
+        high=60,
+        cost_ms=1,
+        keys=20,
+        large=4,
     )
     told = io.StringIO()
     figures = elastic(options, told)
     [case] = figures["cases"]
     assert case["verified"], case["differences"]
     assert {*case["policies"]} == {"static-small", "default"}
-    assert all(each["rows"] == options.load("progressive").total for each in case["policies"].values())
+    assert all(
+        each["rows"] == options.load("progressive").total for each in case["policies"].values()
+    )
     assert case["policies"]["static-small"]["resizes"] == 0
     assert all("steps_foretold" in each for each in case["policies"].values())
     assert "no differences" in told.getvalue()

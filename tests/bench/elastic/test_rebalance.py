@@ -12,7 +12,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from anabranch.bench.elastic.rebalance import RebalanceOptions, _above, _imbalance, _moved, _until, rebalance
+from anabranch.bench.elastic.rebalance import (
+    RebalanceOptions,
+    _above,
+    _imbalance,
+    _moved,
+    _until,
+    rebalance,
+)
 from anabranch.bench.keyed.input import KeyedSpec, write_keyed_input
 from anabranch.elastic.observation import ComponentSeen, Observation
 from anabranch.errors import TopologyError
@@ -40,17 +47,28 @@ def test_the_input_brings_each_key_once_and_then_popular_keys_that_change(tmp_pa
 def seen(*work: float, route: Route) -> Observation:
     zero = np.zeros(len(work))
     component = ComponentSeen(
-        name="held", route=route, rows=zero, rows_out=zero, cpu_s=np.array(work), state_bytes=zero, slot_s=np.zeros(route.slots)
+        name="held",
+        route=route,
+        rows=zero,
+        rows_out=zero,
+        cpu_s=np.array(work),
+        state_bytes=zero,
+        slot_s=np.zeros(route.slots),
     )
     return Observation(step=1, at=0.0, duration_s=1.0, cores=2, sources={}, components=(component,))
 
 
 def test_steps_above_theta_are_counted_unless_one_shard_alone_is() -> None:
     route = even_route(4, 2)
-    even, uneven, hot = (seen(*work, route=route) for work in ((1, 1, 1, 1), (2, 1, 2, 1), (9, 1, 1, 1)))
+    even, uneven, hot = (
+        seen(*work, route=route) for work in ((1, 1, 1, 1), (2, 1, 2, 1), (9, 1, 1, 1))
+    )
     assert _imbalance(uneven) == pytest.approx(4 / 3)
     assert _above([uneven, hot, uneven, even], 1.2) == 2
-    assert [_until(steps, 1.2) for steps in ([even], [uneven, uneven, even, uneven], [uneven, hot], [uneven])] == [0, 2, 1, 1]
+    assert [
+        _until(steps, 1.2)
+        for steps in ([even], [uneven, uneven, even, uneven], [uneven, hot], [uneven])
+    ] == [0, 2, 1, 1]
 
 
 def test_a_scripted_reroute_moves_as_many_shards_as_it_is_told() -> None:
@@ -65,11 +83,17 @@ def test_bad_options_are_refused() -> None:
 
 def test_a_small_run_gives_all_figures(spark: SparkSession) -> None:
     del spark
-    options = replace(RebalanceOptions(), rows=2_000, batch_rows=2_000, slots=4, shuffles=1, every=6, changes=2)
+    options = replace(
+        RebalanceOptions(), rows=2_000, batch_rows=2_000, slots=4, shuffles=1, every=6, changes=2
+    )
     figures = rebalance(options, io.StringIO())
     assert figures["verified"]
     assert figures["rebalance"]["rows_compared"] == figures["resize"]["rows_compared"] == 2_000
-    assert len(figures["rebalance"]["steps_above_theta"]) == len(figures["rebalance"]["steps_to_balance"]) == 1
+    assert (
+        len(figures["rebalance"]["steps_above_theta"])
+        == len(figures["rebalance"]["steps_to_balance"])
+        == 1
+    )
     assert (figures["reroute"]["changes"], figures["resize"]["changes"]) == (2, 2)
     assert figures["resize"]["native"]["state_rows"] == 2_000
     assert figures["resize"]["ratio"] > 1

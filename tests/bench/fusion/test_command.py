@@ -40,11 +40,17 @@ if TYPE_CHECKING:
 
 SECOND_US = 1_000_000
 FEW = {"a": 4, "b": 3, "c": 3, "d": 2}
-SMALL = DataSpec(rows=3_000, batch_rows=1_000, keys=72, skew=0.5, disorder_s=20.0, rows_per_minute=50, seed=7)
+SMALL = DataSpec(
+    rows=3_000, batch_rows=1_000, keys=72, skew=0.5, disorder_s=20.0, rows_per_minute=50, seed=7
+)
 
 
-def a_run(*batch_s: float, files: tuple[Path, ...] = (), watermark_us: int = 0, left_out: int = 0) -> SideRun:
-    return SideRun(side="some", batch_s=batch_s, watermark_us=watermark_us, files=files, left_out=left_out)
+def a_run(
+    *batch_s: float, files: tuple[Path, ...] = (), watermark_us: int = 0, left_out: int = 0
+) -> SideRun:
+    return SideRun(
+        side="some", batch_s=batch_s, watermark_us=watermark_us, files=files, left_out=left_out
+    )
 
 
 @pytest.fixture(name="source")
@@ -59,7 +65,10 @@ def expected(source: Input) -> dict[str, pa.Table]:
 
 
 def test_the_chain_is_the_one_of_the_help() -> None:
-    assert TEXT == "(a, b, c, d) per 1 minute -> (a, b, c) per 5 minutes -> (a, b) per 10 minutes -> (a) per 20 minutes"
+    assert (
+        TEXT
+        == "(a, b, c, d) per 1 minute -> (a, b, c) per 5 minutes -> (a, b) per 10 minutes -> (a) per 20 minutes"
+    )
 
 
 def test_a_key_is_one_combination_of_the_attributes() -> None:
@@ -79,7 +88,16 @@ def test_the_input_has_the_rows_of_its_seed_in_other_columns(source: Input) -> N
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"rows": 0}, {"a": 0}, {"d": -1}, {"sinks": "some"}, {"native_files": "x"}, {"slots": 0}, {"rounds": 0}]
+    "wrong",
+    [
+        {"rows": 0},
+        {"a": 0},
+        {"d": -1},
+        {"sinks": "some"},
+        {"native_files": "x"},
+        {"slots": 0},
+        {"rounds": 0},
+    ],
 )
 def test_an_option_out_of_range_is_refused_by_name(wrong: dict[str, object]) -> None:
     with pytest.raises(TopologyError, match=f"--{next(iter(wrong)).replace('_', '-')}"):
@@ -90,14 +108,22 @@ def test_every_combination_of_the_attributes_is_a_key_of_the_input() -> None:
     assert FusionOptions(**FEW).data().keys == 72
 
 
-def test_sides_take_turns_and_the_order_of_a_round_is_that_of_the_last_reversed(source: Input) -> None:
+def test_sides_take_turns_and_the_order_of_a_round_is_that_of_the_last_reversed(
+    source: Input,
+) -> None:
     order: list[str] = []
 
     def side(name: str) -> SideRun:
         order.append(name)
         return a_run(1.0, 1.0, 1.0)
 
-    runs = take_turns({name: lambda _, n=name: side(n) for name in "xyz"}, source, 2, time.monotonic() + 60, order.append)
+    runs = take_turns(
+        {name: lambda _, n=name: side(n) for name in "xyz"},
+        source,
+        2,
+        time.monotonic() + 60,
+        order.append,
+    )
     assert [each for each in order if len(each) == 1] == list("xyzzyx")
     assert {name: len(each) for name, each in runs.items()} == {"x": 2, "y": 2, "z": 2}
 
@@ -110,19 +136,32 @@ def test_a_side_without_time_for_another_round_sits_it_out(source: Input) -> Non
     with pytest.raises(AnabranchError, match="x reported 0 batches"):
         take_turns({"x": lambda _: a_run()}, source, 1, time.monotonic(), lambda _: None)
     told: list[str] = []
-    take_turns({"x": lambda _: replace(a_run(), lasted_s=9.0)}, source, 1, time.monotonic(), told.append)
+    take_turns(
+        {"x": lambda _: replace(a_run(), lasted_s=9.0)}, source, 1, time.monotonic(), told.append
+    )
     assert told == ["x, round 1: no batch within 9 s"]
 
 
-def test_shuffled_bytes_are_the_mean_of_the_batches_that_count_and_exchanges_must_not_change() -> None:
-    first, second = ({i: Shuffles(2, size, 0.5) for i, size in enumerate(sizes)} for sizes in ((9, 1, 2), (9, 3, 6)))
+def test_shuffled_bytes_are_the_mean_of_the_batches_that_count_and_exchanges_must_not_change() -> (
+    None
+):
+    first, second = (
+        {i: Shuffles(2, size, 0.5) for i, size in enumerate(sizes)}
+        for sizes in ((9, 1, 2), (9, 3, 6))
+    )
     side = Measured(name="x", runs=[], batches=[first, second])
-    assert (side.exchanges(range(1, 3)), side.shuffle_bytes(range(1, 3)), side.task_s(range(1, 3))) == (2, 3, 0.5)
+    assert (
+        side.exchanges(range(1, 3)),
+        side.shuffle_bytes(range(1, 3)),
+        side.task_s(range(1, 3)),
+    ) == (2, 3, 0.5)
     with pytest.raises(AnabranchError, match=r"x: .* \[2, 3\] exchanges"):
         Measured(name="x", runs=[], batches=[{**first, 1: Shuffles(3, 0, 0.0)}]).exchanges(range(3))
 
 
-def test_the_comparison_sees_a_wrong_value_a_missing_row_and_an_operator_without_results(source: Input, tmp_path: Path) -> None:
+def test_the_comparison_sees_a_wrong_value_a_missing_row_and_an_operator_without_results(
+    source: Input, tmp_path: Path
+) -> None:
     good = expected(source)
     files = []
     for name, table in good.items():
@@ -132,11 +171,20 @@ def test_the_comparison_sees_a_wrong_value_a_missing_row_and_an_operator_without
     reference = ChainReference(source, list(good))
     run = a_run(files=tuple(files), watermark_us=source.watermark_us())
     assert reference.differences(run) == (sum(table.num_rows for table in good.values()), [])
-    off = good["ab"].set_column(good["ab"].column_names.index("n"), "n", pa.array(range(good["ab"].num_rows)))
+    off = good["ab"].set_column(
+        good["ab"].column_names.index("n"), "n", pa.array(range(good["ab"].num_rows))
+    )
     pq.write_table(off, files[2])
     pq.write_table(good["abcd"].slice(1), files[0])
-    found = reference.differences(a_run(files=tuple(files[:3]), watermark_us=source.watermark_us(), left_out=2))[1]
-    assert [line.split(":")[0] for line in found] == ["2 rows were left out of all windows", "abcd", "ab", "a"]
+    found = reference.differences(
+        a_run(files=tuple(files[:3]), watermark_us=source.watermark_us(), left_out=2)
+    )[1]
+    assert [line.split(":")[0] for line in found] == [
+        "2 rows were left out of all windows",
+        "abcd",
+        "ab",
+        "a",
+    ]
 
 
 @pytest.mark.parametrize("fused", [1, 2, 3, 4])
@@ -145,21 +193,43 @@ def test_the_first_operators_share_a_component_and_the_others_have_their_own(
 ) -> None:
     rows = spark.read.schema(source.schema).parquet(str(source.directory))
     found = components_of(chain_topology(rows, source.delay_s, fused, {}))
-    assert found == [["abcd", "abc", "ab", "a"][:fused], *([name] for name in ["abcd", "abc", "ab", "a"][fused:])]
+    assert found == [
+        ["abcd", "abc", "ab", "a"][:fused],
+        *([name] for name in ["abcd", "abc", "ab", "a"][fused:]),
+    ]
 
 
-def test_natives_chain_computes_what_the_reference_says_for_every_operator(source: Input, spark: SparkSession) -> None:
+def test_natives_chain_computes_what_the_reference_says_for_every_operator(
+    source: Input, spark: SparkSession
+) -> None:
     rows = spark.read.schema(source.schema).parquet(str(source.directory))
     everything = [pq.ParquetFile(file).read() for file in source.files]
     all_results = expected_of(everything, CHAIN, "at", source.delay_s * SECOND_US, "finish")
     for stage in CHAIN:
         found = native_chain(rows, source.delay_s, stage).toArrow()
-        assert differences(found, all_results[stage.name], [*stage.keys, "window_start", "window_end", "window_name"]) == []
+        assert (
+            differences(
+                found,
+                all_results[stage.name],
+                [*stage.keys, "window_start", "window_end", "window_name"],
+            )
+            == []
+        )
 
 
-def test_a_small_benchmark_measures_all_sides_and_verifies_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_small_benchmark_measures_all_sides_and_verifies_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     told = io.StringIO()
-    options = FusionOptions(rows=6_000, batch_rows=1_500, rows_per_minute=100, rounds=1, sinks="last", keep=tmp_path, **FEW)
+    options = FusionOptions(
+        rows=6_000,
+        batch_rows=1_500,
+        rows_per_minute=100,
+        rounds=1,
+        sinks="last",
+        keep=tmp_path,
+        **FEW,
+    )
     figures = json.loads(json.dumps(fusion(options, told)))
 
     assert figures["bench"] == "fusion"
@@ -175,7 +245,9 @@ def test_a_small_benchmark_measures_all_sides_and_verifies_them(spark: SparkSess
         assert case["counted_batches"] == [2, 3]
         assert case["native_exchanges"] == 4
         assert case["native_shuffle_bytes"] > 0
-        assert case["ratio"] == pytest.approx(case["anabranch_rows_per_s"] / case["native_rows_per_s"], rel=0.05, abs=0.01)
+        assert case["ratio"] == pytest.approx(
+            case["anabranch_rows_per_s"] / case["native_rows_per_s"], rel=0.05, abs=0.01
+        )
     assert cases[0]["ratio_to_unfused"] == 1
     assert {path.name for path in tmp_path.iterdir()} == {"input", "runs"}
     assert "no differences" in told.getvalue()

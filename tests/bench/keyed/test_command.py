@@ -46,13 +46,25 @@ def test_many_keys_have_as_many_batches_of_fewer_rows() -> None:
 def test_a_small_benchmark_measures_all_sides_and_verifies_them(spark: SparkSession) -> None:
     told = io.StringIO()
     options = KeyedOptions(
-        rows=1_500, batch_rows=500, keys="50", skews="1", rounds=1, stored="200,600", touched=50, steps=3, minutes=4.0
+        rows=1_500,
+        batch_rows=500,
+        keys="50",
+        skews="1",
+        rounds=1,
+        stored="200,600",
+        touched=50,
+        steps=3,
+        minutes=4.0,
     )
     figures = json.loads(json.dumps(keyed(options, told)))
     assert [case["case"] for case in figures["cases"]] == list(KEYED_CASES)
     for case in figures["cases"][:-1]:
         assert case["verified"], case["differences"]
-        assert set(case["rivals"]) == {"transformWithState", "transformWithStateInPandas", "applyInPandasWithState"}
+        assert set(case["rivals"]) == {
+            "transformWithState",
+            "transformWithStateInPandas",
+            "applyInPandasWithState",
+        }
         assert set(case["rows_compared"]) == {*KEYED_CASES[:-1], *case["rivals"]}
         assert min(case["rows_compared"].values()) > 40
         best = max(each["rows_per_s"] for each in case["rivals"].values())
@@ -62,7 +74,9 @@ def test_a_small_benchmark_measures_all_sides_and_verifies_them(spark: SparkSess
             (case["anabranch_rows_per_s"] / limit, limit / best), rel=0.02
         )
     flat = figures["cases"][-1]
-    assert [(level["stored"], level["keys_held"], len(level["each_s"])) for level in flat["levels"]] == [
+    assert [
+        (level["stored"], level["keys_held"], len(level["each_s"])) for level in flat["levels"]
+    ] == [
         (200, 200, 3),
         (600, 600, 3),
     ]

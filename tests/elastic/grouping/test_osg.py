@@ -63,7 +63,12 @@ def test_the_shape_of_a_sketch_follows_epsilon_and_delta() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "told"),
-    [({"epsilon": 0.0}, "epsilon=0.0"), ({"delta": 1.5}, "delta=1.5"), ({"window": 0}, "window=0"), ({"mu": -1.0}, "mu=-1.0")],
+    [
+        ({"epsilon": 0.0}, "epsilon=0.0"),
+        ({"delta": 1.5}, "delta=1.5"),
+        ({"window": 0}, "window=0"),
+        ({"mu": -1.0}, "mu=-1.0"),
+    ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float], told: str) -> None:
     with pytest.raises(TopologyError, match=told):
@@ -86,11 +91,16 @@ def test_hash_functions_are_near_two_universal_and_differ_by_row_and_seed() -> N
 
 
 @given(st.lists(st.tuples(values_64, st.floats(0, 1e3)), min_size=1, max_size=200))
-def test_a_sketch_never_counts_less_than_there_was_and_pieces_merge_to_the_whole(rows: list[tuple[int, float]]) -> None:
+def test_a_sketch_never_counts_less_than_there_was_and_pieces_merge_to_the_whole(
+    rows: list[tuple[int, float]],
+) -> None:
     values, seconds = array([v for v, _ in rows]), np.array([s for _, s in rows])
     half = len(rows) // 2
     whole = added(nothing_seen(SMALL), values, seconds, SMALL)
-    parts = [added(nothing_seen(SMALL), values[cut], seconds[cut], SMALL) for cut in (slice(half), slice(half, None))]
+    parts = [
+        added(nothing_seen(SMALL), values[cut], seconds[cut], SMALL)
+        for cut in (slice(half), slice(half, None))
+    ]
     both = merged(parts)
     assert both is not None
     np.testing.assert_allclose(both.frequencies, whole.frequencies)
@@ -119,7 +129,11 @@ def test_the_error_of_counts_is_within_epsilon_but_for_delta() -> None:
 def test_the_time_of_a_value_without_collisions_is_its_mean_and_one_never_seen_is_unknown() -> None:
     sketch = added(nothing_seen(SMALL), array([7, 7, 9]), np.array([1.0, 3.0, 10.0]), SMALL)
     np.testing.assert_allclose(times_of(sketch, array([7, 9]), SMALL), [2.0, 10.0])
-    unseen = next(v for v in range(10**6) if not sketch.frequencies[np.arange(3), cells_of(array([v]), SMALL)[:, 0]].any())
+    unseen = next(
+        v
+        for v in range(10**6)
+        if not sketch.frequencies[np.arange(3), cells_of(array([v]), SMALL)[:, 0]].any()
+    )
     assert np.isnan(times_of(sketch, array([unseen]), SMALL)[0])
     costs = costs_of([sketch, None], array([7, 9, unseen]), SMALL)
     np.testing.assert_allclose(costs, [[2.0, 10.0, 14 / 3]] * 2)
@@ -129,7 +143,9 @@ def test_equation_14_by_hand() -> None:
     settings = Osg(epsilon=0.9, delta=0.5)  # 1 x 3
     first = added(nothing_seen(settings), array([1]), np.array([4.0]), settings)
     assert change(first.ratios(), first) == 0.0
-    later = added(first, array([1]), np.array([2.0]), settings)  # 4 -> 3 in the only cell that is used
+    later = added(
+        first, array([1]), np.array([2.0]), settings
+    )  # 4 -> 3 in the only cell that is used
     assert change(first.ratios(), later) == pytest.approx(0.25)
     assert change(nothing_seen(settings).ratios(), later) == np.inf
 
@@ -155,7 +171,9 @@ def test_a_task_takes_a_snapshot_then_sends_when_stable_and_begins_anew() -> Non
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(0.1, 5)), max_size=60), st.data())
-def test_a_task_is_the_same_however_its_rows_are_cut(rows: list[tuple[int, float]], data: st.DataObject) -> None:
+def test_a_task_is_the_same_however_its_rows_are_cut(
+    rows: list[tuple[int, float]], data: st.DataObject
+) -> None:
     values, seconds = array([v for v, _ in rows]), np.array([s for _, s in rows])
     whole, sent_whole = executed(new_task(SMALL), values, seconds, SMALL)
     task, sent = new_task(SMALL), None
@@ -165,7 +183,11 @@ def test_a_task_is_the_same_however_its_rows_are_cut(rows: list[tuple[int, float
         task, found = executed(task, values[at:upto], seconds[at:upto], SMALL)
         sent, at = found or sent, upto
     np.testing.assert_allclose(task.sketches.times, whole.sketches.times, atol=1e-9)
-    assert (task.since, task.rows, task.snapshot is None) == (whole.since, whole.rows, whole.snapshot is None)
+    assert (task.since, task.rows, task.snapshot is None) == (
+        whole.since,
+        whole.rows,
+        whole.snapshot is None,
+    )
     assert (sent is None) == (sent_whole is None)
     if sent is not None and sent_whole is not None:
         np.testing.assert_allclose(sent.times, sent_whole.times, atol=1e-9)
@@ -183,9 +205,19 @@ def test_the_scheduler_goes_through_its_states() -> None:
     scheduler = received(scheduler, 1, costs)
     assert scheduler.state is State.SEND_ALL
     scheduler, given_ = assigned(scheduler, array([1]), SMALL)
-    assert (scheduler.state, given_.slots.tolist(), given_.asked) == (State.SEND_ALL, [0], ((0, 1, 5.0),))
-    scheduler, given_ = assigned(scheduler, array([2, 2, 2]), SMALL)  # one is asked, two go to the least loaded
-    assert (scheduler.state, given_.slots.tolist(), given_.asked) == (State.WAIT_ALL, [1, 1, 1], ((0, 1, 1.0),))
+    assert (scheduler.state, given_.slots.tolist(), given_.asked) == (
+        State.SEND_ALL,
+        [0],
+        ((0, 1, 5.0),),
+    )
+    scheduler, given_ = assigned(
+        scheduler, array([2, 2, 2]), SMALL
+    )  # one is asked, two go to the least loaded
+    assert (scheduler.state, given_.slots.tolist(), given_.asked) == (
+        State.WAIT_ALL,
+        [1, 1, 1],
+        ((0, 1, 1.0),),
+    )
     scheduler = answered(scheduler, 0, 1, -4.5)
     assert scheduler.state is State.WAIT_ALL
     assert answered(scheduler, 1, 0, 0.0) is scheduler  # of an earlier epoch
@@ -199,8 +231,12 @@ def test_the_scheduler_goes_through_its_states() -> None:
 
 
 @given(st.lists(st.integers(0, 9), max_size=80), st.integers(1, 5), st.data())
-def test_assigning_row_by_row_is_assigning_all_at_once(rows: list[int], slots: int, data: st.DataObject) -> None:
-    seen = added(nothing_seen(SMALL), array([0, 1, 2, 3, 4]), np.array([1.0, 2.0, 4.0, 8.0, 16.0]), SMALL)
+def test_assigning_row_by_row_is_assigning_all_at_once(
+    rows: list[int], slots: int, data: st.DataObject
+) -> None:
+    seen = added(
+        nothing_seen(SMALL), array([0, 1, 2, 3, 4]), np.array([1.0, 2.0, 4.0, 8.0, 16.0]), SMALL
+    )
     scheduler = new_scheduler(slots)
     for slot in range(slots):
         scheduler = received(scheduler, slot, seen)
@@ -257,13 +293,19 @@ class Stream:
             mine = slice(partition, None, partitions)
             scheduler = partition_scheduler(self.grouping, partition)
             _, given_ = assigned(scheduler, self.ids[drawn[mine]], self.settings)
-            slots[mine] = given_.slots if self.grouping.way != HASH else self.ids[drawn[mine]] % self.grouping.slots
+            slots[mine] = (
+                given_.slots
+                if self.grouping.way != HASH
+                else self.ids[drawn[mine]] % self.grouping.slots
+            )
         values, seconds = self.ids[drawn], self.costs[drawn]
         seen = {}
         for slot, task in enumerate(self.grouping.tasks):
             mine_ = slots == slot
             task_after, sent = executed(task, values[mine_], seconds[mine_], self.settings)
-            estimate = costs_of(self.grouping.scheduler.sketches, values[mine_], self.settings)[slot].sum()
+            estimate = costs_of(self.grouping.scheduler.sketches, values[mine_], self.settings)[
+                slot
+            ].sum()
             seen[slot] = TaskSeen(
                 task=task_after,
                 sent=sent,
@@ -297,7 +339,10 @@ def test_it_adapts_within_a_few_steps_when_costs_change() -> None:
 
 def test_auto_begins_by_turns_and_goes_by_cost_where_it_varies() -> None:
     stream = Stream(AUTO)
-    assert (stream.grouping.way, stream.grouping.reason) == (ROUND_ROBIN, "the time of rows is not known yet")
+    assert (stream.grouping.way, stream.grouping.reason) == (
+        ROUND_ROBIN,
+        "the time of rows is not known yet",
+    )
     stream.step(rows=80)
     assert stream.grouping.reason == "0 of 8 slots have told what rows take"
     for _ in range(10):
@@ -309,7 +354,9 @@ def test_auto_begins_by_turns_and_goes_by_cost_where_it_varies() -> None:
 
 
 @pytest.mark.parametrize(("cost", "why"), [(3e-3, "less than 20%"), (2e-6, "does not pay")])
-def test_auto_stays_by_turns_where_all_values_cost_the_same_or_next_to_nothing(cost: float, why: str) -> None:
+def test_auto_stays_by_turns_where_all_values_cost_the_same_or_next_to_nothing(
+    cost: float, why: str
+) -> None:
     stream = Stream(AUTO)
     stream.costs = np.full(512, cost) if cost > 1e-3 else stream.costs * cost
     for _ in range(10):
@@ -342,21 +389,33 @@ def test_schedulers_of_several_partitions_begin_with_different_slots() -> None:
     stream = Stream(OSG)
     for _ in range(10):
         stream.step()
-    running = replace(stream.grouping, scheduler=replace(stream.grouping.scheduler, state=State.RUN))
-    firsts = {int(assigned(partition_scheduler(running, p), stream.ids[:1], Osg())[1].slots[0]) for p in range(8)}
+    running = replace(
+        stream.grouping, scheduler=replace(stream.grouping.scheduler, state=State.RUN)
+    )
+    firsts = {
+        int(assigned(partition_scheduler(running, p), stream.ids[:1], Osg())[1].slots[0])
+        for p in range(8)
+    }
     assert firsts == set(range(8))
     turns = new_grouping(ROUND_ROBIN, 8, Osg())
-    assert {int(assigned(partition_scheduler(turns, p), stream.ids[:1], Osg())[1].slots[0]) for p in range(8)} == firsts
+    assert {
+        int(assigned(partition_scheduler(turns, p), stream.ids[:1], Osg())[1].slots[0])
+        for p in range(8)
+    } == firsts
 
 
 def test_variation_is_none_for_equal_costs_and_large_for_unlike_ones() -> None:
     values = np.arange(40)
-    assert variation(added(nothing_seen(SMALL), values, np.full(40, 0.5), SMALL)) == pytest.approx(0.0, abs=1e-9)
+    assert variation(added(nothing_seen(SMALL), values, np.full(40, 0.5), SMALL)) == pytest.approx(
+        0.0, abs=1e-9
+    )
     unlike = np.where(values % 2, 1.0, 0.0)
     assert 0.3 < variation(added(nothing_seen(SMALL), values, unlike, SMALL)) <= 1.0
     assert variation(nothing_seen(SMALL)) == 0.0
 
 
 def test_an_unknown_grouping_is_refused() -> None:
-    with pytest.raises(TopologyError, match="unknown grouping 'random'; valid: auto, round robin, hash, osg"):
+    with pytest.raises(
+        TopologyError, match="unknown grouping 'random'; valid: auto, round robin, hash, osg"
+    ):
         new_grouping("random", 2, Osg())

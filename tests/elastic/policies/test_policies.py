@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 import anabranch.elastic.policies.autoscale as plus
 from anabranch.elastic import AutoScale, Elastic, Evaluation
 from anabranch.elastic.observation import Loaded
-from anabranch.elastic.policies.baselines import EXECUTOR_CENTRIC, RESOURCE_CENTRIC, Incremental, Static
+from anabranch.elastic.policies.baselines import (
+    EXECUTOR_CENTRIC,
+    RESOURCE_CENTRIC,
+    Incremental,
+    Static,
+)
 from anabranch.elastic.policies.latency import (
     Network,
     Station,
@@ -66,7 +71,11 @@ def evaluation(*components: Loaded, cores: int = 32) -> Evaluation:
 
 @pytest.mark.parametrize(
     ("law", "ahead"),
-    [(lambda t: 100 + 5 * t, 167.5), (lambda t: 100 + 50 * log(t), None), (lambda t: 100 * exp(0.02 * t), None)],
+    [
+        (lambda t: 100 + 5 * t, 167.5),
+        (lambda t: 100 + 50 * log(t), None),
+        (lambda t: 100 * exp(0.02 * t), None),
+    ],
     ids=["linear", "logarithmic", "exponential"],
 )
 def test_the_best_regression_finds_the_law(law, ahead) -> None:  # type: ignore[no-untyped-def]
@@ -86,7 +95,9 @@ def test_a_forecast_stays_in_bounds() -> None:
 
 def test_usable_cpu_is_what_is_reserved_in_part_and_a_share_of_what_others_leave() -> None:
     """Fig. 3 of the paper, three threads on one core: 0.3 * 0.6 + (1 - 0.4) / 3, 0.3 * 0.3 + (1 - 0.8) / 3."""
-    assert plus.usable_cpu([0.6, 0.2, 0.2], [0.4, 0.3, 0.3]) == pytest.approx([0.38, 0.09 + 0.2 / 3, 0.09 + 0.2 / 3])
+    assert plus.usable_cpu([0.6, 0.2, 0.2], [0.4, 0.3, 0.3]) == pytest.approx(
+        [0.38, 0.09 + 0.2 / 3, 0.09 + 0.2 / 3]
+    )
     assert plus.usable_cpu([0.5], [1.0]) == [1.0]
 
 
@@ -98,8 +109,16 @@ def test_the_working_interval() -> None:
     assert plus.new_slots(10, 500, 100, 90) == 6
 
 
-@given(st.integers(1, 300), st.floats(0, 1e6), st.floats(1, 1e4), st.floats(0.1, 1.0), st.floats(0.1, 1.0))
-def test_slots_change_only_outside_the_working_interval(k: int, needed: float, usable: float, part: float, beta: float) -> None:
+@given(
+    st.integers(1, 300),
+    st.floats(0, 1e6),
+    st.floats(1, 1e4),
+    st.floats(0.1, 1.0),
+    st.floats(0.1, 1.0),
+)
+def test_slots_change_only_outside_the_working_interval(
+    k: int, needed: float, usable: float, part: float, beta: float
+) -> None:
     new = plus.new_slots(k, needed, usable, part * usable, beta)
     ideal = needed / usable
     if beta * k <= ideal <= k:
@@ -112,7 +131,11 @@ def test_slots_change_only_outside_the_working_interval(k: int, needed: float, u
 
 
 def test_autoscale_takes_the_larger_of_the_own_past_and_the_parents_output() -> None:
-    parent = loaded(rates=tuple((float(t), 1000.0 * (t + 1)) for t in range(10)), route=even_route(64, 16), selectivity=0.5)
+    parent = loaded(
+        rates=tuple((float(t), 1000.0 * (t + 1)) for t in range(10)),
+        route=even_route(64, 16),
+        selectivity=0.5,
+    )
     child = loaded("b", level=1, parents=("a",))
     wanted = AutoScale().wanted(evaluation(parent, child), None, 32)
     # a: 11,000 to 20,000 rows a second, a mean of 15,500; b: half of that, 7,750, although 3,000 arrive now.
@@ -149,7 +172,10 @@ def test_allocation_adds_slots_where_the_latency_falls_most() -> None:
     assert least == [4, 1, 1]
     start = network_latency_s(stations, least, 10.0)
     assert allocate(stations, 10.0, start, 99).slots == (4, 1, 1)
-    one_more = [network_latency_s(stations, [k + (i == j) for i, k in enumerate(least)], 10.0) for j in range(3)]
+    one_more = [
+        network_latency_s(stations, [k + (i == j) for i, k in enumerate(least)], 10.0)
+        for j in range(3)
+    ]
     found = allocate(stations, 10.0, start * 0.99, 7)
     assert found.latency_s == pytest.approx(min(one_more))
     assert not allocate(stations, 10.0, 0.01, 8).met
@@ -158,7 +184,9 @@ def test_allocation_adds_slots_where_the_latency_falls_most() -> None:
 
 def test_a_greedy_allocation_is_the_best_one() -> None:
     stations = [Station(10.0, 3.0), Station(5.0, 6.0)]
-    every = {(a, b): network_latency_s(stations, (a, b), 10.0) for a in range(4, 12) for b in range(1, 8)}
+    every = {
+        (a, b): network_latency_s(stations, (a, b), 10.0) for a in range(4, 12) for b in range(1, 8)
+    }
     for target in (0.9, 0.6, 0.5, 0.45):
         fewest = min(sum(slots) for slots, latency in every.items() if latency <= target)
         assert sum(allocate(stations, 10.0, target, 99).slots) == fewest
@@ -201,14 +229,23 @@ def test_components_of_one_level_share_its_slots() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 2), st.floats(0.0, 3.0), st.floats(0.0, 0.3)), min_size=1, max_size=4), st.floats(0.3, 5)
+    st.lists(
+        st.tuples(st.integers(0, 2), st.floats(0.0, 3.0), st.floats(0.0, 0.3)),
+        min_size=1,
+        max_size=4,
+    ),
+    st.floats(0.3, 5),
 )
-def test_the_step_model_keeps_to_its_limits(given_works: list[tuple[int, float, float]], target: float) -> None:
+def test_the_step_model_keeps_to_its_limits(
+    given_works: list[tuple[int, float, float]], target: float
+) -> None:
     works = [Work(*each) for each in given_works]
     model = StepModel(fixed_s=0.1, overhead_s=0.01, cores=8)
     found = model.fewest(works, target, 8)
     for level in range(3):
-        assert sum(k for k, each in zip(found.slots, works, strict=True) if each.level == level) <= 8
+        assert (
+            sum(k for k, each in zip(found.slots, works, strict=True) if each.level == level) <= 8
+        )
     assert found.met == (found.latency_s <= target)
     assert found.latency_s == model.predict(works, found.slots).latency_s
 
@@ -218,7 +255,9 @@ def test_slots_stay_between_what_is_needed_and_what_is_comfortable() -> None:
     # 3.3 s of work for a second of input: with 6 slots 0.22 / (1 - 3.3 / 6), twice, is below 1 s; with 8 it is below 0.8 s.
     assert Stepwise().wanted(seen, 1.0, 32).slots == {"a": 8}
     for kept in (6, 7, 8):
-        assert Stepwise().wanted(evaluation(loaded(route=even_route(64, kept))), 1.0, 32).slots == {"a": kept}
+        assert Stepwise().wanted(evaluation(loaded(route=even_route(64, kept))), 1.0, 32).slots == {
+            "a": kept
+        }
     assert Stepwise().wanted(evaluation(loaded(route=even_route(64, 4))), 1.0, 32).slots == {"a": 8}
     impossible = Stepwise().wanted(seen, 0.1, 32)
     assert "no number of slots meets it" in impossible.reason
@@ -226,7 +265,10 @@ def test_slots_stay_between_what_is_needed_and_what_is_comfortable() -> None:
 
 def test_the_network_policy_asks_for_the_papers_allocation() -> None:
     wanted = Network().wanted(evaluation(loaded(), loaded("b", level=1, rate=1500.0)), 0.0022, 32)
-    assert wanted.slots == {"a": allocate([Station(3000, 1000), Station(1500, 1000)], 3000, 0.0022, 32).slots[0], "b": 3}
+    assert wanted.slots == {
+        "a": allocate([Station(3000, 1000), Station(1500, 1000)], 3000, 0.0022, 32).slots[0],
+        "b": 3,
+    }
     assert Network().wanted(evaluation(loaded(rate=0.0)), None, 32).slots == {"a": 4}
 
 
@@ -235,7 +277,9 @@ def test_incremental_and_static() -> None:
     assert Incremental().wanted(evaluation(loaded(busy=0.9)), None, 4).slots == {"a": 4}
     assert Incremental().wanted(evaluation(loaded(busy=0.2)), None, 32).slots == {"a": 3}
     assert Incremental().wanted(evaluation(loaded(busy=0.6)), None, 32).slots == {"a": 4}
-    assert Incremental().wanted(evaluation(loaded(busy=0.6, pending=500.0)), None, 32).slots == {"a": 4}  # usage alone counts
+    assert Incremental().wanted(evaluation(loaded(busy=0.6, pending=500.0)), None, 32).slots == {
+        "a": 4
+    }  # usage alone counts
     assert Static().wanted(evaluation(loaded(busy=2.0)), None, 32).slots == {"a": 4}
 
 
@@ -247,7 +291,16 @@ def test_a_global_route_costs_more_the_more_is_upstream() -> None:
     assert RESOURCE_CENTRIC.pause_s(0, 9, 0) == 0
 
 
-PERIOD = Period(rows=1000, row_cost_s=0.001, windows=5, partials=10, shards=16, moved=4, state_cost_s=0.01, move_s=0.2)
+PERIOD = Period(
+    rows=1000,
+    row_cost_s=0.001,
+    windows=5,
+    partials=10,
+    shards=16,
+    moved=4,
+    state_cost_s=0.01,
+    move_s=0.2,
+)
 
 
 def test_the_costs_of_split_and_combine() -> None:
@@ -257,13 +310,33 @@ def test_the_costs_of_split_and_combine() -> None:
 
 def test_the_cheaper_way_is_chosen_within_the_latency() -> None:
     assert choose(PERIOD, COMBINE).way == SPLIT
-    dear = Period(rows=1000, row_cost_s=0.001, windows=2, partials=10, shards=64, moved=4, state_cost_s=0.01, move_s=0.2)
+    dear = Period(
+        rows=1000,
+        row_cost_s=0.001,
+        windows=2,
+        partials=10,
+        shards=64,
+        moved=4,
+        state_cost_s=0.01,
+        move_s=0.2,
+    )
     assert choose(dear, SPLIT).way == COMBINE
     bounded = choose(dear, SPLIT, latency_s=0.5)
     assert bounded.way == SPLIT
     assert bounded.reason == "4 moved shards would hold rows up for 0.8 s, more than 0.5 s"
-    even = Period(rows=1000, row_cost_s=0.001, windows=2.6, partials=10, shards=16, moved=0, state_cost_s=0.01, move_s=0.2)
-    assert {choose(even, way).way for way in (SPLIT, COMBINE)} == {SPLIT, COMBINE}, "a change must be worth it"
+    even = Period(
+        rows=1000,
+        row_cost_s=0.001,
+        windows=2.6,
+        partials=10,
+        shards=16,
+        moved=0,
+        state_cost_s=0.01,
+        move_s=0.2,
+    )
+    assert {choose(even, way).way for way in (SPLIT, COMBINE)} == {SPLIT, COMBINE}, (
+        "a change must be worth it"
+    )
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,9 @@ def test_a_queue_that_cannot_keep_up_loses_what_waits_too_long() -> None:
     assert run.arrived.sum() == run.done.sum() == pytest.approx(5000, rel=0.05)
     assert run.done[110:190].mean() == pytest.approx(20, rel=0.01)
     assert run.latency_s[:90].max() < 5
-    assert run.latency_s[150] == pytest.approx(50, rel=0.2)  # 40 a second came and 20 a second went for 50 s
+    assert run.latency_s[150] == pytest.approx(
+        50, rel=0.2
+    )  # 40 a second came and 20 a second went for 50 s
     assert run.late[:130].sum() == 0
     assert 0.4 < run.lost < 0.7
 
@@ -71,7 +73,10 @@ def test_a_change_stops_all_tasks_and_for_less_time_the_source_and_loses_no_row(
 def test_grouping_by_cost_shortens_the_wait_for_busy_tasks() -> None:
     bolts = (Bolt(name="bolt", costs_s=(0.01, 0.4), tasks=4),)
     rows = drawn(np.full(300, 65.0), np.array([0.9, 0.1]), 1)
-    by_cost, in_turn = (live(bolts, rows, Fixed(4), Storm(), osg=way).latency_s[150:300].mean() for way in (True, False))
+    by_cost, in_turn = (
+        live(bolts, rows, Fixed(4), Storm(), osg=way).latency_s[150:300].mean()
+        for way in (True, False)
+    )
     assert by_cost < 0.5 * in_turn
 
 
@@ -84,9 +89,12 @@ def test_streams_have_the_papers_rows_and_only_as_many_a_second_as_the_source_gi
 
 
 @pytest.mark.parametrize(
-    ("figures", "repeats", "seeds"), [((12, 13), 10, (1, 2, 3)), ((14, 15), 5, (1, 2)), ((16, 17), 5, (1, 2))]
+    ("figures", "repeats", "seeds"),
+    [((12, 13), 10, (1, 2, 3)), ((14, 15), 5, (1, 2)), ((16, 17), 5, (1, 2))],
 )
-def test_verdicts_are_the_same_whatever_the_seed(figures: tuple[int, ...], repeats: int, seeds: tuple[int, ...]) -> None:
+def test_verdicts_are_the_same_whatever_the_seed(
+    figures: tuple[int, ...], repeats: int, seeds: tuple[int, ...]
+) -> None:
     reports = [experiment(Setting(repeats=repeats, seed=seed), figures) for seed in seeds]
     for report in reports:
         assert {claim.id for claim in report.claims if not claim.holds} == {
@@ -126,7 +134,12 @@ def test_every_figure_has_claims_of_its_own_and_charts() -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_grouping_by_cost_is_within_its_bound_and_beats_round_robin(seed: int) -> None:
     claims = osg.experiment(osg.Setting(rows=16_000, tries=50, streams=3, seed=seed)).claims
-    assert [claim.id for claim in claims] == ["osg-bound", "osg-bound-tight", "osg-rr", "osg-adapts"]
+    assert [claim.id for claim in claims] == [
+        "osg-bound",
+        "osg-bound-tight",
+        "osg-rr",
+        "osg-adapts",
+    ]
     assert all(claim.holds for claim in claims), claims
 
 

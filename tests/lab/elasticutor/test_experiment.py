@@ -24,22 +24,30 @@ def test_claims_on_dynamics_hold_whatever_the_seed(seed: int) -> None:
 
 def test_without_balancing_the_claims_that_rest_on_it_fail() -> None:
     found = verdicts(Setting(seconds=30, theta=10), "dynamics")
-    assert not any(found[f"elasticutor-{each}"] for each in ("6-rc-before", "6-collapse", "7-ec", "7-gap"))
+    assert not any(
+        found[f"elasticutor-{each}"] for each in ("6-rc-before", "6-collapse", "7-ec", "7-gap")
+    )
     assert found["elasticutor-6-flat"]  # static deployments do not balance anyhow
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_verdicts_on_one_executor_and_on_the_exchange_are_the_same_whatever_the_seed(seed: int) -> None:
+def test_verdicts_on_one_executor_and_on_the_exchange_are_the_same_whatever_the_seed(
+    seed: int,
+) -> None:
     found = verdicts(Setting(hosts=8, seconds=30, seed=seed), "scaling")
     found |= verdicts(Setting(seconds=20, seed=seed), "exchange")
     assert len(found) == 14
     assert [each for each, holds in found.items() if not holds] == ["elasticutor-t2-state"]
 
 
-def test_without_regard_to_state_and_distance_nothing_is_gained_over_the_naive_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_regard_to_state_and_distance_nothing_is_gained_over_the_naive_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(paradigms, "assign", naive)
     found = verdicts(Setting(hosts=8, seconds=20), "exchange")
-    assert not any(found[f"elasticutor-t2-{each}"] for each in ("state-less", "remote", "remote-less"))
+    assert not any(
+        found[f"elasticutor-t2-{each}"] for each in ("state-less", "remote", "remote-less")
+    )
 
 
 def test_every_figure_and_table_is_there() -> None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.lab.enorm.migration import DISRUPTIVE, INSTANT, Setting, experiment, latencies, overhead
+from anabranch.lab.enorm.migration import (
+    DISRUPTIVE,
+    INSTANT,
+    Setting,
+    experiment,
+    latencies,
+    overhead,
+)
 
 SMALL = {"rises": 1, "shards": 30}
 
@@ -18,7 +25,10 @@ def test_all_claims_hold_whatever_the_seed(seed: int) -> None:
 
 def test_without_balancing_the_claims_that_rest_on_it_fail() -> None:
     found = {claim.id: claim.holds for claim in experiment(Setting(theta=10, **SMALL)).claims}
-    assert {name for name, holds in found.items() if not holds} == {"enorm-13-instant", "enorm-13-often"}
+    assert {name for name, holds in found.items() if not holds} == {
+        "enorm-13-instant",
+        "enorm-13-often",
+    }
 
 
 def test_keys_that_come_rarely_cost_less_to_move_instantly() -> None:

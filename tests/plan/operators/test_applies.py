@@ -10,7 +10,17 @@ from anabranch.errors import NotYetError, TopologyError
 from anabranch.plan import explain, make_plan
 from anabranch.plan.exchange import raw, whole_rows
 from anabranch.plan.operators.applies import stages_of
-from anabranch.topology import Compute, Consolidate, Field, Graph, Map, Sink, Source, count, tumbling
+from anabranch.topology import (
+    Compute,
+    Consolidate,
+    Field,
+    Graph,
+    Map,
+    Sink,
+    Source,
+    count,
+    tumbling,
+)
 from anabranch.topology.apply import Work, cost_columns
 from anabranch.topology.graph import APPLIES, Apply, Named
 
@@ -19,11 +29,15 @@ MADE = (*FIELDS, Field("y", "bigint"))
 
 
 def source() -> Graph:
-    return Graph(name="t").add(Source(name="rows", fields=FIELDS, event_time="at", unit_us=None, delay_us=0))
+    return Graph(name="t").add(
+        Source(name="rows", fields=FIELDS, event_time="at", unit_us=None, delay_us=0)
+    )
 
 
 def apply(name: str, reads: str, fields: tuple[Field, ...] = MADE, grouping: str = "auto") -> Apply:
-    return Apply(name=name, input=reads, work=Work(fn=len, cost_by=("k",), grouping=grouping), fields=fields)
+    return Apply(
+        name=name, input=reads, work=Work(fn=len, cost_by=("k",), grouping=grouping), fields=fields
+    )
 
 
 def windows(graph: Graph, reads: str, name: str) -> Graph:
@@ -34,10 +48,22 @@ def windows(graph: Graph, reads: str, name: str) -> Graph:
 
 
 def test_applies_stand_in_stages_and_what_reads_them_is_at_the_first_level() -> None:
-    graph = source().add(apply("a", "rows")).add(Map(name="m", input="a", fn=len, fields=MADE)).add(apply("b", "m"))
-    graph = windows(windows(windows(graph.add(apply("c", "rows")), "b", "of_b"), "rows", "of_rows"), "of_b", "of_windows")
+    graph = (
+        source()
+        .add(apply("a", "rows"))
+        .add(Map(name="m", input="a", fn=len, fields=MADE))
+        .add(apply("b", "m"))
+    )
+    graph = windows(
+        windows(windows(graph.add(apply("c", "rows")), "b", "of_b"), "rows", "of_rows"),
+        "of_b",
+        "of_windows",
+    )
     plan = make_plan(graph)
-    assert [[each.name for each in stage] for stage in stages_of(plan.applies)] == [["a", "c"], ["b"]]
+    assert [[each.name for each in stage] for stage in stages_of(plan.applies)] == [
+        ["a", "c"],
+        ["b"],
+    ]
     assert [(each.feed.stream, [m.name for m in each.feed.maps]) for each in plan.applies] == [
         ("rows", []),
         ("a", ["m"]),
@@ -61,14 +87,22 @@ def test_applies_stand_in_stages_and_what_reads_them_is_at_the_first_level() -> 
 
 def test_a_topology_of_applies_alone_is_a_plan_and_one_of_nothing_is_not() -> None:
     plan = make_plan(source().add(apply("a", "rows", fields=FIELDS[:1])))
-    assert (plan.levels, plan.components, plan.routed, plan.sources[0].name) == (0, (), (APPLIES,), "rows")
+    assert (plan.levels, plan.components, plan.routed, plan.sources[0].name) == (
+        0,
+        (),
+        (APPLIES,),
+        "rows",
+    )
     with pytest.raises(TopologyError, match="topology 't' has no windows"):
         make_plan(source())
 
 
 def test_windows_behind_an_apply_need_the_event_time_that_it_keeps() -> None:
     lost = source().add(apply("a", "rows", fields=FIELDS[:1]))
-    with pytest.raises(TopologyError, match="windows behind apply 'a' need the event time, column 'at' of type timestamp"):
+    with pytest.raises(
+        TopologyError,
+        match="windows behind apply 'a' need the event time, column 'at' of type timestamp",
+    ):
         lost.clock_of("a")
     assert lost.clock_or_none("a") is None
     retyped = source().add(apply("a", "rows", fields=(Field("at", "date"), *FIELDS[:1])))
@@ -81,13 +115,23 @@ def test_an_operator_behind_an_apply_on_windows_is_refused_by_name() -> None:
     graph = windows(source(), "rows", "w")
     behind = graph.add(apply("a", "w", fields=graph.fields_of("w")))
     assert make_plan(behind).applies == ()  # it feeds sinks only
-    with pytest.raises(NotYetError, match="operator 'c_late' reads apply 'a', which is applied to results of windows"):
+    with pytest.raises(
+        NotYetError,
+        match="operator 'c_late' reads apply 'a', which is applied to results of windows",
+    ):
         make_plan(windows(behind, "a", "late"))
 
 
 def test_explain_tells_how_rows_are_grouped_and_why() -> None:
-    graph = source().add(apply("a", "rows")).add(apply("h", "rows", grouping="hash")).add(apply("o", "a", grouping="osg"))
-    graph = graph.add(Apply(name="plain", input="rows", work=Work(fn=None, grouping="round robin"), fields=FIELDS))
+    graph = (
+        source()
+        .add(apply("a", "rows"))
+        .add(apply("h", "rows", grouping="hash"))
+        .add(apply("o", "a", grouping="osg"))
+    )
+    graph = graph.add(
+        Apply(name="plain", input="rows", work=Work(fn=None, grouping="round robin"), fields=FIELDS)
+    )
     graph = graph.add_sink(Sink(name="letters", input="a", late=True, target="memory"))
     plan = make_plan(graph)
     text = explain(graph, plan)
@@ -103,7 +147,10 @@ def test_explain_tells_how_rows_are_grouped_and_why() -> None:
     ):
         assert line in text
     measured = {"a": "osg: a row takes 3 ms on average"}
-    assert json.loads(explain(graph, plan, "json", groupings=measured))["applies"][0]["reason"] == measured["a"]
+    assert (
+        json.loads(explain(graph, plan, "json", groupings=measured))["applies"][0]["reason"]
+        == measured["a"]
+    )
     assert "== route ==>" in explain(graph, plan, "mermaid")
     assert "|failed|" in explain(graph, plan, "mermaid")
 
@@ -116,5 +163,7 @@ def test_cost_goes_by_all_columns_that_can_be_hashed_but_the_event_time() -> Non
 
 
 def test_no_operator_is_called_as_all_applies_are_together() -> None:
-    with pytest.raises(TopologyError, match="'all applies' is what all applies are called together"):
+    with pytest.raises(
+        TopologyError, match="'all applies' is what all applies are called together"
+    ):
         source().add(apply(APPLIES, "rows"))

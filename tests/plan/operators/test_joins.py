@@ -20,7 +20,9 @@ def side(stream: str, fields: tuple[Field, ...], time: str, kind: str = "timesta
     return JoinInput(stream=stream, fields=fields, clock=Clock(time, kind))
 
 
-def plan(left: tuple[Field, ...] = LEFT, right: tuple[Field, ...] = RIGHT, **given: Any) -> JoinPlan:
+def plan(
+    left: tuple[Field, ...] = LEFT, right: tuple[Field, ...] = RIGHT, **given: Any
+) -> JoinPlan:
     kinds = given.pop("kinds", ("timestamp", "timestamp"))
     times = given.pop("times", ("at", "ts"))
     inputs = side("clicks", left, times[0], kinds[0]), side("views", right, times[1], kinds[1])
@@ -46,7 +48,12 @@ def test_results_have_the_keys_the_window_and_the_other_columns_of_both_sides() 
 
 
 def test_keys_may_be_one_name_or_any_iterable_of_names() -> None:
-    assert plan(by="k").keys == plan(by=iter(["k"])).keys == plan(by=("k",)).keys == (Field("k", "bigint"),)
+    assert (
+        plan(by="k").keys
+        == plan(by=iter(["k"])).keys
+        == plan(by=("k",)).keys
+        == (Field("k", "bigint"),)
+    )
 
 
 def test_a_cumulative_window_is_all_its_windows() -> None:
@@ -65,20 +72,36 @@ def test_a_cumulative_window_is_all_its_windows() -> None:
         ({"by": 5}, "is not a list of column names"),
         ({"by": ["k", "k"]}, "names a column twice"),
         ({"by": ["v"]}, "cannot be a key"),
-        ({"right": (Field("k", "int"), Field("ts", "timestamp"))}, "'k' is bigint in 'clicks' and int in 'views'; cast"),
+        (
+            {"right": (Field("k", "int"), Field("ts", "timestamp"))},
+            "'k' is bigint in 'clicks' and int in 'views'; cast",
+        ),
         (
             {"right": (*RIGHT, Field("V", "int"))},
             r"'clicks' and 'views' both have 'v'; rename in a map.*withColumnRenamed\(old, new\)\)$",
         ),
-        ({"right": (*RIGHT, Field("at", "timestamp"))}, r"both have 'at'; rename in a map.*rename 'at' before app.source\(\)"),
+        (
+            {"right": (*RIGHT, Field("at", "timestamp"))},
+            r"both have 'at'; rename in a map.*rename 'at' before app.source\(\)",
+        ),
         (
             {"right": (*RIGHT, Field("window", "int"))},
             r"stream 'views': 'window' would be in the results twice.*'window_name', 'k'",
         ),
-        ({"left": (*LEFT, Field("Window_Name", "string"))}, "stream 'clicks': 'Window_Name' would be in the results twice"),
-        ({"left": (*LEFT, Field("K", "string"))}, "stream 'clicks': 'K' would be in the results twice"),
         (
-            {"by": ["window"], "left": (Field("window", "int"),), "right": (Field("window", "int"),)},
+            {"left": (*LEFT, Field("Window_Name", "string"))},
+            "stream 'clicks': 'Window_Name' would be in the results twice",
+        ),
+        (
+            {"left": (*LEFT, Field("K", "string"))},
+            "stream 'clicks': 'K' would be in the results twice",
+        ),
+        (
+            {
+                "by": ["window"],
+                "left": (Field("window", "int"),),
+                "right": (Field("window", "int"),),
+            },
             "key column 'window' has the name",
         ),
         (
@@ -90,7 +113,10 @@ def test_a_cumulative_window_is_all_its_windows() -> None:
         ({"windows": []}, "at least one window"),
         ({"windows": ["5 minutes"]}, "'5 minutes' is no window for a join"),
         ({"windows": [tumbling("5m"), tumbling("5m")]}, "two windows are named"),
-        ({"kinds": ("timestamp", "timestamp_ntz")}, "a timestamp in 'clicks' and a timestamp_ntz in 'views'"),
+        (
+            {"kinds": ("timestamp", "timestamp_ntz")},
+            "a timestamp in 'clicks' and a timestamp_ntz in 'views'",
+        ),
     ],
 )
 def test_what_cannot_be_joined_is_refused_by_name(given: dict[str, Any], message: str) -> None:

@@ -16,14 +16,26 @@ if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn
 
 
-def operator(name: str, attributes: str | None, load: Sequence[Sequence[float]] | None = None, state: float = 0) -> Operator:
+def operator(
+    name: str,
+    attributes: str | None,
+    load: Sequence[Sequence[float]] | None = None,
+    state: float = 0,
+) -> Operator:
     """An operator; attributes are letters."""
     loads = None if load is None else np.array(load, dtype=float)
-    return Operator(name=name, attributes=None if attributes is None else frozenset(attributes), state=state, loads=loads)
+    return Operator(
+        name=name,
+        attributes=None if attributes is None else frozenset(attributes),
+        state=state,
+        loads=loads,
+    )
 
 
 def streams(attributes: dict[str, str | None], *edges: tuple[str, str, float]) -> Streams:
-    return Streams(tuple(operator(n, a) for n, a in attributes.items()), tuple(Stream(*edge) for edge in edges))
+    return Streams(
+        tuple(operator(n, a) for n, a in attributes.items()), tuple(Stream(*edge) for edge in edges)
+    )
 
 
 @st.composite
@@ -33,12 +45,20 @@ def graphs(draw: DrawFn, most: int = 7) -> Streams:
     sets = st.none() | st.frozensets(st.sampled_from("abc"), min_size=0, max_size=3)
     loads = st.lists(st.lists(st.integers(0, 30), min_size=3, max_size=3), min_size=4, max_size=4)
     operators = tuple(
-        Operator(name=f"o{i}", attributes=draw(sets), state=draw(st.integers(0, 50)), loads=np.array(draw(loads), dtype=float))
+        Operator(
+            name=f"o{i}",
+            attributes=draw(sets),
+            state=draw(st.integers(0, 50)),
+            loads=np.array(draw(loads), dtype=float),
+        )
         for i in range(count)
     )
     pairs = [(a, b) for a in range(count) for b in range(a + 1, count)]
     edges = draw(st.lists(st.sampled_from(pairs), max_size=12, unique=True)) if pairs else []
-    return Streams(operators, tuple(Stream(f"o{a}", f"o{b}", float(draw(st.integers(0, 60)))) for a, b in edges))
+    return Streams(
+        operators,
+        tuple(Stream(f"o{a}", f"o{b}", float(draw(st.integers(0, 60)))) for a, b in edges),
+    )
 
 
 adaptations = st.builds(
@@ -73,11 +93,21 @@ def feasible_plans(costs: Costs) -> Iterator[list[int]]:
 def cheapest(streams: Streams, adaptation: Adaptation, hints: Hints, *, ordered: bool) -> float:
     """The least cost of all partitions."""
     costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
-    together = sum(s.rate for s in streams.streams if costs.space.unit_of[s.source] == costs.space.unit_of[s.target])
-    return streams.rate - together + min(sum(map(costs.weight, plan)) for plan in feasible_plans(costs))
+    together = sum(
+        s.rate
+        for s in streams.streams
+        if costs.space.unit_of[s.source] == costs.space.unit_of[s.target]
+    )
+    return (
+        streams.rate
+        - together
+        + min(sum(map(costs.weight, plan)) for plan in feasible_plans(costs))
+    )
 
 
-def check(plan: ComponentPlan, streams: Streams, *, ordered: bool, bound: float = float("inf")) -> None:
+def check(
+    plan: ComponentPlan, streams: Streams, *, ordered: bool, bound: float = float("inf")
+) -> None:
     """What every plan must be, worked out anew from names."""
     names = [name for component in plan.components for name in component.operators]
     assert sorted(names) == sorted(o.name for o in streams.operators), "covers every operator once"
@@ -101,10 +131,15 @@ def check(plan: ComponentPlan, streams: Streams, *, ordered: bool, bound: float 
     assert plan.communication == sum(s.rate for s in between)
     assert plan.communication + sum(c.saved for c in plan.components) == streams.rate
     assert plan.adaptation == sum(c.adaptation for c in plan.components)
-    assert [(r.stream, r.fused) for r in plan.reasons] == [(s, of[s.source] == of[s.target]) for s in streams.streams]
+    assert [(r.stream, r.fused) for r in plan.reasons] == [
+        (s, of[s.source] == of[s.target]) for s in streams.streams
+    ]
     assert all(reason.text for reason in plan.reasons)
     if ordered:
-        needs = {i: {of[s.source] for s in between if of[s.target] == i} for i in range(len(plan.components))}
+        needs = {
+            i: {of[s.source] for s in between if of[s.target] == i}
+            for i in range(len(plan.components))
+        }
         while ready := {i for i, others in needs.items() if not others & needs.keys()}:
             needs = {i: others for i, others in needs.items() if i not in ready}
         assert not needs, "components that wait for each other"

@@ -26,15 +26,23 @@ def test_a_graph_is_cut_where_the_rate_across_is_least() -> None:
 
 @settings(max_examples=40)
 @given(graphs(), adaptations, st.booleans())
-def test_as_a_planner_it_gives_components_that_can_run(graph: Streams, adaptation: Adaptation, ordered: bool) -> None:
+def test_as_a_planner_it_gives_components_that_can_run(
+    graph: Streams, adaptation: Adaptation, ordered: bool
+) -> None:
     plan = plan_cola(graph, adaptation, ordered=ordered)
     check(plan, graph, ordered=ordered, bound=adaptation.bound)
-    assert plan.cost >= plan_exactly(graph, adaptation, ordered=ordered).cost - 1e-6 * max(1.0, graph.rate)
+    assert plan.cost >= plan_exactly(graph, adaptation, ordered=ordered).cost - 1e-6 * max(
+        1.0, graph.rate
+    )
 
 
-def test_a_stream_between_slots_of_two_operators_is_saved_only_where_both_ends_share_a_host() -> None:
+def test_a_stream_between_slots_of_two_operators_is_saved_only_where_both_ends_share_a_host() -> (
+    None
+):
     loads = [[10, 10, 10, 10]] * 3
-    graph = Streams((operator("a", "x", loads), operator("b", "y", loads)), (Stream("a", "b", 100),))
+    graph = Streams(
+        (operator("a", "x", loads), operator("b", "y", loads)), (Stream("a", "b", 100),)
+    )
     one = place_slots(graph, Adaptation(capacity=20), hosts=1)
     assert (one.hosts, one.slots, one.communication) == (1, 4, 0)
     two = place_slots(graph, Adaptation(capacity=20), hosts=2)

@@ -42,7 +42,10 @@ def test_the_baseline_goes_on_downstream_from_the_operator_that_is_drawn() -> No
     assert fuse_baseline(job, order="bac").partition == {frozenset("a"), frozenset("bc")}
     chain = streams({"a": "x", "b": "x", "c": "x"}, ("a", "b", 1), ("b", "c", 1))
     assert fuse_baseline(chain, order="bac").partition == {frozenset("abc")}
-    assert fuse_baseline(chain, order="bac", whole=False).partition == {frozenset("a"), frozenset("bc")}
+    assert fuse_baseline(chain, order="bac", whole=False).partition == {
+        frozenset("a"),
+        frozenset("bc"),
+    }
     with pytest.raises(TopologyError, match="every operator once"):
         fuse_baseline(job, order="ab")
 
@@ -58,13 +61,18 @@ def test_what_is_fused_is_a_plan(graph: Streams, score: Score, ordered: bool) ->
 def test_nothing_that_could_be_fused_by_attributes_is_left(graph: Streams) -> None:
     plan = fuse(graph, Score.PA)
     allowed = ("no attribute", "would wait")
-    assert all(reason.fused or any(text in reason.text for text in allowed) for reason in plan.reasons)
+    assert all(
+        reason.fused or any(text in reason.text for text in allowed) for reason in plan.reasons
+    )
 
 
 def test_hints_are_kept() -> None:
     job = streams({"a": "xy", "b": "xy", "c": "y"}, ("a", "b", 1), ("b", "c", 9))
     hinted = fuse(job, hints=Hints(fuse=(frozenset("ab"),), apart=(frozenset("bc"),)))
     assert hinted.partition == {frozenset("ab"), frozenset("c")}
-    assert [reason.text for reason in hinted.reasons] == ["fused by a hint, partitioned by (x, y)", "kept apart by a hint"]
+    assert [reason.text for reason in hinted.reasons] == [
+        "fused by a hint, partitioned by (x, y)",
+        "kept apart by a hint",
+    ]
     apart = fuse(job, hints=Hints(apart=(frozenset("ac"),)))
     assert apart.partition == {frozenset("a"), frozenset("bc")}

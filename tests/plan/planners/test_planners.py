@@ -25,7 +25,15 @@ from anabranch.plan.planners.set_cover import (
     pool,
 )
 from anabranch.plan.planners.solution import component_plan
-from tests.plan.planners.component_graphs import adaptations, cheapest, check, feasible_plans, graphs, operator, streams
+from tests.plan.planners.component_graphs import (
+    adaptations,
+    cheapest,
+    check,
+    feasible_plans,
+    graphs,
+    operator,
+    streams,
+)
 
 CLOSE = 1e-6
 
@@ -54,12 +62,20 @@ def test_the_exact_plan_equals_brute_force_and_the_greedy_ones_lie_above(
 
 @settings(max_examples=40)
 @given(graphs(), adaptations)
-def test_a_pair_kept_apart_is_apart_and_the_plan_is_the_cheapest_of_those(graph: Streams, adaptation: Adaptation) -> None:
+def test_a_pair_kept_apart_is_apart_and_the_plan_is_the_cheapest_of_those(
+    graph: Streams, adaptation: Adaptation
+) -> None:
     names = frozenset(o.name for o in graph.operators[:2])
     hints = Hints(apart=(names,) if len(names) == 2 else ())
     exact = plan_exactly(graph, adaptation, hints)
-    assert exact.cost == pytest.approx(cheapest(graph, adaptation, hints, ordered=True), abs=CLOSE * max(1.0, graph.rate))
-    for plan in (exact, plan_greedily(graph, adaptation, hints), plan_cover(graph, adaptation, hints)):
+    assert exact.cost == pytest.approx(
+        cheapest(graph, adaptation, hints, ordered=True), abs=CLOSE * max(1.0, graph.rate)
+    )
+    for plan in (
+        exact,
+        plan_greedily(graph, adaptation, hints),
+        plan_cover(graph, adaptation, hints),
+    ):
         assert not any(names <= set(c.operators) for c in plan.components if len(names) == 2)
         check(plan, graph, ordered=True)
 
@@ -78,8 +94,14 @@ def test_a_pair_to_be_fused_is_fused_or_refused(graph: Streams, adaptation: Adap
             for c in plan
         )
         return
-    assert exact.cost == pytest.approx(cheapest(graph, adaptation, hints, ordered=True), abs=CLOSE * max(1.0, graph.rate))
-    for plan in (exact, plan_greedily(graph, adaptation, hints), plan_cover(graph, adaptation, hints)):
+    assert exact.cost == pytest.approx(
+        cheapest(graph, adaptation, hints, ordered=True), abs=CLOSE * max(1.0, graph.rate)
+    )
+    for plan in (
+        exact,
+        plan_greedily(graph, adaptation, hints),
+        plan_cover(graph, adaptation, hints),
+    ):
         assert all(any(group <= set(c.operators) for c in plan.components) for group in hints.fuse)
         check(plan, graph, ordered=True)
 
@@ -89,7 +111,9 @@ def test_all_feasible_components_are_found_once(graph: Streams, adaptation: Adap
     costs = Costs(Space(graph, ordered=False), adaptation)
     found = feasible_components(costs, most=1 << 20)
     assert found.complete
-    assert sorted(found.components) == [c for c in range(1, costs.space.every + 1) if costs.is_feasible(c)]
+    assert sorted(found.components) == [
+        c for c in range(1, costs.space.every + 1) if costs.is_feasible(c)
+    ]
 
 
 def test_the_toll_query_is_one_component_by_direction_and_segment() -> None:
@@ -102,16 +126,25 @@ def test_the_toll_query_is_one_component_by_direction_and_segment() -> None:
     }
     edges = [("o1", "o2", 10), ("o1", "o3", 10), ("o2", "o4", 2), ("o3", "o4", 2)]
     tolls = Streams(
-        tuple(Operator(name=n, attributes=frozenset(k)) for n, k in keys.items()), tuple(Stream(*edge) for edge in edges)
+        tuple(Operator(name=n, attributes=frozenset(k)) for n, k in keys.items()),
+        tuple(Stream(*edge) for edge in edges),
     )
-    for plan in (plan_exactly(tolls, Adaptation()), plan_greedily(tolls, Adaptation()), plan_components(tolls, Adaptation())):
+    for plan in (
+        plan_exactly(tolls, Adaptation()),
+        plan_greedily(tolls, Adaptation()),
+        plan_components(tolls, Adaptation()),
+    ):
         assert [c.attributes for c in plan.components] == [{"Dir", "Seg"}]
         assert plan.cost == 0
 
 
 def test_components_that_would_wait_for_each_other_are_not_chosen_both() -> None:
     crossed = streams(
-        {"a1": "x", "a2": "x", "b1": "y", "b2": "y"}, ("a1", "a2", 9), ("b1", "b2", 8), ("a1", "b2", 1), ("b1", "a2", 1)
+        {"a1": "x", "a2": "x", "b1": "y", "b2": "y"},
+        ("a1", "a2", 9),
+        ("b1", "b2", 8),
+        ("a1", "b2", 1),
+        ("b1", "a2", 1),
     )
     plan = plan_exactly(crossed, Adaptation())
     assert plan.partition == {frozenset({"a1", "a2"}), frozenset({"b1"}), frozenset({"b2"})}
@@ -121,26 +154,37 @@ def test_components_that_would_wait_for_each_other_are_not_chosen_both() -> None
     assert plan_greedily(crossed, Adaptation()).cost == 10
 
 
-def test_state_moves_when_slots_are_added_and_removed_and_when_one_is_loaded_above_the_threshold() -> None:
+def test_state_moves_when_slots_are_added_and_removed_and_when_one_is_loaded_above_the_threshold() -> (
+    None
+):
     state = np.full((2, 4), 10.0)
 
     def moved(before: list[float], after: list[float], threshold: float = 1.2) -> float:
-        return state_moved(np.array([before, after], dtype=float), state, capacity=20, threshold=threshold)
+        return state_moved(
+            np.array([before, after], dtype=float), state, capacity=20, threshold=threshold
+        )
 
     assert moved([5, 5, 5, 5], [5, 5, 5, 5]) == 0, "one slot moves nothing"
     assert moved([10, 10, 10, 10], [10, 10, 10, 10]) == 0, "two slots in balance"
     assert moved([5, 5, 5, 5], [10, 10, 10, 10]) == 20, "a second slot takes half"
     assert moved([10, 10, 10, 10], [5, 5, 5, 5]) == 20, "a slot that goes leaves its half"
     assert moved([10, 10, 10, 10], [12, 12, 8, 8]) == 0, "within the threshold"
-    assert moved([10, 10, 10, 10], [15, 15, 5, 5]) == pytest.approx(20 * (30 - 24) / 30), "what is above 1.2 of the mean leaves"
-    assert moved([10, 10, 10, 10], [15, 15, 5, 5], threshold=1.0) == pytest.approx(20 * (30 - 20) / 30)
+    assert moved([10, 10, 10, 10], [15, 15, 5, 5]) == pytest.approx(20 * (30 - 24) / 30), (
+        "what is above 1.2 of the mean leaves"
+    )
+    assert moved([10, 10, 10, 10], [15, 15, 5, 5], threshold=1.0) == pytest.approx(
+        20 * (30 - 20) / 30
+    )
 
 
 WAVE = [[10, 10], [40, 40], [10, 10], [40, 40]]
 
 
 def test_operators_are_not_fused_where_that_moves_more_state_than_it_saves_rows() -> None:
-    small, large = operator("small", "x", [[3, 3]] * 4, state=1000), operator("large", "x", WAVE, state=10)
+    small, large = (
+        operator("small", "x", [[3, 3]] * 4, state=1000),
+        operator("large", "x", WAVE, state=10),
+    )
     graph = Streams((large, small), (Stream("large", "small", 500),))
     adaptation = Adaptation(capacity=40)
     plan = plan_components(graph, adaptation)
@@ -150,11 +194,16 @@ def test_operators_are_not_fused_where_that_moves_more_state_than_it_saves_rows(
     assert free.partition == {frozenset({"small", "large"})}
     costs = Costs(Space(graph), adaptation)
     assert depth_first(costs) == [0b11]
-    assert improved(costs, [0b11]) == [0b01, 0b10], "an operator may leave for a component of its own"
+    assert improved(costs, [0b11]) == [0b01, 0b10], (
+        "an operator may leave for a component of its own"
+    )
 
 
 def test_a_bound_that_no_plan_can_keep_is_reported() -> None:
-    graph = Streams((operator("a", "x", WAVE, state=100), operator("b", "x", WAVE, state=1)), (Stream("a", "b", 1000),))
+    graph = Streams(
+        (operator("a", "x", WAVE, state=100), operator("b", "x", WAVE, state=1)),
+        (Stream("a", "b", 1000),),
+    )
     plan = plan_components(graph, Adaptation(capacity=20, bound=50))
     assert plan.above_bound == (("a",),)
     assert plan.partition == {frozenset("a"), frozenset("b")}
@@ -207,7 +256,10 @@ def test_180_operators_are_planned_greedily_in_less_than_a_second() -> None:
 
 
 def test_an_exact_plan_that_is_asked_for_by_name_and_not_affordable_is_refused() -> None:
-    with pytest.raises(TopologyError, match=r"the exact plan of 60 operators would have more than 500 sets .* valid: \"auto\""):
+    with pytest.raises(
+        TopologyError,
+        match=r"the exact plan of 60 operators would have more than 500 sets .* valid: \"auto\"",
+    ):
         plan_exactly(large(60, seed=2), Adaptation(capacity=2000), most=500)
 
 
@@ -220,12 +272,19 @@ def test_a_large_graph_is_beyond_the_budget_of_the_exact_planner() -> None:
     costs = Costs(Space(graph), adaptation)
     candidates = pool(costs, 300)
     assert set(improved(costs, depth_first(costs))) <= set(candidates)
-    check(component_plan(costs, greedy_cover(costs, candidates), "cover"), graph, ordered=True, bound=inf)
+    check(
+        component_plan(costs, greedy_cover(costs, candidates), "cover"),
+        graph,
+        ordered=True,
+        bound=inf,
+    )
 
 
 @settings(max_examples=40)
 @given(graphs(), adaptations, st.integers(0, 2**32 - 1))
-def test_what_a_set_costs_does_not_depend_on_what_was_asked_before(graph: Streams, adaptation: Adaptation, seed: int) -> None:
+def test_what_a_set_costs_does_not_depend_on_what_was_asked_before(
+    graph: Streams, adaptation: Adaptation, seed: int
+) -> None:
     costs = Costs(Space(graph, ordered=False), adaptation)
     sets = 1 + np.random.default_rng(seed).integers(0, costs.space.every, size=12)
     for units in map(int, sets):
@@ -242,4 +301,6 @@ def test_grown_components_are_feasible_and_worth_more_than_their_first_operator(
     for units in grown_components(costs):
         assert costs.is_feasible(units)
         assert units & (units - 1)
-        assert costs.weight(units) < max(costs.weight(1 << i) for i in bits(units)) + CLOSE * max(1.0, graph.rate)
+        assert costs.weight(units) < max(costs.weight(1 << i) for i in bits(units)) + CLOSE * max(
+            1.0, graph.rate
+        )

@@ -13,7 +13,9 @@ from tests.plan.planners.component_graphs import graphs, operator, streams
 
 
 def test_compatibility_is_not_transitive() -> None:
-    triangle = streams({"o1": "ab", "o2": "bc", "o3": "ac"}, ("o1", "o2", 1), ("o2", "o3", 1), ("o1", "o3", 1))
+    triangle = streams(
+        {"o1": "ab", "o2": "bc", "o3": "ac"}, ("o1", "o2", 1), ("o2", "o3", 1), ("o1", "o3", 1)
+    )
     space = Space(triangle)
     assert all(space.is_component(1 << a | 1 << b) for a, b in itertools.combinations(range(3), 2))
     assert not space.is_component(0b111)
@@ -38,7 +40,11 @@ def test_a_set_that_is_not_convex_is_in_no_ordered_plan(graph: Streams) -> None:
 
 def test_two_convex_components_may_wait_for_each_other() -> None:
     crossed = streams(
-        {"a1": "x", "a2": "x", "b1": "x", "b2": "x"}, ("a1", "a2", 1), ("b1", "b2", 1), ("a1", "b2", 1), ("b1", "a2", 1)
+        {"a1": "x", "a2": "x", "b1": "x", "b2": "x"},
+        ("a1", "a2", 1),
+        ("b1", "b2", 1),
+        ("a1", "b2", 1),
+        ("b1", "a2", 1),
     )
     space = Space(crossed)
     assert space.is_convex(0b0011)
@@ -46,7 +52,13 @@ def test_two_convex_components_may_wait_for_each_other() -> None:
     assert Space(crossed, ordered=False).is_ordered([0b0011, 0b1100])
 
 
-CHAIN = streams({"a": "x", "b": "xy", "c": "y", "d": "x"}, ("a", "b", 1), ("b", "c", 1), ("c", "d", 1), ("a", "d", 1))
+CHAIN = streams(
+    {"a": "x", "b": "xy", "c": "y", "d": "x"},
+    ("a", "b", 1),
+    ("b", "c", 1),
+    ("c", "d", 1),
+    ("a", "d", 1),
+)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +67,10 @@ CHAIN = streams({"a": "x", "b": "xy", "c": "y", "d": "x"}, ("a", "b", 1), ("b", 
         (Hints(fuse=(frozenset("ac"),)), "no attribute in common"),
         (Hints(fuse=(frozenset("bd"),)), "no stream connects them all"),
         (Hints(fuse=(frozenset("ad"),)), "wait for others between them"),
-        (Hints(fuse=(frozenset("ab"),), apart=(frozenset("ab"),)), "to be fused and to be kept apart"),
+        (
+            Hints(fuse=(frozenset("ab"),), apart=(frozenset("ab"),)),
+            "to be fused and to be kept apart",
+        ),
         (Hints(fuse=(frozenset("az"),)), "unknown operator 'z'; valid: a, b, c, d"),
     ],
 )

@@ -43,7 +43,9 @@ def by_row(row: dict[str, Any]) -> dict[str, Any]:
     return {"id": row["id"], "root": None if row["x"] is None else math.sqrt(row["x"])}
 
 
-FUNCTIONS: dict[str, Callable[[Any], Any]] = dict(zip(FORMS, (by_arrow, by_pandas, by_row), strict=True))
+FUNCTIONS: dict[str, Callable[[Any], Any]] = dict(
+    zip(FORMS, (by_arrow, by_pandas, by_row), strict=True)
+)
 
 
 def calls(form: str, fn: Callable[[Any], Any] | None = None, **options: Any) -> Calls:
@@ -51,7 +53,9 @@ def calls(form: str, fn: Callable[[Any], Any] | None = None, **options: Any) -> 
 
 
 def table(xs: list[float | None]) -> pa.Table:
-    return pa.table({"id": pa.array(range(len(xs)), pa.int64()), "x": pa.array(xs, pa.float64())}, schema=GIVEN)
+    return pa.table(
+        {"id": pa.array(range(len(xs)), pa.int64()), "x": pa.array(xs, pa.float64())}, schema=GIVEN
+    )
 
 
 numbers = st.lists(st.sampled_from([0.0, 1.0, 2.25, 4.0, -1.0, None]), min_size=1, max_size=60)
@@ -81,7 +85,10 @@ def test_a_failing_row_is_named_with_its_values_the_operator_and_the_cause(form:
     rows = table([1.0] * 40 + [-9.0] + [1.0] * 40)
     with pytest.raises(ApplyError) as caught:
         calls(form)(rows, None)
-    assert str(caught.value) == "apply 'roots' failed on row {'id': 40, 'x': -9.0}: ValueError: negative"
+    assert (
+        str(caught.value)
+        == "apply 'roots' failed on row {'id': 40, 'x': -9.0}: ValueError: negative"
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,7 +102,9 @@ def test_a_failing_row_is_named_with_its_values_the_operator_and_the_cause(form:
         ("rows", lambda r: {"id": r["id"]}, "returned columns (id); its schema has (id, root)"),
     ],
 )
-def test_what_the_schema_does_not_say_is_an_error_even_with_dead_letters(form: str, fn: Any, told: str) -> None:
+def test_what_the_schema_does_not_say_is_an_error_even_with_dead_letters(
+    form: str, fn: Any, told: str
+) -> None:
     with pytest.raises(ApplyError) as caught:
         calls(form, fn, dead_letters=True)(table([1.0, 2.0]), None)
     assert str(caught.value) == f"apply 'roots' {told}"
@@ -108,7 +117,10 @@ def text_for(form: str) -> Callable[[Any], Any]:
     if form == "pandas":
         return lambda f: f.assign(root=["many" if i == 3 else 1.0 for i in f["id"]])[["id", "root"]]
     return lambda b: pa.record_batch(
-        {"id": b.column("id"), "root": pa.array(["many" if i == 3 else "1.0" for i in b.column("id").to_pylist()])}
+        {
+            "id": b.column("id"),
+            "root": pa.array(["many" if i == 3 else "1.0" for i in b.column("id").to_pylist()]),
+        }
     )
 
 
@@ -118,7 +130,9 @@ def test_a_value_that_does_not_fit_its_declared_type_fails_its_row_only(form: st
     assert called.failed == [3]
     assert "many" in called.errors[0]
     assert sorted(i for each in called.results for i in each["id"].to_pylist()) == [0, 1, 2, 4, 5]
-    with pytest.raises(ApplyError, match=r"apply 'roots' failed on row \{'id': 3, 'x': 1.0\}: .*many"):
+    with pytest.raises(
+        ApplyError, match=r"apply 'roots' failed on row \{'id': 3, 'x': 1.0\}: .*many"
+    ):
         calls(form, text_for(form))(table([1.0] * 6), None)
 
 
@@ -128,7 +142,14 @@ def test_a_row_may_become_none_or_several() -> None:
         return [None, made, [made, made], (made for _ in range(3))][row["id"] % 4]
 
     called = calls("rows", fn)(table([0.0] * 8), None)
-    assert Counter(i for each in called.results for i in each["id"].to_pylist()) == {1: 1, 2: 2, 3: 3, 5: 1, 6: 2, 7: 3}
+    assert Counter(i for each in called.results for i in each["id"].to_pylist()) == {
+        1: 1,
+        2: 2,
+        3: 3,
+        5: 1,
+        6: 2,
+        7: 3,
+    }
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -136,7 +157,13 @@ def test_the_time_of_a_row_goes_by_its_value(form: str) -> None:
     """A value that comes often is called by itself, so a slow one does not make others look slow."""
 
     def fn(given: Any) -> Any:
-        xs = [given["x"]] if form == "rows" else list(given["x"]) if form == "pandas" else given.column("x").to_pylist()
+        xs = (
+            [given["x"]]
+            if form == "rows"
+            else list(given["x"])
+            if form == "pandas"
+            else given.column("x").to_pylist()
+        )
         time.sleep(5e-3 * sum(x == 4.0 for x in xs))
         return FUNCTIONS[form](given)
 

@@ -10,12 +10,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark import TaskContext
 
 from anabranch.elastic.grouping.steps import Grouping, after_step, new_grouping
 from anabranch.runtime.apply.calls import Calls
-from anabranch.runtime.apply.task import ORDER, SLOT, VALUE, ApplyReport, ApplyTask, ApplyWork, ScheduleTask, Telling
+from anabranch.runtime.apply.task import (
+    ORDER,
+    SLOT,
+    VALUE,
+    ApplyReport,
+    ApplyTask,
+    ApplyWork,
+    ScheduleTask,
+)
 from anabranch.runtime.operator import Emitted
+from anabranch.runtime.worker import TaskId
+from anabranch.spark.driver.applies import Telling
 from anabranch.state.checkpoint.files import Files
 from anabranch.topology.apply import Osg, Work
 
@@ -30,19 +39,6 @@ MADE = pa.schema([("name", pa.string()), ("id", pa.int64())])
 APPLY, OTHER, READER = 7, 2, 3
 
 
-class Task:
-    """What a task knows of itself."""
-
-    def __init__(self, partition: int) -> None:
-        self._partition = partition
-
-    def partitionId(self) -> int:  # noqa: N802 - Spark's name
-        return self._partition
-
-    def attemptNumber(self) -> int:  # noqa: N802 - Spark's name
-        return 0
-
-
 class Heard:
     """An accumulator in this process."""
 
@@ -54,10 +50,9 @@ class Heard:
 
 
 @pytest.fixture
-def run_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Any, Any], list[pa.RecordBatch]]:
+def run_in() -> Callable[[int, Any, Any], list[pa.RecordBatch]]:
     def run(partition: int, task: Any, batches: Any) -> list[pa.RecordBatch]:
-        monkeypatch.setattr(TaskContext, "get", lambda: Task(partition))
-        return list(task(iter(batches)))
+        return list(task.run(iter(batches), TaskId(partition)))
 
     return run
 
@@ -87,7 +82,14 @@ def named(row: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def work_of(grouping: Grouping) -> ApplyWork:
-    work = Work(fn=named, form="rows", cost_by=("k",), grouping=grouping.wanted, osg=SETTINGS, dead_letters=True)
+    work = Work(
+        fn=named,
+        form="rows",
+        cost_by=("k",),
+        grouping=grouping.wanted,
+        osg=SETTINGS,
+        dead_letters=True,
+    )
     return ApplyWork(
         number=APPLY,
         calls=Calls("named", work, GIVEN, MADE),
@@ -99,11 +101,18 @@ def work_of(grouping: Grouping) -> ApplyWork:
     )
 
 
-def scheduled(run_in: Any, grouping: Grouping, partitions: list[list[pa.RecordBatch]], *, unordered: bool) -> pa.Table:
+def scheduled(
+    run_in: Any, grouping: Grouping, partitions: list[list[pa.RecordBatch]], *, unordered: bool
+) -> pa.Table:
     task = ScheduleTask(
-        groupings={APPLY: (grouping, SETTINGS)}, slots=grouping.slots, names=tuple(SCHEMA.names), unordered=unordered
+        groupings={APPLY: (grouping, SETTINGS)},
+        slots=grouping.slots,
+        names=tuple(SCHEMA.names),
+        unordered=unordered,
     )
-    return pa.Table.from_batches([each for i, part in enumerate(partitions) for each in run_in(i, task, part)])
+    return pa.Table.from_batches(
+        [each for i, part in enumerate(partitions) for each in run_in(i, task, part)]
+    )
 
 
 def in_slot(rows: pa.Table, slot: int) -> Iterator[pa.RecordBatch]:
@@ -115,7 +124,9 @@ def test_steps_of_a_stage_do_every_row_once_and_learn(
     run_in: Any, tmp_path: Path, wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("anabranch.runtime.apply.task._TAKEN", 24)
-    monkeypatch.setattr("anabranch.runtime.apply.task._MEASURED", 16)  # of these; the others are done all the same
+    monkeypatch.setattr(
+        "anabranch.runtime.apply.task._MEASURED", 16
+    )  # of these; the others are done all the same
     grouping, ways = new_grouping(wanted, 3, SETTINGS), []
     for step in range(4):
         first = 200 * step
@@ -135,23 +146,41 @@ def test_steps_of_a_stage_do_every_row_once_and_learn(
             schema=SCHEMA,
             told=heard,  # type: ignore[arg-type]
         )
-        made = pa.Table.from_batches([each for slot in range(3) for each in run_in(slot, task, in_slot(rows, slot))], SCHEMA)
+        made = pa.Table.from_batches(
+            [each for slot in range(3) for each in run_in(slot, task, in_slot(rows, slot))], SCHEMA
+        )
         mine = [i for i in range(first, first + 200) if i % 5]
         good = [i for i in mine if i % 13 and i % 11]
         assert sorted(made.filter(pa.compute.equal(made["to"], READER))["p0"].to_pylist()) == good
         passed = made.filter(pa.compute.equal(made["to"], OTHER)).sort_by("p0")
-        assert passed["p0"].to_pylist() == passed["t"].to_pylist() == [i for i in range(first, first + 200) if i % 5 == 0]
+        assert (
+            passed["p0"].to_pylist()
+            == passed["t"].to_pylist()
+            == [i for i in range(first, first + 200) if i % 5 == 0]
+        )
         reports = {slot: heard.value[step, APPLY, slot] for slot in range(3)}
-        written = pa.concat_tables([pq.read_table(tmp_path / r.results.path) for r in reports.values() if r.results])
+        written = pa.concat_tables(
+            [pq.read_table(tmp_path / r.results.path) for r in reports.values() if r.results]
+        )
         assert sorted(written["name"].to_pylist()) == sorted(f"k{i * i % 7}-{i}" for i in good)
-        letters = pa.concat_tables([pq.read_table(tmp_path / r.letters.path) for r in reports.values() if r.letters])
-        assert Counter(letters["error"].to_pylist()) == {"ValueError: thirteen": sum(i % 13 == 0 for i in mine)}
+        letters = pa.concat_tables(
+            [pq.read_table(tmp_path / r.letters.path) for r in reports.values() if r.letters]
+        )
+        assert Counter(letters["error"].to_pylist()) == {
+            "ValueError: thirteen": sum(i % 13 == 0 for i in mine)
+        }
         assert sum(report.failed for report in reports.values()) == len(letters)
         assert sum(report.seen.rows for report in reports.values()) == len(mine)
         ways.append(grouping.way)
         if wanted == "hash":
-            keys = [set(pq.read_table(tmp_path / r.results.path)["name"].to_pylist()) for r in reports.values() if r.results]
-            assert not set.intersection(*({name.partition("-")[0] for name in each} for each in keys))
+            keys = [
+                set(pq.read_table(tmp_path / r.results.path)["name"].to_pylist())
+                for r in reports.values()
+                if r.results
+            ]
+            assert not set.intersection(
+                *({name.partition("-")[0] for name in each} for each in keys)
+            )
         grouping = after_step(grouping, {slot: report.seen for slot, report in reports.items()})
     assert ways == (["round robin", "osg", "osg", "osg"] if wanted == "osg" else [wanted] * 4)
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from anabranch.runtime.reports import NodeReport
 
 
-def plan_of(cls: Any, schema: str, by: Sequence[str], event_time: str = "at", order: str = "event_time") -> ProcessPlan:
+def plan_of(
+    cls: Any, schema: str, by: Sequence[str], event_time: str = "at", order: str = "event_time"
+) -> ProcessPlan:
     fields = columns_of(schema, "schema")
     keys = tuple(each for each in fields if each.name in by)
     clock = Clock(event_time, next(each.type for each in fields if each.name == event_time))
@@ -66,9 +68,16 @@ class Slot:
             assert not report.missing
         for shard, each in report.shards.items():
             if each.stored:
-                self.chains[shard] = [*_needed(self.chains.get(shard, []), each.stored), each.stored]
+                self.chains[shard] = [
+                    *_needed(self.chains.get(shard, []), each.stored),
+                    each.stored,
+                ]
         self.after_us = report.until_us if finish else until_us
-        self.next_us, self.keys, self.left_out = report.next_end_us, report.key_numbers, dict(report.left_out)
+        self.next_us, self.keys, self.left_out = (
+            report.next_end_us,
+            report.key_numbers,
+            dict(report.left_out),
+        )
         return results
 
     def lose(self, shard: int) -> None:
@@ -82,17 +91,30 @@ class Slot:
 
     def log_bytes(self) -> int:
         """What a restore of all shards reads."""
-        return sum((each.snapshot or each.delta)[1] for chain in self.chains.values() for each in chain)
+        return sum(
+            (each.snapshot or each.delta)[1] for chain in self.chains.values() for each in chain
+        )
 
     def _attempt(
-        self, rows: Sequence[tuple[Any, ...]], until_us: int | None, *, finish: bool, restore: Sequence[int] = ()
+        self,
+        rows: Sequence[tuple[Any, ...]],
+        until_us: int | None,
+        *,
+        finish: bool,
+        restore: Sequence[int] = (),
     ) -> tuple[NodeReport, list[dict[str, Any]]]:
         self.job += 1
         columns = {f"k{i}": f"k{i}" for i in range(len(self.plan.keys))}
         columns |= {f"r{i}": f"r{i}" for i in range(len(self.plan.payload))}
-        node = NodeTask(number=0, operator="p", plan=self.plan, rows=Arriving(columns=columns, combined=True))
+        node = NodeTask(
+            number=0, operator="p", plan=self.plan, rows=Arriving(columns=columns, combined=True)
+        )
         committed = {shard: chain[-1].version for shard, chain in self.chains.items() if chain}
-        node = replace(node, committed=committed, restore={shard: self.chains.get(shard, []) for shard in restore})
+        node = replace(
+            node,
+            committed=committed,
+            restore={shard: self.chains.get(shard, []) for shard in restore},
+        )
         task = SlotTask(
             components=(ComponentTask(name="p", route=(0,) * self.shards, slots=1, nodes=(node,)),),
             checkpoint=self.files,
@@ -114,7 +136,10 @@ class Slot:
         plan = self.plan
         from anabranch.types import column_type
 
-        named = {each.name: pa.array([row[i] for row in rows], column_type(each.type)) for i, each in enumerate(plan.fields)}
+        named = {
+            each.name: pa.array([row[i] for row in rows], column_type(each.type))
+            for i, each in enumerate(plan.fields)
+        }
         table = {f"k{i}": named[each.name] for i, each in enumerate(plan.keys)}
         table |= {f"r{i}": named[each.name] for i, each in enumerate(plan.payload)}
         at = next(each for each in plan.fields if each.type.startswith("timestamp"))

@@ -15,7 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.errors import StepError
-from anabranch.state.codec.cells import Head, decoded_keys, encoded_keys, head_of, replayed, sealed_cell
+from anabranch.state.codec.cells import (
+    Head,
+    decoded_keys,
+    encoded_keys,
+    head_of,
+    replayed,
+    sealed_cell,
+)
 from anabranch.testing.process import ProcessTester
 from tests.runtime.process.process_slot import Slot, plan_of
 
@@ -52,7 +59,9 @@ class Program:
         for row in rows:
             state.seen.append(row.x)
             state.by[row.op] = state.by.get(row.op, 0) + 1
-            if row.op == "timer" and (ctx.watermark is None or row.at + timedelta(seconds=row.x) > ctx.watermark):
+            if row.op == "timer" and (
+                ctx.watermark is None or row.at + timedelta(seconds=row.x) > ctx.watermark
+            ):
                 ctx.timer(row.at + timedelta(seconds=row.x), name=str(row.x % 2))
             elif row.op == "cancel":
                 ctx.cancel(str(row.x % 2))
@@ -92,10 +101,15 @@ class Plain:
         self.keys: dict[str, _Key] = {}
         self.after: int | None = None
 
-    def step(self, rows: list[tuple[str, int, str, int]], until: int | None, *, finish: bool = False) -> set[tuple[Any, ...]]:
+    def step(
+        self, rows: list[tuple[str, int, str, int]], until: int | None, *, finish: bool = False
+    ) -> set[tuple[Any, ...]]:
         out: list[tuple[Any, ...]] = []
         if self.by_time:
-            rows = sorted((row for row in rows if self.after is None or row[1] >= self.after), key=lambda row: row[1])
+            rows = sorted(
+                (row for row in rows if self.after is None or row[1] >= self.after),
+                key=lambda row: row[1],
+            )
         last = until
         for key in {row[0] for row in rows} | set(self.keys):
             mine = [row for row in rows if row[0] == key]
@@ -107,7 +121,16 @@ class Plain:
         self.after = last
         return {(key, what, at(time), tuple(seen)) for key, what, time, seen in out}
 
-    def _key(self, key: str, held: _Key, rows: list[Any], until: int | None, out: list[Any], *, finish: bool) -> int | None:
+    def _key(
+        self,
+        key: str,
+        held: _Key,
+        rows: list[Any],
+        until: int | None,
+        out: list[Any],
+        *,
+        finish: bool,
+    ) -> int | None:
         now, fired = self.after, None
         limit = until
         if finish and not rows:
@@ -116,8 +139,12 @@ class Plain:
             alarms = [(time, name) for name, time in held.timers.items()]
             if held.expires is not None:
                 alarms.append((held.expires, "~"))
-            due = min((each for each in alarms if limit is not None and each[0] <= limit), default=None)
-            ready = [row for row in rows if due is None or row[1] < due[0]] if self.by_time else rows
+            due = min(
+                (each for each in alarms if limit is not None and each[0] <= limit), default=None
+            )
+            ready = (
+                [row for row in rows if due is None or row[1] < due[0]] if self.by_time else rows
+            )
             if ready and not self.by_time and held.expires is not None and limit is not None:
                 ready = [] if held.expires <= min(limit, *(row[1] for row in rows)) else ready
             if ready:
@@ -204,7 +231,10 @@ def test_random_programs_do_what_plain_python_does_whatever_crashes_or_is_lost(
             found = slot.run(given, us(watermark), crashes=step["crashes"], lose=step["lose"])
             wanted = sorted(plain.step(rows, watermark))
             assert bag(found) == wanted
-            assert bag(tester.step(given, watermark=None if watermark is None else at(watermark))) == wanted
+            assert (
+                bag(tester.step(given, watermark=None if watermark is None else at(watermark)))
+                == wanted
+            )
             assert slot.keys == len(plain.keys) == len(tester)
             alarms = [time for held in plain.keys.values() for time in held.timers.values()]
             if cls is Program:
@@ -230,7 +260,14 @@ class Total:
 
 
 @settings(max_examples=30)
-@given(st.lists(st.lists(st.tuples(st.integers(-3, 9), st.integers(0, 99)), max_size=12), min_size=1, max_size=6), st.data())
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(-3, 9), st.integers(0, 99)), max_size=12),
+        min_size=1,
+        max_size=6,
+    ),
+    st.data(),
+)
 def test_a_vectorised_class_keeps_its_columns_whatever_crashes_or_is_lost(
     steps: list[list[tuple[int, int]]], data: st.DataObject
 ) -> None:
@@ -239,7 +276,10 @@ def test_a_vectorised_class_keeps_its_columns_whatever_crashes_or_is_lost(
     with tempfile.TemporaryDirectory(dir="/dev/shm") as root:
         slot = Slot(plan, Path(root))
         for rows in steps:
-            chaos = {"crashes": data.draw(st.integers(0, 1)), "lose": data.draw(st.sampled_from([(), (0, 2)]))}
+            chaos = {
+                "crashes": data.draw(st.integers(0, 1)),
+                "lose": data.draw(st.sampled_from([(), (0, 2)])),
+            }
             found = slot.run([(key, at(0), float(v)) for key, v in rows], None, **chaos)
             wanted = {}
             for key, v in rows:
@@ -276,27 +316,40 @@ class BriefTotal(Total):
 
 @given(
     st.lists(
-        st.tuples(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=6), st.integers(0, 16), st.booleans()),
+        st.tuples(
+            st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=6),
+            st.integers(0, 16),
+            st.booleans(),
+        ),
         min_size=1,
         max_size=10,
     ),
     st.sampled_from(["event_time", "arrival"]),
 )
 @settings(max_examples=60)
-def test_keys_of_both_forms_live_equally_long(steps: list[tuple[list[tuple[int, int]], int, bool]], order: str) -> None:
+def test_keys_of_both_forms_live_equally_long(
+    steps: list[tuple[list[tuple[int, int]], int, bool]], order: str
+) -> None:
     schema = "k bigint, at timestamp, v double"
-    testers = [ProcessTester(cls, by="k", schema=schema, event_time="at", order=order) for cls in (Brief2, BriefTotal)]
+    testers = [
+        ProcessTester(cls, by="k", schema=schema, event_time="at", order=order)
+        for cls in (Brief2, BriefTotal)
+    ]
     with tempfile.TemporaryDirectory(dir="/dev/shm") as root:
         slot = Slot(plan_of(BriefTotal, schema, ["k"], order=order), Path(root))
         watermark = 0
         for i, (rows, ahead, lost) in enumerate(steps):
             given = [(key, at(8 * i + time), 1.0) for key, time in rows]
             watermark += ahead
-            one, other = ([tuple(row.values()) for row in tester.step(given, watermark=at(watermark))] for tester in testers)
-            assert sorted(one) == sorted(other)
-            assert sorted(tuple(row.values()) for row in slot.run(given, us(watermark), lose=[0] if lost else [])) == sorted(
-                one
+            one, other = (
+                [tuple(row.values()) for row in tester.step(given, watermark=at(watermark))]
+                for tester in testers
             )
+            assert sorted(one) == sorted(other)
+            assert sorted(
+                tuple(row.values())
+                for row in slot.run(given, us(watermark), lose=[0] if lost else [])
+            ) == sorted(one)
             assert len(testers[0]) == len(testers[1]) == slot.keys
 
 
@@ -309,7 +362,9 @@ class Count:
         yield (state + len(rows),)
 
 
-def test_the_log_holds_a_small_multiple_of_the_state_and_a_restore_needs_nothing_else(tmp_path: Path) -> None:
+def test_the_log_holds_a_small_multiple_of_the_state_and_a_restore_needs_nothing_else(
+    tmp_path: Path,
+) -> None:
     slot = Slot(plan_of(Count, "k bigint, at timestamp", ["k"]), tmp_path, shards=1)
     slot.run([(key, at(0)) for key in range(5_000)], None)
     state, sizes, rng = slot.log_bytes(), [], np.random.default_rng(1)
@@ -318,7 +373,12 @@ def test_the_log_holds_a_small_multiple_of_the_state_and_a_restore_needs_nothing
         keys = rng.integers(0, 5_000, 40).tolist()
         for key in set(keys):
             counts[key] += keys.count(key)
-        slot.run([(key, at(0)) for key in keys], None, crashes=int(i % 5 == 1), lose=[0] if i % 7 == 3 else [])
+        slot.run(
+            [(key, at(0)) for key in keys],
+            None,
+            crashes=int(i % 5 == 1),
+            lose=[0] if i % 7 == 3 else [],
+        )
         sizes.append(slot.chains[0][-1].delta[1])
         assert slot.log_bytes() < 4 * state
     assert max(sizes) < state / 5, "no step writes all of the state"
@@ -333,7 +393,9 @@ def test_the_log_holds_a_small_multiple_of_the_state_and_a_restore_needs_nothing
 
 
 @pytest.mark.parametrize("crashes", [0, 1])
-def test_a_step_that_changes_all_cells_is_all_that_a_restore_needs(tmp_path: Path, crashes: int) -> None:
+def test_a_step_that_changes_all_cells_is_all_that_a_restore_needs(
+    tmp_path: Path, crashes: int
+) -> None:
     slot = Slot(plan_of(Count, "k bigint, at timestamp", ["k"]), tmp_path, shards=1)
     slot.run([(key, at(0)) for key in range(900)], None)
     for key in range(5):
@@ -348,19 +410,27 @@ def test_a_step_that_changes_all_cells_is_all_that_a_restore_needs(tmp_path: Pat
     assert slot.keys == 901
 
 
-def test_keys_that_get_no_rows_and_no_timer_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_get_no_rows_and_no_timer_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from anabranch.state.store.cell_shard import CellShard
 
     slot = Slot(plan_of(Count, "k bigint, at timestamp", ["k"]), tmp_path)
     slot.run([(key, at(0)) for key in range(500)], None)
     read: list[bytes] = []
     get = CellShard.get
-    monkeypatch.setattr(CellShard, "get", lambda self, keys: get(self, [key for key in keys if not read.append(key)]))
+    monkeypatch.setattr(
+        CellShard,
+        "get",
+        lambda self, keys: get(self, [key for key in keys if not read.append(key)]),
+    )
     slot.run([(7, at(1)), (7, at(2)), (9, at(2))], None)
     assert len(read) == 2
 
 
-@pytest.mark.parametrize(("kind", "key"), [("bigint", 7), ("date", EPOCH.date()), ("timestamp", EPOCH)])
+@pytest.mark.parametrize(
+    ("kind", "key"), [("bigint", 7), ("date", EPOCH.date()), ("timestamp", EPOCH)]
+)
 def test_a_key_is_the_same_beside_null_and_without_it(tmp_path: Path, kind: str, key: Any) -> None:
     slot = Slot(plan_of(Count, f"at timestamp, k {kind}", ["k"]), tmp_path, shards=1)
     counts = [
@@ -386,7 +456,9 @@ def test_a_key_is_the_same_beside_null_and_without_it(tmp_path: Path, kind: str,
         ("k boolean, b binary", [(True, b"\0"), (None, b"")]),
     ],
 )
-def test_keys_of_any_type_become_bytes_and_come_back(schema: str, keys: list[tuple[Any, ...]]) -> None:
+def test_keys_of_any_type_become_bytes_and_come_back(
+    schema: str, keys: list[tuple[Any, ...]]
+) -> None:
     import pyarrow as pa
 
     from anabranch.topology.process import columns_of
@@ -395,13 +467,18 @@ def test_keys_of_any_type_become_bytes_and_come_back(schema: str, keys: list[tup
     fields = columns_of(schema, "schema")
     kinds = [column_type(each.type) for each in fields]
     table = pa.table(
-        [pa.array(list(values), kind) for values, kind in zip(zip(*keys, strict=True), kinds, strict=True)],
+        [
+            pa.array(list(values), kind)
+            for values, kind in zip(zip(*keys, strict=True), kinds, strict=True)
+        ],
         names=[f"k{i}" for i in range(len(kinds))],
     )
     encoded = encoded_keys(table)
     assert len(set(encoded)) == len(keys)
     assert decoded_keys(encoded, fields).to_pylist() == table.to_pylist()
-    assert [encoded_keys(table.slice(i, 1))[0] for i in range(len(keys))] == encoded, "whatever other keys there are"
+    assert [encoded_keys(table.slice(i, 1))[0] for i in range(len(keys))] == encoded, (
+        "whatever other keys there are"
+    )
     assert [decoded_keys([each], fields).to_pylist()[0] for each in encoded] == table.to_pylist()
 
 
@@ -458,8 +535,14 @@ class Broken:
         ("text", "it returned ('one', "),
         ("short", "it returned (1,), which is no row of (n int, at timestamp): 1 values"),
         ("names", "its columns are [n, when]"),
-        ("state", "its state does not fit the declared type Noted: Expected `int`, got `str` - at `$.seen[1]`"),
-        ("strange", "its state does not fit the declared type Noted: a value of type object cannot be kept"),
+        (
+            "state",
+            "its state does not fit the declared type Noted: Expected `int`, got `str` - at `$.seen[1]`",
+        ),
+        (
+            "strange",
+            "its state does not fit the declared type Noted: a value of type object cannot be kept",
+        ),
         (
             "past",
             "process() raised ValueError: a timer in the past: 2026-01-01 00:00:01+00:00, and the watermark is 2026-01-01 00:00:03",
@@ -468,7 +551,9 @@ class Broken:
         ("column", "rows have no column 'price'; they have k, at, op, x"),
     ],
 )
-def test_a_mistake_in_a_class_names_operator_key_and_cause_and_changes_nothing(tmp_path: Path, op: str, told: str) -> None:
+def test_a_mistake_in_a_class_names_operator_key_and_cause_and_changes_nothing(
+    tmp_path: Path, op: str, told: str
+) -> None:
     slot = Slot(plan_of(Broken, SCHEMA, ["k"]), tmp_path)
     slot.run([("good", at(0), "add", 1), ("bad", at(0), "add", 1)], us(3))
     with pytest.raises(StepError) as error:
@@ -492,9 +577,12 @@ class WrongColumns(Total):
         if self.what in wrong:
             wrong[self.what]()
         columns = {"n": state.n, "top": state.top}
-        return {"names": {"n": state.n}, "count": {**columns, "top": [1.0]}, "other": 5, "keys": ([9], columns)}.get(
-            self.what, columns
-        )
+        return {
+            "names": {"n": state.n},
+            "count": {**columns, "top": [1.0]},
+            "other": 5,
+            "keys": ([9], columns),
+        }.get(self.what, columns)
 
 
 @pytest.mark.parametrize(
@@ -509,7 +597,9 @@ class WrongColumns(Total):
         ("keys", "numbers of keys that are not from 0 to 1"),
     ],
 )
-def test_a_mistake_in_a_vectorised_class_says_what_is_valid(tmp_path: Path, what: str, told: str) -> None:
+def test_a_mistake_in_a_vectorised_class_says_what_is_valid(
+    tmp_path: Path, what: str, told: str
+) -> None:
     cls = WrongColumns()
     cls.what = what
     slot = Slot(plan_of(cls, "k bigint, at timestamp, v double", ["k"]), tmp_path)
@@ -524,7 +614,10 @@ def test_late_rows_are_left_out_by_event_time_and_given_by_arrival(tmp_path: Pat
     by_time = ProcessTester(Program, by="k", schema=SCHEMA, event_time="at")
     by_time.step(watermark=at(5))
     assert [row["seen"] for row in by_time.step(rows)] == [[1]]
-    assert [(row["x"], row["reason"]) for row in by_time.late] == [(2, "late"), (3, "no event time")]
+    assert [(row["x"], row["reason"]) for row in by_time.late] == [
+        (2, "late"),
+        (3, "no event time"),
+    ]
     by_arrival = ProcessTester(Program, by="k", schema=SCHEMA, event_time="at", order="arrival")
     by_arrival.step(watermark=at(5))
     assert [row["seen"] for row in by_arrival.step(rows)] == [[1, 2, 3]]

@@ -18,13 +18,24 @@ from pyspark.sql import functions as F
 import anabranch as ab
 from anabranch.spark.api.run import as_trigger
 from anabranch.spark.jvm import needed_columns
-from anabranch.testing import EventPlan, WindowQuery, differences, event_batches, expected_results, read_results, write_batches
+from anabranch.testing import (
+    EventPlan,
+    WindowQuery,
+    differences,
+    event_batches,
+    expected_results,
+    read_results,
+    write_batches,
+)
 
 MINUTE_US = 60_000_000
 QUERY = WindowQuery(
     keys=["k"],
     event_time="at",
-    windows=[("1 minute", MINUTE_US, MINUTE_US, 0), ("5 minutes every 1 minute", 5 * MINUTE_US, MINUTE_US, 0)],
+    windows=[
+        ("1 minute", MINUTE_US, MINUTE_US, 0),
+        ("5 minutes every 1 minute", 5 * MINUTE_US, MINUTE_US, 0),
+    ],
     aggregates=[("n", "count", "*"), ("total", "sum", "v")],
     delay_us=10_000_000,
 )
@@ -46,10 +57,16 @@ class Job:
         write_batches([rows], self.root / "in", first=sum(step is not None for step in self.steps))
         self.steps.append(rows)
 
-    def topology(self, *sinks: object, by: list[str] | None = None, **aggregates: ab.Aggregate) -> ab.Topology:
+    def topology(
+        self, *sinks: object, by: list[str] | None = None, **aggregates: ab.Aggregate
+    ) -> ab.Topology:
         (self.root / "in").mkdir(exist_ok=True)
         schema = "k bigint, at timestamp, v double, unused string"
-        frame = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(self.root / "in"))
+        frame = (
+            self.spark.readStream.schema(schema)
+            .option("maxFilesPerTrigger", 1)
+            .parquet(str(self.root / "in"))
+        )
         app = ab.Topology("job")
         windowed = app.source(frame, event_time="at", delay="10 seconds").aggregate(
             by=["k"] if by is None else by,
@@ -68,7 +85,9 @@ class Job:
         return read_results(self.root / "out")
 
     def differences(self, final: Any = "closing") -> list[str]:
-        return differences(self.results(), expected_results(self.steps, QUERY, final_watermark=final), IDENTITY)
+        return differences(
+            self.results(), expected_results(self.steps, QUERY, final_watermark=final), IDENTITY
+        )
 
 
 def table(rows: list[tuple[int, int, float]]) -> pa.Table:
@@ -84,9 +103,18 @@ def table(rows: list[tuple[int, int, float]]) -> pa.Table:
 
 
 def generated(batches: int, rows: int = 400, span_us: int = 3 * MINUTE_US) -> list[pa.Table]:
-    plan = EventPlan(seed=7, batches=batches, rows=rows, keys=40, span_us=span_us, disorder_us=20_000_000)
+    plan = EventPlan(
+        seed=7, batches=batches, rows=rows, keys=40, span_us=span_us, disorder_us=20_000_000
+    )
     return [
-        pa.table({"k": b["k"], "at": b["at"], "v": b["v"].cast(pa.float64()), "unused": pa.array(["x"] * len(b))})
+        pa.table(
+            {
+                "k": b["k"],
+                "at": b["at"],
+                "v": b["v"].cast(pa.float64()),
+                "unused": pa.array(["x"] * len(b)),
+            }
+        )
         for b in event_batches(plan)
     ]
 
@@ -94,7 +122,9 @@ def generated(batches: int, rows: int = 400, span_us: int = 3 * MINUTE_US) -> li
 def wait_until(condition: Callable[[], bool], run: ab.Run, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"not in {seconds} s; steps {run.progress}, error {run.exception}"
+        assert time.monotonic() < deadline, (
+            f"not in {seconds} s; steps {run.progress}, error {run.exception}"
+        )
         assert run.exception is None, run.exception
         time.sleep(0.02)
 
@@ -105,7 +135,9 @@ def job(spark: SparkSession, tmp_path: Path) -> Job:
 
 
 @pytest.mark.parametrize("lift", ["lift first", "route first"])
-def test_a_step_is_one_spark_job_and_its_exchanges_are_those_of_explain(job: Job, spark: SparkSession, lift: str) -> None:
+def test_a_step_is_one_spark_job_and_its_exchanges_are_those_of_explain(
+    job: Job, spark: SparkSession, lift: str
+) -> None:
     for batch in generated(3):
         job.add_table(batch)
     app = job.topology(ab.parquet(job.root / "out"), ab.memory())
@@ -135,10 +167,14 @@ def test_a_step_is_one_spark_job_and_its_exchanges_are_those_of_explain(job: Job
 
 def test_only_the_columns_that_are_needed_are_read(job: Job) -> None:
     frame = job.spark.createDataFrame([], "k bigint, at timestamp, v double, unused string")
-    assert needed_columns(frame, frame.filter("v > 0").select("k", (F.col("v") * 2).alias("w"))) == {"k", "v"}
+    assert needed_columns(
+        frame, frame.filter("v > 0").select("k", (F.col("v") * 2).alias("w"))
+    ) == {"k", "v"}
 
 
-def test_rows_that_a_map_leaves_out_move_the_watermark_too_and_only_they_need_an_observation(job: Job) -> None:
+def test_rows_that_a_map_leaves_out_move_the_watermark_too_and_only_they_need_an_observation(
+    job: Job,
+) -> None:
     for at in (10, 100, 200):
         job.add((at, 1.0), (at + 30, -1.0))
     maps = {
@@ -148,14 +184,26 @@ def test_rows_that_a_map_leaves_out_move_the_watermark_too_and_only_they_need_an
         "another time": (lambda df: df.withColumn("at", F.expr("at - interval 1 hour")), False),
     }
     for name, (fn, watched) in maps.items():
-        frame = job.spark.readStream.schema("k bigint, at timestamp, v double").option("maxFilesPerTrigger", 1)
+        frame = job.spark.readStream.schema("k bigint, at timestamp, v double").option(
+            "maxFilesPerTrigger", 1
+        )
         app = ab.Topology("job")
-        rows = app.source(frame.parquet(str(job.root / "in")), event_time="at", delay="10 seconds").map(fn)
+        rows = app.source(
+            frame.parquet(str(job.root / "in")), event_time="at", delay="10 seconds"
+        ).map(fn)
         rows.aggregate(by="k", windows=ab.tumbling("1 minute"), n=ab.count()).to(ab.memory())
         place = job.root / name
-        run = app.start(checkpoint=place / "checkpoint", state_root=place / "state", slots=2, shards=8, trigger="availableNow")
+        run = app.start(
+            checkpoint=place / "checkpoint",
+            state_root=place / "state",
+            slots=2,
+            shards=8,
+            trigger="availableNow",
+        )
         run.wait(120)
-        seconds = [None if each.watermark_us is None else each.watermark_us / 1e6 for each in run.progress]
+        seconds = [
+            None if each.watermark_us is None else each.watermark_us / 1e6 for each in run.progress
+        ]
         assert seconds == [None, 30.0, 120.0, 220.0], name
         assert bool(run._stepper.levels.lift.watched) == watched, name
 
@@ -170,11 +218,15 @@ def test_windows_close_while_the_input_pauses(job: Job) -> None:
         run.stop()
     job.steps.append(None)
     assert job.differences() == []
-    assert [row["n"] for row in job.results().to_pylist() if row["window_name"] == "1 minute"] == [2]
+    assert [row["n"] for row in job.results().to_pylist() if row["window_name"] == "1 minute"] == [
+        2
+    ]
     assert run.exception is None
 
 
-def test_the_end_of_input_closes_what_the_watermark_allows_and_the_next_run_goes_on(job: Job) -> None:
+def test_the_end_of_input_closes_what_the_watermark_allows_and_the_next_run_goes_on(
+    job: Job,
+) -> None:
     job.add((0, 1.0), (61, 2.0))
     job.start(trigger="availableNow").wait(120)
     job.steps.append(None)
@@ -197,25 +249,35 @@ def test_slots_change_while_running_without_restart_or_copied_state(job: Job) ->
     batches = generated(12)
     run = job.start(idle=None, slots=1)
     query, sizes = run.query, {}
-    for slots, part in zip((None, 4, 2, 3), (batches[:3], batches[3:6], batches[6:9], batches[9:]), strict=True):
+    for slots, part in zip(
+        (None, 4, 2, 3), (batches[:3], batches[3:6], batches[6:9], batches[9:]), strict=True
+    ):
         if slots is not None:
             run.resize(slots)
         for batch in part:
             job.add_table(batch)
             wait_until(lambda: len(run.progress) == len(job.steps), run)
-            sizes[len(job.steps)] = len({path.stat().st_ino for path in job.root.glob("state/*/*/*/data.mdb")})
+            sizes[len(job.steps)] = len(
+                {path.stat().st_ino for path in job.root.glob("state/*/*/*/data.mdb")}
+            )
     run.stop()
     assert run.query is query
     assert [p.slots for p in run.progress] == [1] * 3 + [4] * 3 + [2] * 3 + [3] * 3
     assert all(p.restored == 0 for p in run.progress)
     assert set(sizes.values()) == {8}
     resizes = [event.text for event in run.events if event.kind == "resize"]
-    assert [text.split(":")[0] for text in resizes] == ["slots 1 -> 4", "slots 4 -> 2", "slots 2 -> 3"]
+    assert [text.split(":")[0] for text in resizes] == [
+        "slots 1 -> 4",
+        "slots 4 -> 2",
+        "slots 2 -> 3",
+    ]
     run.finish()
     assert job.differences("finish") == []
     first = [p.duration_s for p in run.progress if p.step in {4, 7, 10}]
     others = sorted(p.duration_s for p in run.progress if p.step in {5, 6, 8, 9, 11, 12})
-    print(f"step after a resize: {[round(s, 3) for s in first]} s, other steps: median {others[len(others) // 2]:.3f} s")
+    print(
+        f"step after a resize: {[round(s, 3) for s in first]} s, other steps: median {others[len(others) // 2]:.3f} s"
+    )
 
 
 def test_lost_and_damaged_state_is_restored_from_the_durable_log(job: Job) -> None:
@@ -257,17 +319,25 @@ def test_a_checkpoint_that_does_not_fit_is_refused(job: Job) -> None:
         job.add_table(batch)
     job.start(trigger="availableNow").wait(120)
     with pytest.raises(
-        ab.CheckpointError, match=r"aggregates: the checkpoint has .*total = sum.* the topology has \[n = count"
+        ab.CheckpointError,
+        match=r"aggregates: the checkpoint has .*total = sum.* the topology has \[n = count",
     ):
         job.start(job.topology(n=ab.count()))
-    with pytest.raises(ab.CheckpointError, match=r"keys: the checkpoint has \[k: bigint\], the topology has \[none\]"):
+    with pytest.raises(
+        ab.CheckpointError,
+        match=r"keys: the checkpoint has \[k: bigint\], the topology has \[none\]",
+    ):
         job.start(job.topology(by=[]))
-    with pytest.raises(ab.CheckpointError, match=r"shards: the checkpoint has \[8\], the topology has \[16\]"):
+    with pytest.raises(
+        ab.CheckpointError, match=r"shards: the checkpoint has \[8\], the topology has \[16\]"
+    ):
         job.start(shards=16)
     with pytest.raises(ab.TopologyError, match=r"slots=9; valid: 1 to 8"):
         job.start(slots=9)
     shutil.rmtree(job.root / "checkpoint/spark")
-    with pytest.raises(ab.CheckpointError, match=r"Spark brings batch 0, checkpoint .* expects batch 2"):
+    with pytest.raises(
+        ab.CheckpointError, match=r"Spark brings batch 0, checkpoint .* expects batch 2"
+    ):
         job.start(trigger="availableNow").wait(120)
 
 
@@ -275,7 +345,9 @@ def test_a_directory_with_results_of_another_checkpoint_is_refused(job: Job) -> 
     for batch in generated(3):
         job.add_table(batch)
     job.start(trigger="availableNow").wait(120)
-    with pytest.raises(ab.TopologyError, match=r"out holds results up to step 4, and this checkpoint is at step 1"):
+    with pytest.raises(
+        ab.TopologyError, match=r"out holds results up to step 4, and this checkpoint is at step 1"
+    ):
         job.topology().start(checkpoint=job.root / "another", state_root=job.root / "state")
     assert as_trigger("100 ms").arguments == {"processingTime": "100 milliseconds"}
 
@@ -295,7 +367,9 @@ def test_two_runs_share_a_session(spark: SparkSession, tmp_path: Path) -> None:
         assert each.differences() == []
 
 
-def test_every_sink_gets_the_same_rows(job: Job, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_sink_gets_the_same_rows(
+    job: Job, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
     for batch in generated(3):
         job.add_table(batch)
     memory, seen = ab.memory(), []
@@ -321,14 +395,21 @@ def test_every_sink_gets_the_same_rows(job: Job, spark: SparkSession, capsys: py
     assert rows == len(memory.rows()) == memory.table().num_rows == sum(count for _, count in seen)
     assert spark.read.json(str(root / "json")).count() == rows
     assert spark.read.parquet(str(root / "writer")).count() == rows
-    assert spark.read.parquet(str(root / "gzip")).exceptAll(spark.read.parquet(str(root / "out"))).count() == 0
+    assert (
+        spark.read.parquet(str(root / "gzip"))
+        .exceptAll(spark.read.parquet(str(root / "out")))
+        .count()
+        == 0
+    )
     csv = spark.read.option("header", True).csv(str(root / "csv"))
     assert csv.columns == ["k", "window_start", "window_end", "window_name", "n", "total"]
     assert csv.count() == rows
     assert "window_name=5 minutes every 1 minute" in capsys.readouterr().out
 
 
-def test_a_failing_sink_ends_the_run_with_its_name_and_the_next_run_repeats_the_step(job: Job) -> None:
+def test_a_failing_sink_ends_the_run_with_its_name_and_the_next_run_repeats_the_step(
+    job: Job,
+) -> None:
     for batch in generated(3):
         job.add_table(batch)
 
@@ -365,12 +446,20 @@ def test_a_static_topology_gives_the_same_results(spark: SparkSession, tmp_path:
     frame = spark.read.parquet(str(tmp_path / "rows.parquet"))
     app = ab.Topology("static")
     stream = app.source(frame, event_time="at", name="rows")
-    windowed = stream.aggregate(by="k", windows=ab.tumbling("1 minute"), n=ab.count(), total=ab.sum("v"), name="minutes")
+    windowed = stream.aggregate(
+        by="k", windows=ab.tumbling("1 minute"), n=ab.count(), total=ab.sum("v"), name="minutes"
+    )
     before = spark.conf.get("spark.sql.shuffle.partitions")
     found = app.run_batch({stream: frame.limit(10_000)})
     again = app.run_batch({"rows": frame})
     assert spark.conf.get("spark.sql.shuffle.partitions") == before
-    query = WindowQuery(keys=["k"], event_time="at", windows=QUERY.windows[:1], aggregates=QUERY.aggregates, delay_us=0)
+    query = WindowQuery(
+        keys=["k"],
+        event_time="at",
+        windows=QUERY.windows[:1],
+        aggregates=QUERY.aggregates,
+        delay_us=0,
+    )
     expected = expected_results([pa.concat_tables(batches)], query, final_watermark="finish")
     for results in (found, again):
         assert differences(results[windowed.name].toArrow(), expected, IDENTITY) == []
@@ -383,10 +472,14 @@ def test_a_static_topology_gives_the_same_results(spark: SparkSession, tmp_path:
 
 
 def test_mistakes_are_refused_when_the_topology_is_built(job: Job, spark: SparkSession) -> None:
-    frame = spark.createDataFrame([], "k bigint, at timestamp, v double, t bigint, s string, m map<string,int>")
+    frame = spark.createDataFrame(
+        [], "k bigint, at timestamp, v double, t bigint, s string, m map<string,int>"
+    )
     app = ab.Topology("mistakes")
     stream = app.source(frame, event_time="at")
-    with pytest.raises(ab.TopologyError, match="unknown event-time column 'when'; valid: k, at, v, t, s"):
+    with pytest.raises(
+        ab.TopologyError, match="unknown event-time column 'when'; valid: k, at, v, t, s"
+    ):
         app.source(frame, event_time="when")
     with pytest.raises(ab.TopologyError, match='say what it counts, such as unit="seconds"'):
         app.source(frame, event_time="t")
@@ -394,9 +487,13 @@ def test_mistakes_are_refused_when_the_topology_is_built(job: Job, spark: SparkS
         app.source(frame, event_time="s")
     with pytest.raises(ab.TopologyError, match="unknown unit 'fortnights'"):
         app.source(frame, event_time="t", unit="fortnights")
-    with pytest.raises(ab.TopologyError, match=r"aggregate 'x': nope does not fit the stream's columns \(k, at"):
+    with pytest.raises(
+        ab.TopologyError, match=r"aggregate 'x': nope does not fit the stream's columns \(k, at"
+    ):
         stream.compute(by=["k"], x=ab.sum("nope"))
-    with pytest.raises(ab.TopologyError, match=r"the filter of 'x' .* has type double; valid: boolean"):
+    with pytest.raises(
+        ab.TopologyError, match=r"the filter of 'x' .* has type double; valid: boolean"
+    ):
         stream.compute(by=["k"], x=ab.sum("v", where="v + 1"))
     with pytest.raises(ab.TopologyError, match="deterministic"):
         stream.map(lambda df: df.withColumn("r", F.rand()))
@@ -407,7 +504,9 @@ def test_mistakes_are_refused_when_the_topology_is_built(job: Job, spark: SparkS
     with pytest.raises(ab.TopologyError, match="not a sink"):
         stream.aggregate(by="k", windows=ab.tumbling("1m"), n=ab.count()).to("out")
     with pytest.raises(ab.TopologyError, match="late rows cannot carry column 'm'"):
-        stream.aggregate(by="k", windows=ab.tumbling("1m"), n=ab.count(), name="w").late.to(ab.memory())
+        stream.aggregate(by="k", windows=ab.tumbling("1m"), n=ab.count(), name="w").late.to(
+            ab.memory()
+        )
     one = ab.Topology("one")
     one.source(frame, event_time="at").aggregate(by="k", windows=ab.tumbling("1m"), n=ab.count())
     with pytest.raises(ab.TopologyError, match="not a streaming DataFrame"):

@@ -24,7 +24,9 @@ def given(spark: SparkSession, rows: int, keys: int, partitions: int) -> DataFra
     return in_place(made, "k")
 
 
-def times(factor: int, ballast: bytes = b"") -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def times(
+    factor: int, ballast: bytes = b""
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def function(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             n = pc.multiply(batch.column("n"), factor + 0 * len(ballast))
@@ -34,7 +36,12 @@ def times(factor: int, ballast: bytes = b"") -> Callable[[Iterable[pa.RecordBatc
 
 
 def query(rows: DataFrame, factor: int) -> DataFrame:
-    counted = rows.groupBy("k").count().withColumnRenamed("count", "n").repartitionById(2, (rows["k"] % 2).cast("int"))
+    counted = (
+        rows.groupBy("k")
+        .count()
+        .withColumnRenamed("count", "n")
+        .repartitionById(2, (rows["k"] % 2).cast("int"))
+    )
     return counted.mapInArrow(times(factor), SCHEMA)
 
 

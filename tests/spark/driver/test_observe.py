@@ -10,7 +10,8 @@ import pytest
 
 from anabranch.elastic import Elastic, Evaluation, Guards, Wanted
 from anabranch.errors import TopologyError
-from anabranch.plan.make import Plan, make_plan
+from anabranch.plan.make import make_plan
+from anabranch.plan.model import Plan
 from anabranch.plan.route import Route, even_route
 from anabranch.runtime.reports import NodeReport, Report, ShardReport
 from anabranch.spark.driver.changes import Pending
@@ -57,7 +58,11 @@ def report(component: str, slot: int, nodes: dict[str, dict[int, tuple[int, int]
             name: NodeReport(
                 shards={
                     shard: ShardReport(
-                        rows_in=given, rows_out=out, cpu_s=0.001 * given, state_bytes=100 * (shard + 1), stored=None
+                        rows_in=given,
+                        rows_out=out,
+                        cpu_s=0.001 * given,
+                        state_bytes=100 * (shard + 1),
+                        stored=None,
                     )
                     for shard, (given, out) in shards.items()
                 }
@@ -69,7 +74,14 @@ def report(component: str, slot: int, nodes: dict[str, dict[int, tuple[int, int]
 
 def commit(step: int, routes: dict[str, Route]) -> Commit:
     return Commit(
-        step=step, epoch=1, batch_id=step - 1, watermark_us=0, next_us=0, seen={"visits": 7_000_000}, routes=routes, stored={}
+        step=step,
+        epoch=1,
+        batch_id=step - 1,
+        watermark_us=0,
+        next_us=0,
+        seen={"visits": 7_000_000},
+        routes=routes,
+        stored={},
     )
 
 
@@ -107,7 +119,9 @@ def test_components_that_feed_each_other() -> None:
 def test_fused_operators_count_the_rows_that_enter_and_leave() -> None:
     plan = make_plan(graph(), "fusion by attributes")
     [component] = plan.components
-    reports = [report(component.name, 0, {"w0": {0: (5, 1), 1: (10, 2)}, "w1": {0: (1, 0), 1: (2, 4)}})]
+    reports = [
+        report(component.name, 0, {"w0": {0: (5, 1), 1: (10, 2)}, "w1": {0: (1, 0), 1: (2, 4)}})
+    ]
     made = commit(1, {component.name: even_route(SHARDS, 1)})
     [seen] = observe(plan, made, progress(made, reports), reports, Place(cores=2)).components
     assert seen.rows.tolist() == [5, 10, 0, 0]
@@ -129,7 +143,12 @@ class Stub:
     """As much of a Stepper as steering needs."""
 
     def __init__(self, plan: Plan, routes: dict[str, Route]) -> None:
-        self.plan, self.routes, self.pending, self.statistics = plan, routes, Pending(), Statistics()
+        self.plan, self.routes, self.pending, self.statistics = (
+            plan,
+            routes,
+            Pending(),
+            Statistics(),
+        )
         self.events: list[Event] = []
         self.checkpoint = SimpleNamespace(header=SimpleNamespace(shards=SHARDS))
 
@@ -143,10 +162,14 @@ class Stub:
 
 class More:
     def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
-        return Wanted(slots=dict.fromkeys((each.name for each in seen.components), 2), reason="more")
+        return Wanted(
+            slots=dict.fromkeys((each.name for each in seen.components), 2), reason="more"
+        )
 
 
-HASTY = Guards(warm_up_steps=1, settle_steps=0, judge_steps=1, confirm_steps=1, cool_down_s=0.0, pause=1e9)
+HASTY = Guards(
+    warm_up_steps=1, settle_steps=0, judge_steps=1, confirm_steps=1, cool_down_s=0.0, pause=1e9
+)
 
 
 def run(stub: Stub, steering: Steering, steps: int) -> None:
@@ -166,7 +189,9 @@ def run(stub: Stub, steering: Steering, steps: int) -> None:
 def test_what_is_decided_is_applied_to_the_next_step_and_its_effect_told() -> None:
     plan = make_plan(graph(), "fusion by attributes")
     stub = Stub(plan, {"w0 + w1": even_route(SHARDS, 1)})
-    steering = Steering(Elastic(policy=More(), max_slots=4, guards=HASTY, replan=False), Place(cores=4), None, None)
+    steering = Steering(
+        Elastic(policy=More(), max_slots=4, guards=HASTY, replan=False), Place(cores=4), None, None
+    )
     steering.told = lambda: BatchProgress(batch_id=0, seconds=2.5, rows=(400.0,), backlog=(None,))
     run(stub, steering, 8)
     assert stub.routes["w0 + w1"].slots == 2
@@ -191,14 +216,24 @@ def test_a_better_plan_is_looked_for_now_and_then_and_handed_over() -> None:
     stub = Stub(unfused, {"w0": even_route(SHARDS, 1), "w1": even_route(SHARDS, 1)})
     for name, rows in (("w0", 400), ("w1", 40)):
         stub.statistics.add(name, ("k",), [rows, *[0] * (SHARDS - 1)], 0, 0)
-    guards = Guards(warm_up_steps=1, settle_steps=0, judge_steps=1, confirm_steps=1, cool_down_s=0.0, pause=1e9, replan_s=0.0)
+    guards = Guards(
+        warm_up_steps=1,
+        settle_steps=0,
+        judge_steps=1,
+        confirm_steps=1,
+        cool_down_s=0.0,
+        pause=1e9,
+        replan_s=0.0,
+    )
     asked: list[tuple[str, Any]] = []
 
     def planning(by: str, rates: Any) -> Plan:
         asked.append((by, rates))
         return make_plan(graph(), by, rates=rates)
 
-    steering = Steering(Elastic(policy="static", balance="none", guards=guards), Place(cores=4), planning, None)
+    steering = Steering(
+        Elastic(policy="static", balance="none", guards=guards), Place(cores=4), planning, None
+    )
     for number in range(1, 8):
         steering.before(stub)  # type: ignore[arg-type]
         if stub.pending.plan is not None:
@@ -232,7 +267,9 @@ def test_wishes_are_checked_and_a_number_of_slots_goes_first() -> None:
     pending = Pending()
     with pytest.raises(TopologyError, match="slots=5; valid: 1 to 4"):
         pending.resize(5, SHARDS)
-    with pytest.raises(TopologyError, match=r"slot_of=\[0, 1\]; valid: a slot from 0 to 3 for each of the 4 shards"):
+    with pytest.raises(
+        TopologyError, match=r"slot_of=\[0, 1\]; valid: a slot from 0 to 3 for each of the 4 shards"
+    ):
         pending.reroute([0, 1], None, routes, SHARDS)
     with pytest.raises(TopologyError, match=r"slot_of=\[0, 0, 0, 4\]"):
         pending.reroute([0, 0, 0, 4], None, routes, SHARDS)
@@ -243,6 +280,9 @@ def test_wishes_are_checked_and_a_number_of_slots_goes_first() -> None:
     assert (name, before, after) == ("w0", routes["w0"], Route((1, 1, 0, 0), 2, 2))
     pending.reroute([1, 1, 0, 0], None, routes, SHARDS)
     pending.resize(3, SHARDS)
-    assert {name: after.slots for name, _, after in pending.take_routes(routes)} == {"w0": 3, "w1": 3}
+    assert {name: after.slots for name, _, after in pending.take_routes(routes)} == {
+        "w0": 3,
+        "w1": 3,
+    }
     assert list(pending.take_routes(routes)) == []
     assert np.array_equal(routes["w0"].slot_of, (0, 1, 0, 1))

@@ -19,9 +19,17 @@ def source(start: Any, end: Any, latest: Any, rows: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("told", "waits"),
     [
-        (source({"t": {"0": 10, "1": 5}}, {"t": {"0": 30, "1": 15}}, {"t": {"0": 130, "1": 65}}, 30), 150.0),  # Kafka
+        (
+            source(
+                {"t": {"0": 10, "1": 5}}, {"t": {"0": 30, "1": 15}}, {"t": {"0": 130, "1": 65}}, 30
+            ),
+            150.0,
+        ),  # Kafka
         (source('{"t":{"0":10}}', '{"t":{"0":30}}', '{"t":{"0":30}}', 20), 0.0),
-        (source({"t": {"0": 10}}, {"t": {"0": 30}}, {"t": {"0": 30, "1": 40}}, 20), 40.0),  # a partition is new
+        (
+            source({"t": {"0": 10}}, {"t": {"0": 30}}, {"t": {"0": 30, "1": 40}}, 20),
+            40.0,
+        ),  # a partition is new
         (source(4, 5, 9, 1000), 4000.0),  # the rate source counts seconds
         (source({"logOffset": 1}, {"logOffset": 2}, None, 200), None),  # files do not tell
         (source(None, 0, 7, 0), None),  # the first batch: how many rows an offset is, is not known
@@ -44,13 +52,20 @@ def test_a_batch() -> None:
         }
     )
     found = batch_progress(text)
-    assert (found.batch_id, found.seconds, found.rows, found.backlog) == (3, 0.675, (1000.0, 0.0), (0.0, None))
+    assert (found.batch_id, found.seconds, found.rows, found.backlog) == (
+        3,
+        0.675,
+        (1000.0, 0.0),
+        (0.0, None),
+    )
     assert batch_progress({"batchId": 0}).seconds is None
 
 
 def seen(at: float, rows: float, *, closing: bool = False, **sources: SourceSeen) -> Observation:
     given = sources or {"loans": SourceSeen(rows=rows)}
-    return Observation(step=1, at=at, duration_s=0.4, cores=2, sources=given, components=(), closing=closing)
+    return Observation(
+        step=1, at=at, duration_s=0.4, cores=2, sources=given, components=(), closing=closing
+    )
 
 
 def spark(rows: float, waits: float | None, seconds: float = 0.9) -> BatchProgress:
@@ -59,7 +74,11 @@ def spark(rows: float, waits: float | None, seconds: float = 0.9) -> BatchProgre
 
 def test_what_arrives_is_what_was_taken_and_what_waits_more_than_before() -> None:
     first = completed(seen(10.0, 90), spark(100, 5000), None)
-    assert (first.sources["loans"].rows, first.sources["loans"].backlog, first.duration_s) == (100, 5000, 0.9)
+    assert (first.sources["loans"].rows, first.sources["loans"].backlog, first.duration_s) == (
+        100,
+        5000,
+        0.9,
+    )
     assert first.sources["loans"].rows_per_s is None
     catching_up = completed(seen(12.0, 0), spark(4000, 2000), first)
     assert catching_up.sources["loans"].rows_per_s == 500

@@ -45,7 +45,11 @@ def observation(step: int, shards: int = 16, at: float | None = None) -> Observa
         interval_s=float(step % 2),
         disturbed=step % 5 == 0,
         closing=step % 7 == 0,
-        sources={"loans": SourceSeen(rows=step * 10.0, rows_per_s=None if step == 1 else 7.5, backlog=3.0, lag_s=None)},
+        sources={
+            "loans": SourceSeen(
+                rows=step * 10.0, rows_per_s=None if step == 1 else 7.5, backlog=3.0, lag_s=None
+            )
+        },
         components=components,
     )
 
@@ -91,10 +95,15 @@ def test_any_tool_reads_it(tmp_path: Path) -> None:
         "where step = 5 order by component"
     ).fetchall()
     seen = observation(5)
-    assert found == [(5, each.name, each.route.slots, each.rows.sum(), 3.0, each.route.slots) for each in seen.components]
+    assert found == [
+        (5, each.name, each.route.slots, each.rows.sum(), 3.0, each.route.slots)
+        for each in seen.components
+    ]
 
 
-def test_its_size_is_bounded_and_the_oldest_steps_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_size_is_bounded_and_the_oldest_steps_go_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(history, "_SMALL_BYTES", 20_000)
     log = HistoryLog(Files(str(tmp_path)), most_bytes=200_000)
     for step in range(1, 301):
@@ -107,13 +116,17 @@ def test_its_size_is_bounded_and_the_oldest_steps_go_first(tmp_path: Path, monke
     assert 40 < len(kept) < 300
 
 
-def test_a_crash_while_files_are_merged_and_a_step_that_is_done_again_leave_each_step_once(tmp_path: Path) -> None:
+def test_a_crash_while_files_are_merged_and_a_step_that_is_done_again_leave_each_step_once(
+    tmp_path: Path,
+) -> None:
     first, second = HistoryLog(Files(str(tmp_path))), HistoryLog(Files(str(tmp_path)))
     for step in (1, 2, 3):
         first.add(observation(step))
     first.flush()
     whole = (tmp_path / "history" / "steps-00000001-00000003.parquet").read_bytes()
-    (tmp_path / "history" / "steps-00000001-00000002.parquet").write_bytes(whole)  # merged, and the parts not yet removed
+    (tmp_path / "history" / "steps-00000001-00000002.parquet").write_bytes(
+        whole
+    )  # merged, and the parts not yet removed
     again = observation(3, at=1_700_000_100.0)
     second.add(again)
     second.flush()
@@ -129,7 +142,9 @@ def test_what_is_no_history_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def event(step: int) -> Event:
-    return Event(at=float(step), step=step, kind="decision", text=f"é {step}", figures={"slots": 2.0})
+    return Event(
+        at=float(step), step=step, kind="decision", text=f"é {step}", figures={"slots": 2.0}
+    )
 
 
 def test_events_are_lines_that_survive_a_cut_and_are_bounded(tmp_path: Path) -> None:

@@ -19,7 +19,13 @@ def test_what_was_measured_comes_back_as_planners_want_it(tmp_path: Path) -> Non
     assert found.rates() == {"w": 4.0}
     measures = found.measures(3, {"w": {1: 5.0, 10: 7.5}})
     known = measures.operators["w"]
-    assert (measures.shards, known.rate, known.state, known.keys, known.by) == (3, 4.0, 200.0, 7.5, ("a", "b"))
+    assert (measures.shards, known.rate, known.state, known.keys, known.by) == (
+        3,
+        4.0,
+        200.0,
+        7.5,
+        ("a", "b"),
+    )
     assert known.loads == ((3, 0, 1), (0, 0, 4))
     assert known.loaded_shards == 2
 

@@ -63,7 +63,11 @@ Row = dict[str, Any]
 
 
 def plan_of(
-    key: str, windows: Sequence[Window], how: str, left: Sequence[Field] = LEFT, right: Sequence[Field] = RIGHT
+    key: str,
+    windows: Sequence[Window],
+    how: str,
+    left: Sequence[Field] = LEFT,
+    right: Sequence[Field] = RIGHT,
 ) -> JoinPlan:
     keys = KEYS[key]
     inputs = [
@@ -78,19 +82,33 @@ def fresh(plan: JoinPlan) -> JoinState:
 
 
 def shard_of(key: Iterable[Any]) -> int:
-    return zlib.crc32(repr([0.0 if each == 0.0 and isinstance(each, float) else each for each in key]).encode()) % SHARDS
+    return (
+        zlib.crc32(
+            repr(
+                [0.0 if each == 0.0 and isinstance(each, float) else each for each in key]
+            ).encode()
+        )
+        % SHARDS
+    )
 
 
 def table_of(plan: JoinPlan, side: Side, rows: Sequence[Row]) -> pa.Table:
     fields = (*plan.keys, *plan.payload(side))
     columns = {each.name: [row[each.name] for row in rows] for each in fields}
-    return pa.table({each.name: pa.array(columns[each.name], column_type(each.type, maps=True)) for each in fields})
+    return pa.table(
+        {
+            each.name: pa.array(columns[each.name], column_type(each.type, maps=True))
+            for each in fields
+        }
+    )
 
 
 def numbered(state: JoinState, side: Side, rows: pa.Table, times: Sequence[int]) -> SideRows:
     """What a slot task makes of rows with a time that some window takes."""
     plan = state.plan
-    keys = pa.Table.from_arrays([rows.column(each.name) for each in plan.keys], schema=plan.key_schema())
+    keys = pa.Table.from_arrays(
+        [rows.column(each.name) for each in plan.keys], schema=plan.key_schema()
+    )
     shards = np.array([shard_of(row.values()) for row in keys.to_pylist()], dtype=np.int64)
     at = rows.column(TIMES[side]).cast(pa.int64()).to_numpy()
     pane = at - (at - plan.panes.offset_us) % plan.panes.width_us
@@ -125,13 +143,21 @@ class Run:
     def read(self, shards: frozenset[int]) -> JoinState:
         """Shards as a slot task reads them, snapshot first and layer by layer."""
         state = fresh(self.plan)
-        logs = {shard: [decode_join(blob, self.plan) for blob in self.log.get(shard, [])] for shard in shards}
+        logs = {
+            shard: [decode_join(blob, self.plan) for blob in self.log.get(shard, [])]
+            for shard in shards
+        }
         for layer in range(max(map(len, logs.values()), default=0)):
             state.absorb([(shard, log[layer]) for shard, log in logs.items() if layer < len(log)])
         state.drop(self.after)
         return state
 
-    def step(self, arrived: Mapping[Side, tuple[pa.Table, list[int]]], until: int | None, snapshot: set[int]) -> None:
+    def step(
+        self,
+        arrived: Mapping[Side, tuple[pa.Table, list[int]]],
+        until: int | None,
+        snapshot: set[int],
+    ) -> None:
         for shards, state in self.slots.items():
             mine = {side: self._mine(state, side, shards, *arrived[side]) for side in SIDES}
             for side, rows in mine.items():
@@ -146,31 +172,48 @@ class Run:
                 self.log[shard] = [encode_join(entries, self.plan)]
         self.after = until if until is not None else self.after
 
-    def _mine(self, state: JoinState, side: Side, shards: frozenset[int], rows: pa.Table, times: list[int]) -> SideRows:
+    def _mine(
+        self, state: JoinState, side: Side, shards: frozenset[int], rows: pa.Table, times: list[int]
+    ) -> SideRows:
         panes = self.plan.panes
         kept = []
         for i, row in enumerate(rows.to_pylist()):
             at = rows.column(TIMES[side])[i].cast(pa.int64()).as_py()
             if at is not None and not panes.is_over(panes.start_of(at), self.after):
                 kept += [i] if shard_of(row[each.name] for each in self.plan.keys) in shards else []
-        return numbered(state, side, rows.take(pa.array(kept, pa.int64())), [times[i] for i in kept])
+        return numbered(
+            state, side, rows.take(pa.array(kept, pa.int64())), [times[i] for i in kept]
+        )
 
     def take(self, state: JoinState, until: int | None) -> None:
         table, shards = state.close(self.after, until)
         assert table.schema == self.plan.result_schema()
-        assert [shard_of(row.values()) for row in table.select(range(len(self.plan.keys))).to_pylist()] == shards.tolist()
+        assert [
+            shard_of(row.values()) for row in table.select(range(len(self.plan.keys))).to_pylist()
+        ] == shards.tolist()
         self.found.append(table)
 
 
 @st.composite
-def side_rows(draw: st.DrawFn, plan: JoinPlan, side: Side, upto: int) -> tuple[list[Row], list[int]]:
+def side_rows(
+    draw: st.DrawFn, plan: JoinPlan, side: Side, upto: int
+) -> tuple[list[Row], list[int]]:
     rows = []
     for _ in range(draw(st.integers(0, 10))):
-        row = {each.name: draw(st.sampled_from(VALUES[each.type])) for each in (*plan.keys, *plan.payload(side)[1:])}
+        row = {
+            each.name: draw(st.sampled_from(VALUES[each.type]))
+            for each in (*plan.keys, *plan.payload(side)[1:])
+        }
         seconds = draw(
-            st.none() | st.integers(-3, upto) if draw(st.integers(0, 15)) == 0 else st.integers(max(upto - 20, -3), upto)
+            st.none() | st.integers(-3, upto)
+            if draw(st.integers(0, 15)) == 0
+            else st.integers(max(upto - 20, -3), upto)
         )
-        row[TIMES[side]] = None if seconds is None else seconds * SECOND + draw(st.sampled_from((0, 0, 1, 999_999)))
+        row[TIMES[side]] = (
+            None
+            if seconds is None
+            else seconds * SECOND + draw(st.sampled_from((0, 0, 1, 999_999)))
+        )
         rows.append(row)
     return rows, [draw(st.sampled_from((1, 1, 1, 2, 3))) for _ in rows]
 
@@ -183,14 +226,23 @@ def repeated(rows: Sequence[Any], times: Sequence[int]) -> list[Any]:
 @given(st.data())
 def test_joined_rows_equal_those_of_another_engine(data: st.DataObject) -> None:
     draw = data.draw
-    plan = plan_of(draw(st.sampled_from(sorted(KEYS))), draw(st.sampled_from(WINDOWS)), draw(st.sampled_from(HOWS)))
+    plan = plan_of(
+        draw(st.sampled_from(sorted(KEYS))),
+        draw(st.sampled_from(WINDOWS)),
+        draw(st.sampled_from(HOWS)),
+    )
     run = Run(plan)
     tables: dict[Side, list[pa.Table]] = {side: [] for side in SIDES}
     watermarks: list[int | None] = []
     for number in range(draw(st.integers(1, 6), "steps")):
         if number == 0 or draw(st.integers(0, 2), "another route?") == 0:
             slots = draw(st.lists(st.integers(0, 1), min_size=SHARDS, max_size=SHARDS), "route")
-            run.route([[shard for shard in range(SHARDS) if slots[shard] == slot] for slot in sorted({*slots})])
+            run.route(
+                [
+                    [shard for shard in range(SHARDS) if slots[shard] == slot]
+                    for slot in sorted({*slots})
+                ]
+            )
         arrived: dict[Side, tuple[pa.Table, list[int]]] = {}
         for side in SIDES:
             rows, times = draw(side_rows(plan, side, upto=12 * (number + 1)), side)
@@ -200,13 +252,17 @@ def test_joined_rows_equal_those_of_another_engine(data: st.DataObject) -> None:
             arrived[side] = table_of(plan, side, rows), times
         until = run.after
         if draw(st.integers(0, 3), "does the watermark move?"):
-            until = max(run.after or 0, draw(st.integers(0, 12 * (number + 1)), "watermark") * SECOND)
+            until = max(
+                run.after or 0, draw(st.integers(0, 12 * (number + 1)), "watermark") * SECOND
+            )
         run.step(arrived, until, draw(st.sets(st.integers(0, SHARDS - 1)), "snapshots"))
         watermarks.append(until)
     if finish := draw(st.booleans(), "finish?"):
         for state in run.slots.values():
             run.take(state, state.final_end())
-    windows = [(each.name, each.length_us, each.every_us, each.offset_us) for each in plan.panes.windows]
+    windows = [
+        (each.name, each.length_us, each.every_us, each.offset_us) for each in plan.panes.windows
+    ]
     keys = [each.name for each in plan.keys]
     query = JoinQuery(keys=keys, left_time="at", right_time="ts", windows=windows, how=plan.how)
     expected = expected_join(tables["left"], tables["right"], query, watermarks, finish=finish)
@@ -238,7 +294,9 @@ def test_a_row_late_for_one_window_is_joined_in_a_longer_one() -> None:
     left = [{"k": 1, "at": 0, "s": "late", "d": None}]
     state.add("left", numbered(state, "left", table_of(plan, "left", left), [1]))
     found = state.close(4 * SECOND, 10 * SECOND)[0].to_pylist()
-    assert [(row["window_name"], row["s"], row["x"]) for row in found] == [("10 seconds", "late", 1.0)]
+    assert [(row["window_name"], row["s"], row["x"]) for row in found] == [
+        ("10 seconds", "late", 1.0)
+    ]
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -248,7 +306,10 @@ def test_rows_with_a_null_in_their_key_wait_only_where_they_come_out(how: str) -
     key = {"k": None, "name": "n"}
     left = table_of(plan, "left", [{**key, "at": 0, "s": "l", "d": None}])
     right = table_of(plan, "right", [{**key, "ts": 0, "x": 1.0, "both": None, "many": None}])
-    arrived = {"left": numbered(state, "left", left, [1]), "right": numbered(state, "right", right, [1])}
+    arrived = {
+        "left": numbered(state, "left", left, [1]),
+        "right": numbered(state, "right", right, [1]),
+    }
     for side, rows in arrived.items():
         state.add(side, rows)
     kept = {"inner": 0, "left": 1, "right": 1, "full": 2}[how]
@@ -265,7 +326,9 @@ def test_a_null_inside_a_struct_equals_another_as_in_spark() -> None:
     state = fresh(plan)
     keys = [{"a": 1, "b": None}, {"a": None, "b": None}, None]
     for side in SIDES:
-        rows = table_of(plan, side, [{"k": key, "at": 0, "s": None, "d": None, "ts": 0} for key in keys])
+        rows = table_of(
+            plan, side, [{"k": key, "at": 0, "s": None, "d": None, "ts": 0} for key in keys]
+        )
         state.add(side, numbered(state, side, rows, [1, 1, 1]))
     assert state.close(None, 4 * SECOND)[0].column("k").to_pylist() == keys[:2]
 
@@ -273,7 +336,10 @@ def test_a_null_inside_a_struct_equals_another_as_in_spark() -> None:
 def test_payload_of_every_type_survives_snapshots_and_comes_out() -> None:
     kinds = {
         "p_map": ("map<string,array<int>>", [("a", [1, None])]),
-        "p_deep": ("array<struct<m:map<int,string>,t:timestamp_ntz>>", [{"m": [(1, "x")], "t": None}]),
+        "p_deep": (
+            "array<struct<m:map<int,string>,t:timestamp_ntz>>",
+            [{"m": [(1, "x")], "t": None}],
+        ),
         "p_bin": ("binary", b"\xff"),
         "p_bool": ("boolean", True),
         "p_date": ("date", None),
@@ -285,10 +351,17 @@ def test_payload_of_every_type_survives_snapshots_and_comes_out() -> None:
     plan = plan_of("text", (tumbling("4s"),), "full", left=fields)
     state = fresh(plan)
     values = {name: value for name, (_, value) in kinds.items()}
-    rows = table_of(plan, "left", [{"k": "a", "at": 0, **values}, {"k": "b", "at": 5 * SECOND, **dict.fromkeys(values)}])
+    rows = table_of(
+        plan,
+        "left",
+        [{"k": "a", "at": 0, **values}, {"k": "b", "at": 5 * SECOND, **dict.fromkeys(values)}],
+    )
     state.add("left", numbered(state, "left", rows, [1, 1]))
     again = fresh(plan)
-    blobs = {shard: encode_join(entries, plan) for shard, entries in state.snapshot(range(SHARDS)).items()}
+    blobs = {
+        shard: encode_join(entries, plan)
+        for shard, entries in state.snapshot(range(SHARDS)).items()
+    }
     again.absorb([(shard, decode_join(blob, plan)) for shard, blob in blobs.items()])
     for each in (state, again):
         found = each.close(None, 8 * SECOND)[0]
@@ -298,16 +371,23 @@ def test_payload_of_every_type_survives_snapshots_and_comes_out() -> None:
 
 def test_payload_arrives_as_spark_hands_it_over() -> None:
     fields = (Field("at", "timestamp"), Field("many", "array<int>"), Field("s", "string"))
-    plan = plan_of("whole", (tumbling("4s"),), "left", left=fields, right=(Field("ts", "timestamp"),))
+    plan = plan_of(
+        "whole", (tumbling("4s"),), "left", left=fields, right=(Field("ts", "timestamp"),)
+    )
     state = fresh(plan)
     spark = pa.schema(
         [
             pa.field("at", pa.timestamp("us", tz="Etc/UTC"), nullable=False),
-            pa.field("many", pa.list_(pa.field("element", pa.int32(), nullable=False)), nullable=False),
+            pa.field(
+                "many", pa.list_(pa.field("element", pa.int32(), nullable=False)), nullable=False
+            ),
             pa.field("s", pa.large_string()),
         ]
     )
-    columns = [pa.array(values, each.type) for values, each in zip(([0], [[1, 2]], ["x"]), spark, strict=True)]
+    columns = [
+        pa.array(values, each.type)
+        for values, each in zip(([0], [[1, 2]], ["x"]), spark, strict=True)
+    ]
     batch = pa.Table.from_arrays(columns, schema=spark)
     key = state.number(pa.table({"k0": pa.array([7])}), np.zeros(1, dtype=np.int64))
     state.add("left", SideRows(key, np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64), batch))
@@ -320,9 +400,17 @@ def test_sides_without_other_columns_are_joined_by_their_keys() -> None:
     plan = plan_of("whole", (tumbling("4s"),), "full", left=(), right=())
     state = fresh(plan)
     for side, keys in (("left", [1, 1, 2]), ("right", [1, 3])):
-        numbers = state.number(pa.table({"k0": pa.array(keys)}), np.zeros(len(keys), dtype=np.int64))
+        numbers = state.number(
+            pa.table({"k0": pa.array(keys)}), np.zeros(len(keys), dtype=np.int64)
+        )
         state.add(
-            side, SideRows(numbers, np.zeros(len(keys), dtype=np.int64), np.ones(len(keys), dtype=np.int64), pa.table({}))
+            side,
+            SideRows(
+                numbers,
+                np.zeros(len(keys), dtype=np.int64),
+                np.ones(len(keys), dtype=np.int64),
+                pa.table({}),
+            ),
         )
     again = fresh(plan)
     again.absorb([(0, decode_join(encode_join(state.snapshot([0])[0], plan), plan))])
@@ -335,7 +423,10 @@ def test_expired_rows_are_dropped_and_their_key_numbers_used_again() -> None:
     state = fresh(plan)
     for step in range(30):
         keys = np.arange(step * 1000, step * 1000 + 1000)
-        rows = [{"k": int(k), "at": step * 4 * SECOND, "s": None, "d": None, "ts": step * 4 * SECOND} for k in keys]
+        rows = [
+            {"k": int(k), "at": step * 4 * SECOND, "s": None, "d": None, "ts": step * 4 * SECOND}
+            for k in keys
+        ]
         for side in SIDES:
             state.add(side, numbered(state, side, table_of(plan, side, rows), [1] * 1000))
         table, _ = state.close((step - 1) * 4 * SECOND, step * 4 * SECOND)
@@ -373,7 +464,9 @@ def test_a_state_that_dropped_more_than_was_over_does_not_reach() -> None:
 def test_windows_that_were_added_later_are_named_incomplete() -> None:
     plan = replace(plan_of("whole", (tumbling("4s"),), "left"), complete_from={0: 4 * SECOND})
     state = fresh(plan)
-    rows = table_of(plan, "left", [{"k": 1, "at": at * SECOND, "s": "x", "d": None} for at in (0, 4)])
+    rows = table_of(
+        plan, "left", [{"k": 1, "at": at * SECOND, "s": "x", "d": None} for at in (0, 4)]
+    )
     state.add("left", numbered(state, "left", rows, [1, 1]))
     names = state.close(None, 8 * SECOND)[0].column("window_name").to_pylist()
     assert names == ["4 seconds (incomplete)", "4 seconds"]
@@ -410,10 +503,14 @@ def test_pairs_are_those_of_a_plain_loop(sides: tuple[list[int], list[int]], shi
     for more in (0, 1 << 18):
         size = max([*left, *right, 0]) + 1 + more
         found = match(np.array(left, dtype=np.int32), np.array(right, dtype=np.int32), size)
-        pairs = [(i, j) for i, mine in enumerate(left) for j, other in enumerate(right) if mine == other]
+        pairs = [
+            (i, j) for i, mine in enumerate(left) for j, other in enumerate(right) if mine == other
+        ]
         assert [*zip(found.left.tolist(), found.right.tolist(), strict=True)] == pairs
         assert found.left_only.tolist() == [i for i, mine in enumerate(left) if mine not in right]
-        assert found.right_only.tolist() == [j for j, other in enumerate(right) if other not in left]
+        assert found.right_only.tolist() == [
+            j for j, other in enumerate(right) if other not in left
+        ]
 
 
 def test_many_rows_are_in_the_order_of_their_numbers() -> None:

@@ -30,7 +30,12 @@ from anabranch.types import Array
 Row = tuple[int | None, int, int]  # key, time, value
 Result = tuple[int | None, int, int, tuple[object, ...]]  # key, start, end, aggregates
 
-FIELDS = (Field("k", "bigint"), Field("at", "timestamp"), Field("v", "bigint"), Field("w", "string"))
+FIELDS = (
+    Field("k", "bigint"),
+    Field("at", "timestamp"),
+    Field("v", "bigint"),
+    Field("w", "string"),
+)
 SCHEMA = pa.schema([("k0", pa.int64())])
 SHARDS = 4
 GAPS = (1, 3, 10, 10)
@@ -75,7 +80,10 @@ def lift(plan: SessionPlan, rows: list[Row]) -> tuple[pa.Table, Array, Array, li
     keys = pa.table({"k0": pa.array([key for key, _ in grouped], pa.int64())})
     shards = np.array([shard_of(key) for key, _ in grouped], dtype=np.int64)
     columns = [
-        np.array([lifted[type(kept.partial).__name__](held) for held in grouped.values()], dtype=kept.partial.columns[0].dtype)
+        np.array(
+            [lifted[type(kept.partial).__name__](held) for held in grouped.values()],
+            dtype=kept.partial.columns[0].dtype,
+        )
         for kept in plan.kept
     ]
     return keys, shards, np.array([pane for _, pane in grouped], dtype=np.int64), columns
@@ -92,10 +100,14 @@ def fresh(plan: SessionPlan) -> SessionState:
 def added(state: SessionState, parts: list[list[Row]]) -> dict[int, Entries]:
     """Adds the rows of a step, from several input partitions, and gives the delta of each shard."""
     lifted = [lift(state.plan, rows) for rows in parts]
-    numbers = state.number(pa.concat_tables([each[0] for each in lifted]), np.concatenate([each[1] for each in lifted]))
+    numbers = state.number(
+        pa.concat_tables([each[0] for each in lifted]), np.concatenate([each[1] for each in lifted])
+    )
     part = np.repeat(np.arange(len(parts)), [len(each[1]) for each in lifted])
     columns = [np.concatenate(group) for group in zip(*(each[3] for each in lifted), strict=True)]
-    rows, pane, combined = state.combine(numbers, np.concatenate([each[2] for each in lifted]), part, columns)
+    rows, pane, combined = state.combine(
+        numbers, np.concatenate([each[2] for each in lifted]), part, columns
+    )
     assert len({*zip(rows.tolist(), pane.tolist(), strict=True)}) == len(rows)
     state.add(rows, pane, combined)
     return state.entries(rows, pane, combined)
@@ -110,10 +122,18 @@ def told(state: SessionState, formed: list[Formed]) -> list[Result]:
     counted: dict[int, int] = {}
     for row in rows:
         counted[shard_of(row["k"])] = counted.get(shard_of(row["k"]), 0) + 1
-    assert counted == {int(shard): int(count) for shard, count in zip(*np.unique(by_shard, return_counts=True), strict=True)}
+    assert counted == {
+        int(shard): int(count)
+        for shard, count in zip(*np.unique(by_shard, return_counts=True), strict=True)
+    }
     assert {row["window_name"] for row in rows} == {state.plan.session.name}
     names = [each.named.name for each in state.plan.results]
-    return ordered([(r["k"], r["window_start"], r["window_end"], tuple(r[name] for name in names)) for r in rows])
+    return ordered(
+        [
+            (r["k"], r["window_start"], r["window_end"], tuple(r[name] for name in names))
+            for r in rows
+        ]
+    )
 
 
 def wanted(found: list[SessionRows], rows: list[Row]) -> list[Result]:
@@ -135,7 +155,9 @@ class Log:
     """What is stored of each shard: of each step its delta, and now and then a snapshot."""
 
     plan: SessionPlan
-    deltas: dict[int, dict[int, bytes]] = field(default_factory=lambda: {shard: {} for shard in range(SHARDS)})
+    deltas: dict[int, dict[int, bytes]] = field(
+        default_factory=lambda: {shard: {} for shard in range(SHARDS)}
+    )
     snapshots: dict[int, tuple[int, bytes]] = field(default_factory=dict)
 
     def write(self, step: int, deltas: dict[int, Entries], snapshots: dict[int, Entries]) -> None:
@@ -149,7 +171,9 @@ class Log:
         chains = []
         for shard in shards:
             since, base = self.snapshots.get(shard, (0, None))
-            blobs = ([] if base is None else [base]) + [d for step, d in sorted(self.deltas[shard].items()) if step > since]
+            blobs = ([] if base is None else [base]) + [
+                d for step, d in sorted(self.deltas[shard].items()) if step > since
+            ]
             chains.append([(shard, decode(blob, self.plan.columns)) for blob in blobs])
         state = fresh(self.plan)
         for layer in itertools.zip_longest(*chains):
@@ -157,11 +181,19 @@ class Log:
         state.drop(watermark)
         return state
 
-    def catch_up(self, state: SessionState, since: int, shards: list[int], watermark: int | None) -> SessionState:
+    def catch_up(
+        self, state: SessionState, since: int, shards: list[int], watermark: int | None
+    ) -> SessionState:
         """A state that missed all steps after one reads their deltas, step by step."""
-        for step in sorted({step for shard in shards for step in self.deltas[shard] if step > since}):
-            blobs = {shard: self.deltas[shard][step] for shard in shards if step in self.deltas[shard]}
-            state.absorb([(shard, decode(blob, self.plan.columns)) for shard, blob in blobs.items()])
+        for step in sorted(
+            {step for shard in shards for step in self.deltas[shard] if step > since}
+        ):
+            blobs = {
+                shard: self.deltas[shard][step] for shard in shards if step in self.deltas[shard]
+            }
+            state.absorb(
+                [(shard, decode(blob, self.plan.columns)) for shard, blob in blobs.items()]
+            )
         state.drop(watermark)
         return state
 
@@ -198,7 +230,9 @@ class Slots:
         found, early = ([row for each in results for row in each[which]] for which in range(2))
         return ordered(found), ordered(early)
 
-    def _slot(self, i: int, count: int, rows: list[Row], until: int | None) -> tuple[list[Result], list[Result]]:
+    def _slot(
+        self, i: int, count: int, rows: list[Row], until: int | None
+    ) -> tuple[list[Result], list[Result]]:
         draw = self.data.draw
         shards = self._shards(i, count)
         mine = [row for row in rows if shard_of(row[0]) in shards]
@@ -206,9 +240,15 @@ class Slots:
         parts = draw(st.integers(1, 3), "input partitions")
         deltas = added(state, [mine[part::parts] for part in range(parts)])
         assert all(entries.after_us == self.after for entries in deltas.values())
-        found, early = told(state, state.close(self.after, until)), told(state, state.open_windows(until))
+        found, early = (
+            told(state, state.close(self.after, until)),
+            told(state, state.open_windows(until)),
+        )
         state.drop(until)
-        due = draw(st.sets(st.sampled_from(shards), max_size=draw(st.sampled_from([0, 0, 1, SHARDS]))), "snapshots")
+        due = draw(
+            st.sets(st.sampled_from(shards), max_size=draw(st.sampled_from([0, 0, 1, SHARDS]))),
+            "snapshots",
+        )
         snapshots = state.snapshot(due)
         assert {shard: n for shard, n in state.rows_by_shard().items() if shard in due} == {
             shard: len(entries) for shard, entries in snapshots.items() if len(entries)
@@ -230,7 +270,9 @@ class Slots:
     def _shards(self, slot: int, slots: int) -> list[int]:
         return [shard for shard in range(SHARDS) if shard % slots == slot]
 
-    def _prepared(self, slot: int, shards: list[int], rows: list[Row], until: int | None) -> SessionState:
+    def _prepared(
+        self, slot: int, shards: list[int], rows: list[Row], until: int | None
+    ) -> SessionState:
         how = self.data.draw(st.sampled_from(["keep", "read", "catch up", "fail first"]), "state")
         state = self.states[slot]
         if how == "fail first":
@@ -255,10 +297,15 @@ class Slots:
 
 
 def row_lists(first: int, last: int, most: int) -> st.SearchStrategy[list[Row]]:
-    return st.lists(st.tuples(st.sampled_from(KEYS), st.integers(first, last), st.integers(-9, 9)), max_size=most)
+    return st.lists(
+        st.tuples(st.sampled_from(KEYS), st.integers(first, last), st.integers(-9, 9)),
+        max_size=most,
+    )
 
 
-STEPS = st.integers(3, 8).flatmap(lambda n: st.tuples(*(row_lists(7 * i - 30, 7 * i - 15, 8) for i in range(n))))
+STEPS = st.integers(3, 8).flatmap(
+    lambda n: st.tuples(*(row_lists(7 * i - 30, 7 * i - 15, 8) for i in range(n)))
+)
 """Batches whose times move on, each by less than it reaches back; few rows, so that sessions close and others come near."""
 
 
@@ -271,20 +318,27 @@ def plans(draw: st.DrawFn) -> SessionPlan:
 
 @settings(max_examples=100)
 @given(plans(), STEPS, st.data())
-def test_steps_close_what_a_plain_model_closes(plan: SessionPlan, steps: tuple[list[Row], ...], data: st.DataObject) -> None:
+def test_steps_close_what_a_plain_model_closes(
+    plan: SessionPlan, steps: tuple[list[Row], ...], data: st.DataObject
+) -> None:
     slots, model = Slots(plan, data), SessionSteps(plan.session.gap_us)
     rows: list[Row] = []
     for batch in steps:
         low = -30 if slots.after is None else slots.after
         until = data.draw(
-            st.integers(low, low + 15) if slots.after is not None else st.none() | st.integers(low, low + 15), "watermark"
+            st.integers(low, low + 15)
+            if slots.after is not None
+            else st.none() | st.integers(low, low + 15),
+            "watermark",
         )
         bound = late_until(plan.session, slots.after)
         found, early = slots.step([row for row in batch if bound is None or row[1] > bound], until)
         arrived = [(key, at, len(rows) + i) for i, (key, at, _) in enumerate(batch)]
         rows += batch
         closed, late = model.step(arrived, until)
-        assert {rows[number] for number in late} == {row for row in batch if bound is not None and row[1] <= bound}
+        assert {rows[number] for number in late} == {
+            row for row in batch if bound is not None and row[1] <= bound
+        }
         assert found == wanted(closed, rows)
         assert early == wanted(model.open(), rows)
         ends = sorted(each.end_us for each in model.open())
@@ -328,22 +382,41 @@ def test_where_no_row_is_behind_the_watermark_sessions_are_those_of_all_rows(
         event_time="at",
         windows=(),
         sessions=[(plan.session.name, plan.session.gap_us)],
-        aggregates=[("n", "count", "*"), ("s", "sum", "v"), ("m", "avg", "v"), ("hi", "max", "v"), ("lo", "min", "w")],
+        aggregates=[
+            ("n", "count", "*"),
+            ("s", "sum", "v"),
+            ("m", "avg", "v"),
+            ("hi", "max", "v"),
+            ("lo", "min", "w"),
+        ],
     )
     reference = sessions_at_once(table, query).to_pylist()
     expected = [
-        (r["k"], r["window_start"], r["window_end"], tuple(r[name] for name in ("n", "s", "m", "hi", "lo"))) for r in reference
+        (
+            r["k"],
+            r["window_start"],
+            r["window_end"],
+            tuple(r[name] for name in ("n", "s", "m", "hi", "lo")),
+        )
+        for r in reference
     ]
     assert ordered(results) == ordered(expected)
 
 
-def run(gap: int, *steps: tuple[list[tuple[int, int]], int | None]) -> list[list[tuple[int, int, int, int]]]:
+def run(
+    gap: int, *steps: tuple[list[tuple[int, int]], int | None]
+) -> list[list[tuple[int, int, int, int]]]:
     """Key, start, end and rows of the sessions that each step closes."""
     state, after, found = fresh(plan_of(gap)), None, []
     for rows, until in steps:
         state.drop(after)
         added(state, [[(key, at, 0) for key, at in rows]])
-        found.append([(key, start, end, values[0]) for key, start, end, values in told(state, state.close(after, until))])
+        found.append(
+            [
+                (key, start, end, values[0])
+                for key, start, end, values in told(state, state.close(after, until))
+            ]
+        )
         state.drop(until)
         after = until
     return found
@@ -359,7 +432,11 @@ def test_a_session_closes_when_the_watermark_reaches_its_end() -> None:
 
 
 def test_a_row_behind_a_closed_session_begins_another_however_near_it_is() -> None:
-    assert run(10, ([(0, 4)], 14), ([(0, 5)], 15), ([], 99)) == [[(0, 4, 14, 1)], [(0, 5, 15, 1)], []]
+    assert run(10, ([(0, 4)], 14), ([(0, 5)], 15), ([], 99)) == [
+        [(0, 4, 14, 1)],
+        [(0, 5, 15, 1)],
+        [],
+    ]
 
 
 def test_a_row_between_two_sessions_connects_them() -> None:
@@ -408,17 +485,24 @@ def test_the_watermark_before_a_delta_is_part_of_its_blob_and_may_be_missing() -
     plan = plan_of(10)
     nothing = fresh(plan).nothing()
     for after in (None, 0, -(2**62), 2**62):
-        assert decode(encode(replace(nothing, after_us=after), plan.columns), plan.columns).after_us == after
+        assert (
+            decode(encode(replace(nothing, after_us=after), plan.columns), plan.columns).after_us
+            == after
+        )
 
 
 def test_times_as_far_apart_as_can_be_are_not_one_session() -> None:
     far = 8 * 10**18
-    assert run(1, ([(0, far), (0, -far), (0, 0)], far + 1)) == [[(0, -far, -far + 1, 1), (0, 0, 1, 1), (0, far, far + 1, 1)]]
+    assert run(1, ([(0, far), (0, -far), (0, 0)], far + 1)) == [
+        [(0, -far, -far + 1, 1), (0, 0, 1, 1), (0, far, far + 1, 1)]
+    ]
 
 
 def test_a_long_chain_of_panes_is_one_session() -> None:
     rows = [(key, at) for key in range(3) for at in range(0, 7000 * (key + 1), 10)]
-    assert run(10, (rows[::-1], 10**6)) == [[(key, 0, 7000 * (key + 1), 700 * (key + 1)) for key in range(3)]]
+    assert run(10, (rows[::-1], 10**6)) == [
+        [(key, 0, 7000 * (key + 1), 700 * (key + 1)) for key in range(3)]
+    ]
 
 
 def test_open_sessions_are_one_row_each_however_long_they_last() -> None:
@@ -467,6 +551,8 @@ def test_a_session_that_was_added_later_is_named_incomplete_where_it_may_lack_ro
     added(state, [[(0, 0, 1), (1, 15, 1), (2, 14, 1)]])
     table, _ = result_table(plan, state, state.close(None, 99))
     assert table is not None
-    named = dict(zip(table.column("k").to_pylist(), table.column("window_name").to_pylist(), strict=True))
+    named = dict(
+        zip(table.column("k").to_pylist(), table.column("window_name").to_pylist(), strict=True)
+    )
     name = plan.session.name
     assert named == {0: f"{name} (incomplete)", 1: name, 2: f"{name} (incomplete)"}

@@ -12,13 +12,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.errors import StateError
-from anabranch.plan.make import Slotted, make_plan
+from anabranch.plan.make import make_plan
+from anabranch.plan.operators.base import OperatorPlan
 from anabranch.runtime.results import result_table
 from anabranch.state.codec.blob import decode, encode
 from anabranch.state.memory.keys import KeyTable
 from anabranch.state.memory.windows import SlotState
 from anabranch.testing import flatten_window
-from anabranch.topology import Compute, Consolidate, Field, Graph, Source, Window, count, hopping, sliding, sum, tumbling
+from anabranch.topology import (
+    Compute,
+    Consolidate,
+    Field,
+    Graph,
+    Source,
+    Window,
+    count,
+    hopping,
+    sliding,
+    sum,
+    tumbling,
+)
 from anabranch.topology.graph import Named
 
 FIELDS = (Field("k", "bigint"), Field("at", "timestamp"), Field("v", "bigint"))
@@ -26,8 +39,11 @@ SCHEMA = pa.schema([("k0", pa.int64())])
 SECOND = 1_000_000
 
 
-def plan_of(*windows: Window) -> Slotted:
-    named = (Named(name="n", aggregate=count(), input_type="int"), Named(name="s", aggregate=sum("v"), input_type="bigint"))
+def plan_of(*windows: Window) -> OperatorPlan:
+    named = (
+        Named(name="n", aggregate=count(), input_type="int"),
+        Named(name="s", aggregate=sum("v"), input_type="bigint"),
+    )
     graph = (
         Graph(name="t")
         .add(Source(name="s", fields=FIELDS, event_time="at", unit_us=None, delay_us=0))
@@ -44,11 +60,13 @@ PLANS = [
     plan_of(tumbling("1s"), *(sliding(f"{n}s", every="1s") for n in (3, 6, 13)), tumbling("12s")),
     plan_of(sliding("40s", every="1s")),
 ]
-rows = st.lists(st.tuples(st.integers(-3, 40) | st.none(), st.integers(0, 60), st.integers(-9, 9)), max_size=25)
+rows = st.lists(
+    st.tuples(st.integers(-3, 40) | st.none(), st.integers(0, 60), st.integers(-9, 9)), max_size=25
+)
 
 
 def combine(
-    plan: Slotted, batch: list[tuple[int | None, int, int]]
+    plan: OperatorPlan, batch: list[tuple[int | None, int, int]]
 ) -> tuple[pa.Table, np.ndarray, np.ndarray, list[np.ndarray]]:
     """What the lift gives: one row per key and pane; the shard is the key modulo 4."""
     grouped: dict[tuple[int | None, int], list[int]] = {}
@@ -63,28 +81,32 @@ def combine(
     return keys, shards, pane, [sizes, totals, sizes.copy()]
 
 
-def fresh(plan: Slotted) -> SlotState:
+def fresh(plan: OperatorPlan) -> SlotState:
     return SlotState(plan, KeyTable(SCHEMA))
 
 
-def reborn(plan: Slotted, state: SlotState) -> SlotState:
+def reborn(plan: OperatorPlan, state: SlotState) -> SlotState:
     """The state after a trip through snapshots of its shards."""
     again = fresh(plan)
-    blobs = {shard: encode(entries, plan.columns) for shard, entries in state.snapshot(range(4)).items()}
+    blobs = {
+        shard: encode(entries, plan.columns) for shard, entries in state.snapshot(range(4)).items()
+    }
     again.absorb([(shard, decode(blob, plan.columns)) for shard, blob in blobs.items()])
     return again
 
 
-def rerouted(plan: Slotted, state: SlotState, shards: set[int]) -> None:
+def rerouted(plan: OperatorPlan, state: SlotState, shards: set[int]) -> None:
     """Some shards go to another slot and come back: here they are forgotten, and read from their snapshots."""
-    blobs = {shard: encode(entries, plan.columns) for shard, entries in state.snapshot(shards).items()}
+    blobs = {
+        shard: encode(entries, plan.columns) for shard, entries in state.snapshot(shards).items()
+    }
     state.leave(shards)
     assert not shards & state.rows_by_shard().keys()
     state.absorb([(shard, decode(blob, plan.columns)) for shard, blob in blobs.items()])
 
 
 def closed(
-    plan: Slotted, state: SlotState, after: int | None, until: int
+    plan: OperatorPlan, state: SlotState, after: int | None, until: int
 ) -> dict[tuple[int | None, int, int], tuple[int, int]]:
     keys = state.keys.table().column(0).to_pylist()
     found = {}
@@ -99,13 +121,17 @@ def closed(
 @settings(max_examples=60)
 @given(st.sampled_from(PLANS), st.lists(rows, max_size=6), st.data())
 def test_closed_windows_equal_a_plain_computation(
-    plan: Slotted, batches: list[list[tuple[int | None, int, int]]], data: st.DataObject
+    plan: OperatorPlan, batches: list[list[tuple[int | None, int, int]]], data: st.DataObject
 ) -> None:
     state, everything = fresh(plan), {}
     found: dict[tuple[int | None, int, int], tuple[int, int]] = {}
     after: int | None = None
     for batch in batches:
-        kept = [r for r in batch if after is None or not plan.panes.is_over(plan.panes.start_of(r[1] * SECOND), after)]
+        kept = [
+            r
+            for r in batch
+            if after is None or not plan.panes.is_over(plan.panes.start_of(r[1] * SECOND), after)
+        ]
         for key, at, value in kept:
             for index, window in enumerate(plan.panes.windows):
                 for start in range(-40 * SECOND, 70 * SECOND, SECOND):
@@ -117,10 +143,19 @@ def test_closed_windows_equal_a_plain_computation(
         parts = data.draw(st.integers(1, 3), "input partitions")
         lifted = [combine(plan, kept[i::parts]) for i in range(parts)]
         part = np.repeat(np.arange(parts), [len(shards) for _, shards, _, _ in lifted])
-        numbers = state.number(pa.concat_tables([keys for keys, *_ in lifted]), np.concatenate([each[1] for each in lifted]))
-        columns = [np.concatenate(group) for group in zip(*(each[3] for each in lifted), strict=True)]
-        combined = state.combine(numbers, np.concatenate([each[2] for each in lifted]), part, columns)
-        assert len({*zip(combined[0].tolist(), combined[1].tolist(), strict=True)}) == len(combined[0])
+        numbers = state.number(
+            pa.concat_tables([keys for keys, *_ in lifted]),
+            np.concatenate([each[1] for each in lifted]),
+        )
+        columns = [
+            np.concatenate(group) for group in zip(*(each[3] for each in lifted), strict=True)
+        ]
+        combined = state.combine(
+            numbers, np.concatenate([each[2] for each in lifted]), part, columns
+        )
+        assert len({*zip(combined[0].tolist(), combined[1].tolist(), strict=True)}) == len(
+            combined[0]
+        )
         state.add(*combined)
         if data.draw(st.booleans(), "restart"):
             state = reborn(plan, state)
@@ -139,7 +174,9 @@ def test_shards_that_leave_take_their_panes_and_in_the_end_their_keys_along() ->
     plan = PLANS[0]
     state = fresh(plan)
     for first in (0, 4_000):
-        keys, shards, pane, columns = combine(plan, [(k, 1 + first // 100, k) for k in range(first, first + 4_000)])
+        keys, shards, pane, columns = combine(
+            plan, [(k, 1 + first // 100, k) for k in range(first, first + 4_000)]
+        )
         state.add(state.number(keys, shards), pane, columns)
     state.leave([1])
     assert state.rows_by_shard() == {0: 2_000, 2: 2_000, 3: 2_000}
@@ -171,7 +208,9 @@ def test_many_steps_into_one_long_pane_stay_few_chunks() -> None:
         keys = pa.table({"k0": pa.array([1, 2, 3])})
         ones = np.ones(3, dtype=np.int64)
         state.add(
-            state.number(keys, np.zeros(3, dtype=np.int64)), np.zeros(3, dtype=np.int64), [ones, ones.copy(), ones.copy()]
+            state.number(keys, np.zeros(3, dtype=np.int64)),
+            np.zeros(3, dtype=np.int64),
+            [ones, ones.copy(), ones.copy()],
         )
     assert len(state.panes[0]) <= 5
     assert closed(plan, state, None, 86_400 * SECOND) == {(k, 0, 0): (50, 50) for k in (1, 2, 3)}
@@ -185,7 +224,10 @@ def test_results_have_the_edges_of_their_window_and_say_where_it_lacks_rows() ->
     assert (state.next_end(None), state.final_end()) == (2 * SECOND, 8 * SECOND)
     table, row_shards = result_table(plan, state, state.close(None, 9 * SECOND))
     assert table is not None
-    rows = [(r["k"], r["window_name"], r["window_start"], r["window_end"], r["s"]) for r in flatten_window(table).to_pylist()]
+    rows = [
+        (r["k"], r["window_name"], r["window_start"], r["window_end"], r["s"])
+        for r in flatten_window(table).to_pylist()
+    ]
     assert rows == [
         (7, "2 seconds", 0, 2 * SECOND, 5),
         (7, "4 seconds (incomplete)", 0, 4 * SECOND, 5),
@@ -210,7 +252,10 @@ def test_a_damaged_blob_is_an_error() -> None:
         (pa.string(), ["a", None, "ä", "", "a"]),
         (pa.float64(), [0.0, -0.0, float("nan"), float("nan"), None, 1.5]),
         (pa.list_(pa.int64()), [[1, 2], None, [], [1, 2]]),
-        (pa.struct([("a", pa.int64()), ("b", pa.string())]), [{"a": 1, "b": None}, {"a": 1, "b": None}, {"a": 1, "b": "x"}]),
+        (
+            pa.struct([("a", pa.int64()), ("b", pa.string())]),
+            [{"a": 1, "b": None}, {"a": 1, "b": None}, {"a": 1, "b": "x"}],
+        ),
         (pa.decimal128(10, 2), [None, 1, 1]),
         (pa.binary(), [b"\xff", b"", b"\xff"]),
         (pa.timestamp("us", tz="UTC"), [0, None, 0]),
@@ -223,7 +268,10 @@ def test_keys_of_every_type_get_one_number_each(kind: pa.DataType, values: list[
     seen: dict[str, int] = {}
     expected = [
         seen.setdefault(
-            "nan" if isinstance(v, float) and math.isnan(v) else str(0.0 if v == 0 and kind == pa.float64() else v), len(seen)
+            "nan"
+            if isinstance(v, float) and math.isnan(v)
+            else str(0.0 if v == 0 and kind == pa.float64() else v),
+            len(seen),
         )
         for v in values
     ]
@@ -233,7 +281,9 @@ def test_keys_of_every_type_get_one_number_each(kind: pa.DataType, values: list[
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
 @pytest.mark.parametrize("value", [float("nan"), -0.0, None], ids=str)
-def test_an_odd_float_key_is_found_again_when_it_is_alone(kind: pa.DataType, value: float | None) -> None:
+def test_an_odd_float_key_is_found_again_when_it_is_alone(
+    kind: pa.DataType, value: float | None
+) -> None:
     table = KeyTable(pa.schema([("k0", kind)]))
     alone = pa.table({"k0": pa.array([value], kind)})
     for _ in range(3):

@@ -34,7 +34,11 @@ def test_what_was_written_is_read_back_by_another_process(tmp_path: Path) -> Non
     with again.held(1):
         meta = again.meta()
         assert meta.version == V[3]
-        assert [again.read(link.version, snapshot=False) for link in meta.chain] == [b"d1", b"d2", b"d3"]
+        assert [again.read(link.version, snapshot=False) for link in meta.chain] == [
+            b"d1",
+            b"d2",
+            b"d3",
+        ]
         assert meta.base() == (None, meta.chain)
 
 
@@ -185,7 +189,10 @@ def test_waiting_for_a_stopped_process_has_a_limit_and_names_it(tmp_path: Path) 
     try:
         pid = told.get()
         os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(ShardHeldError, match=f"held by process {pid} "), Shard(tmp_path / "a").held(0.2):
+        with (
+            pytest.raises(ShardHeldError, match=f"held by process {pid} "),
+            Shard(tmp_path / "a").held(0.2),
+        ):
             pass
         os.kill(pid, signal.SIGKILL)
         with Shard(tmp_path / "a").held(10):
@@ -202,7 +209,9 @@ def test_a_file_does_not_stay_large_when_its_contents_have_become_small(tmp_path
         for step in range(1, 120):
             size = 400_000 if step < 40 else 10_000 + 137 * step
             snapshot = bytes(size) if step % 5 == 0 else None
-            shard.write(shard.meta(), Write(Version(step, "t"), bytes(size // 5), snapshot), Fence(1, step))
+            shard.write(
+                shard.meta(), Write(Version(step, "t"), bytes(size // 5), snapshot), Fence(1, step)
+            )
             sizes.append(shard.size_bytes())
     live = 2 * (10_000 + 137 * 119) * 2
     assert max(sizes[:40]) > 1_000_000

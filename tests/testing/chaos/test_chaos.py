@@ -73,7 +73,9 @@ def test_no_two_faults_of_a_case_aim_at_one_step_unless_they_are_meant_to(seed: 
         aimed = [{parse(point).step for point in blow.points} for blow in plan.blows if blow.points]
         assert all(len(steps) == 1 for steps in aimed)
         steps = [step for (step,) in aimed]
-        steps += [blow.act.after + 1 for blow in plan.blows if blow.act and blow.act.after is not None]
+        steps += [
+            blow.act.after + 1 for blow in plan.blows if blow.act and blow.act.after is not None
+        ]
         assert len(steps) == len(set(steps))
 
 
@@ -119,7 +121,9 @@ def test_the_undisturbed_run_sees_the_same_portions() -> None:
         assert list(dict.fromkeys(start.published for start in plan.starts)) == [
             start.published for start in plan.undisturbed()
         ]
-        assert [batch for batch in plan.batches() if batch is not None] == list(range(plan.events.batches))
+        assert [batch for batch in plan.batches() if batch is not None] == list(
+            range(plan.events.batches)
+        )
 
 
 def test_a_fault_counts_only_when_it_is_known_to_have_happened() -> None:
@@ -145,7 +149,9 @@ def test_a_fault_counts_only_when_it_is_known_to_have_happened() -> None:
     assert not has_happened(other, [start], set(), died=False)
 
 
-def test_every_other_topology_is_a_dag_and_only_those_with_several_operators_are_planned_anew() -> None:
+def test_every_other_topology_is_a_dag_and_only_those_with_several_operators_are_planned_anew() -> (
+    None
+):
     cases = [plan for seed in range(4) for plan in plans(seed)]
     dags = [plan for plan in cases if plan.dag is not None]
     assert 0.3 < len(dags) / len(cases) < 0.7
@@ -156,7 +162,9 @@ def test_every_other_topology_is_a_dag_and_only_those_with_several_operators_are
         applies = plan.dag is None and plan.topology.grouping is not None
         assert applies or not any(blow.kind in APPLY_KILLS for blow in plan.blows)
         # Whether a planner has another plan is known to the driver, which asks the next one where it has not.
-        assert all(blow.act.planner in PLANNERS for blow in plan.blows if blow.kind == REPLAN and blow.act)
+        assert all(
+            blow.act.planner in PLANNERS for blow in plan.blows if blow.kind == REPLAN and blow.act
+        )
 
 
 def test_steps_that_only_write_state_anew_do_not_count_for_faults(tmp_path: Path) -> None:
@@ -189,7 +197,12 @@ def test_sparks_last_commit_is_deleted_only_where_it_is_the_last_word(tmp_path: 
     assert delete_last_commit(tmp_path) == 0
     (tmp_path / "offsets" / "3").unlink()
     assert delete_last_commit(tmp_path) == 1
-    assert sorted(file.name for file in (tmp_path / "commits").glob("*")) == [".0.crc", ".1.crc", "0", "1"]
+    assert sorted(file.name for file in (tmp_path / "commits").glob("*")) == [
+        ".0.crc",
+        ".1.crc",
+        "0",
+        "1",
+    ]
 
 
 def sketched(**other: Any) -> tuple[pa.Table, pa.Table]:
@@ -197,7 +210,9 @@ def sketched(**other: Any) -> tuple[pa.Table, pa.Table]:
     values = [each % 25 for each in range(40)]
     often = [{"value": value, "count": 2} for value in range(4)]
     row = {"k": float("nan"), "about": 25, "shares": [2.0, 11.0, 21.0], "often": often, **other}
-    return pa.Table.from_pylist([row]), pa.Table.from_pylist([{"k": float("nan"), "values": values}])
+    return pa.Table.from_pylist([row]), pa.Table.from_pylist(
+        [{"k": float("nan"), "values": values}]
+    )
 
 
 def test_sketches_of_a_chaos_run_may_be_off_by_their_stated_error_and_no_more() -> None:
@@ -228,14 +243,21 @@ def test_no_process_is_left_behind_however_it_detaches_itself(tmp_path: Path) ->
 
 def test_the_command_says_what_it_does() -> None:
     said = subprocess.run(
-        [sys.executable, "-m", "anabranch.testing.chaos.command", "--help"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "anabranch.testing.chaos.command", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "--case-faults" in said.stdout
 
 
 def start(spark: SparkSession, place: Place, spec: TopologySpec, slots: int) -> ab.Run:
     run = build(spark, spec, place).start(
-        checkpoint=place.of("checkpoint"), slots=slots, shards=8, trigger="availableNow", state_root=place.of("state")
+        checkpoint=place.of("checkpoint"),
+        slots=slots,
+        shards=8,
+        trigger="availableNow",
+        state_root=place.of("state"),
     )
     assert run.wait(120)
     return run

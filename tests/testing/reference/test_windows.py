@@ -17,7 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.testing import WindowQuery, bag_differences, differences, expected_late, expected_results
+from anabranch.testing import (
+    WindowQuery,
+    bag_differences,
+    differences,
+    expected_late,
+    expected_results,
+)
 from anabranch.testing.strategies import Case, cases
 
 if TYPE_CHECKING:
@@ -115,7 +121,12 @@ FINISH: dict[str, Callable[[list[tuple[int, Any]]], Any]] = {
 
 
 def distinct(pairs: Sequence[tuple[int, Any]]) -> list[Any]:
-    return [next(group)[1] for _, group in groupby(sorted(((order(v), v) for _, v in pairs), key=itemgetter(0)), itemgetter(0))]
+    return [
+        next(group)[1]
+        for _, group in groupby(
+            sorted(((order(v), v) for _, v in pairs), key=itemgetter(0)), itemgetter(0)
+        )
+    ]
 
 
 def quantiles(values: Sequence[Any], q: Any) -> Any:
@@ -123,7 +134,10 @@ def quantiles(values: Sequence[Any], q: Any) -> Any:
     numbers = sorted(float(value) for value in values if not math.isnan(value))
     if not numbers:
         return None
-    found = [numbers[max(math.ceil(Fraction(rank) * len(numbers)), 1) - 1] for rank in (q if isinstance(q, list) else [q])]
+    found = [
+        numbers[max(math.ceil(Fraction(rank) * len(numbers)), 1) - 1]
+        for rank in (q if isinstance(q, list) else [q])
+    ]
     return found if isinstance(q, list) else found[0]
 
 
@@ -140,7 +154,8 @@ FINISH_ALL: dict[str, Callable[[list[tuple[int, Any]], dict[str, Any]], Any]] = 
     "approx_count_distinct": lambda pairs, _: len(distinct(pairs)),
     "collect_set": lambda pairs, given: distinct(pairs)[: given["limit"]],
     "collect_list": lambda pairs, given: [
-        value for _, value in sorted(pairs, key=lambda pair: (pair[0], order(pair[1])))[: given["limit"]]
+        value
+        for _, value in sorted(pairs, key=lambda pair: (pair[0], order(pair[1])))[: given["limit"]]
     ],
     "quantile": lambda pairs, given: quantiles([value for _, value in pairs], given["q"]),
     "top_k": lambda pairs, given: most(pairs, given["k"]),
@@ -159,7 +174,9 @@ def finished(aggregate: Aggregate, rows: list[dict[str, Any]]) -> Any:
             if (value := EXPRESSIONS[expression](row)) is not None and (at := by(row)) is not None
         ]
         return (max if kind == "max_by" else min)(found, key=itemgetter(0))[1] if found else None
-    pairs = [(row["at"], value) for row in kept if (value := EXPRESSIONS[expression](row)) is not None]
+    pairs = [
+        (row["at"], value) for row in kept if (value := EXPRESSIONS[expression](row)) is not None
+    ]
     if kind in FINISH_ALL:
         return FINISH_ALL[kind](pairs, given)
     return FINISH[kind](pairs) if pairs else None
@@ -218,13 +235,19 @@ class PlainStream:
             rows = self.open.pop(group)
             result = {key: rows[0][key] for key in self.query.keys}
             result |= {"window_start": start, "window_end": end, "window_name": name}
-            self.emitted.append(result | {each[0]: finished(each, rows) for each in self.query.aggregates})
+            self.emitted.append(
+                result | {each[0]: finished(each, rows) for each in self.query.aggregates}
+            )
 
 
 def plain(case: Case, final_watermark: FinalWatermark) -> PlainStream:
     stream = PlainStream(case.query)
     for table in case.steps:
-        stream.step(table.set_column(table.column_names.index("at"), "at", table["at"].cast(pa.int64())).to_pylist())
+        stream.step(
+            table.set_column(
+                table.column_names.index("at"), "at", table["at"].cast(pa.int64())
+            ).to_pylist()
+        )
     if final_watermark == "closing":
         stream.step([])
     elif final_watermark == "finish":
@@ -235,12 +258,16 @@ def plain(case: Case, final_watermark: FinalWatermark) -> PlainStream:
 
 
 def as_table(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    return pa.table({field.name: pa.array([row[field.name] for row in rows], field.type) for field in schema})
+    return pa.table(
+        {field.name: pa.array([row[field.name] for row in rows], field.type) for field in schema}
+    )
 
 
 @settings(max_examples=100)
 @given(case=cases(), final_watermark=st.sampled_from(["closing", "finish"]))
-def test_results_and_late_rows_equal_those_of_a_plain_loop(case: Case, final_watermark: FinalWatermark) -> None:
+def test_results_and_late_rows_equal_those_of_a_plain_loop(
+    case: Case, final_watermark: FinalWatermark
+) -> None:
     stream = plain(case, final_watermark)
     results = expected_results(case.steps, case.query, final_watermark=final_watermark)
     identity = [*case.query.keys, "window_start", "window_end", "window_name"]
@@ -254,20 +281,37 @@ def test_results_and_late_rows_equal_those_of_a_plain_loop(case: Case, final_wat
 @settings(max_examples=20)
 @given(case=cases())
 def test_a_table_with_a_step_column_equals_a_table_for_each_step(case: Case) -> None:
-    numbered = [table.append_column("step", pa.array([n] * len(table), pa.int32())) for n, table in enumerate(case.steps, 1)]
+    numbered = [
+        table.append_column("step", pa.array([n] * len(table), pa.int32()))
+        for n, table in enumerate(case.steps, 1)
+    ]
     together = pa.concat_tables(numbered)
     identity = [*case.query.keys, "window_start", "window_end", "window_name"]
-    assert differences(expected_results(together, case.query), expected_results(case.steps, case.query), identity) == []
-    assert bag_differences(expected_late(together, case.query), expected_late(case.steps, case.query)) == []
+    assert (
+        differences(
+            expected_results(together, case.query),
+            expected_results(case.steps, case.query),
+            identity,
+        )
+        == []
+    )
+    assert (
+        bag_differences(expected_late(together, case.query), expected_late(case.steps, case.query))
+        == []
+    )
 
 
 MINUTE = 60_000_000
 COUNT: list[Aggregate] = [("n", "count", "*")]
-MINUTES = WindowQuery(keys=["k"], event_time="at", windows=[("1 minute", MINUTE, MINUTE, 0)], aggregates=COUNT)
+MINUTES = WindowQuery(
+    keys=["k"], event_time="at", windows=[("1 minute", MINUTE, MINUTE, 0)], aggregates=COUNT
+)
 
 
 def at(*times: Any, kind: pa.DataType | None = None) -> pa.Table:
-    return pa.table({"k": pa.array([0] * len(times), pa.int64()), "at": pa.array(times, kind or pa.int64())})
+    return pa.table(
+        {"k": pa.array([0] * len(times), pa.int64()), "at": pa.array(times, kind or pa.int64())}
+    )
 
 
 def spans(table: pa.Table) -> list[tuple[int, int, int]]:
@@ -278,7 +322,9 @@ def spans(table: pa.Table) -> list[tuple[int, int, int]]:
 def test_a_watermark_judges_rows_two_steps_after_the_rows_that_raised_it() -> None:
     raised = at(10 * MINUTE)
     assert expected_late([raised, at(0)], MINUTES).num_rows == 0
-    assert expected_late([raised, at(10 * MINUTE), at(0)], MINUTES)["reason"].to_pylist() == ["late"]
+    assert expected_late([raised, at(10 * MINUTE), at(0)], MINUTES)["reason"].to_pylist() == [
+        "late"
+    ]
 
 
 def test_a_closing_step_counts_as_a_step() -> None:
@@ -294,7 +340,9 @@ def test_a_closing_step_closes_only_what_the_watermark_allows() -> None:
 
 
 def test_a_row_may_be_late_for_a_minute_and_in_time_for_its_hour() -> None:
-    query = replace(MINUTES, windows=[("1 minute", MINUTE, MINUTE, 0), ("1 hour", 60 * MINUTE, 60 * MINUTE, 0)])
+    query = replace(
+        MINUTES, windows=[("1 minute", MINUTE, MINUTE, 0), ("1 hour", 60 * MINUTE, 60 * MINUTE, 0)]
+    )
     steps = [at(10 * MINUTE), at(10 * MINUTE), at(0)]
     assert expected_late(steps, query).num_rows == 0
     expected = [(0, 60 * MINUTE, 3), (10 * MINUTE, 11 * MINUTE, 2)]
@@ -302,7 +350,9 @@ def test_a_row_may_be_late_for_a_minute_and_in_time_for_its_hour() -> None:
 
 
 def test_negative_times_lie_in_windows_that_start_before_them() -> None:
-    assert spans(expected_results([at(-1, -MINUTE)], MINUTES, final_watermark="finish")) == [(-MINUTE, 0, 2)]
+    assert spans(expected_results([at(-1, -MINUTE)], MINUTES, final_watermark="finish")) == [
+        (-MINUTE, 0, 2)
+    ]
 
 
 def test_a_row_in_a_gap_is_outside_even_when_it_comes_late() -> None:
@@ -323,9 +373,13 @@ def test_a_row_in_a_gap_is_outside_even_when_it_comes_late() -> None:
     ],
     ids=str,
 )
-def test_event_times_may_have_any_type(kind: pa.DataType, value: Any, unit_us: int, start: int) -> None:
+def test_event_times_may_have_any_type(
+    kind: pa.DataType, value: Any, unit_us: int, start: int
+) -> None:
     query = replace(MINUTES, unit_us=unit_us)
-    assert spans(expected_results([at(value, kind=kind)], query, final_watermark="finish")) == [(start, start + MINUTE, 1)]
+    assert spans(expected_results([at(value, kind=kind)], query, final_watermark="finish")) == [
+        (start, start + MINUTE, 1)
+    ]
 
 
 def test_an_event_time_of_another_type_is_refused() -> None:
@@ -361,8 +415,12 @@ def test_results_have_the_types_that_spark_gives_them() -> None:
     ]
     query = replace(MINUTES, keys=[], aggregates=[aggregate for aggregate, _, _ in wanted])
     results = expected_results([rows], query, final_watermark="finish")
-    assert [results.schema.field(aggregate[0]).type for aggregate, _, _ in wanted] == [kind for _, kind, _ in wanted]
-    assert [results[aggregate[0]][0].as_py() for aggregate, _, _ in wanted] == [value for _, _, value in wanted]
+    assert [results.schema.field(aggregate[0]).type for aggregate, _, _ in wanted] == [
+        kind for _, kind, _ in wanted
+    ]
+    assert [results[aggregate[0]][0].as_py() for aggregate, _, _ in wanted] == [
+        value for _, _, value in wanted
+    ]
 
 
 def test_decimal_averages_round_halves_away_from_zero() -> None:
