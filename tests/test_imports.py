@@ -1,10 +1,14 @@
-"""The import rule of the house: pyspark stays in spark/ and bench/, the planners are functions of values, and nothing
-below the command line knows of it. Sources are parsed, never imported; an import for types alone counts too.
+"""The import rule of the house: each room and what it may import; everything else is forbidden.
+
+Sources are parsed, never imported; an import for types alone counts too. The picture in docs/architecture.md is made from
+the table: `python tests/test_imports.py` writes it again.
 """
 
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +18,47 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = Path(__file__).parent.parent / "anabranch"
-PURE = ("aggregates", "plan", "elastic", "place", "workloads")
-MAY_IMPORT_PYSPARK = ("spark", "bench")
+PICTURE = PACKAGE.parent / "docs" / "architecture.md"
+BEGIN, END = "<!-- packages: made by tests/test_imports.py -->", "<!-- end of packages -->"
+
+_PURE_BASE = "aggregates errors topology types"
+_STATE = "state/checkpoint state/codec state/memory state/store"
+_SPARK = "spark spark/api spark/compile spark/driver"
+
+# Room -> the rooms that it may import. A room is a package, a module beside them, or a package inside `state` or `spark`;
+# "spark" alone is the modules of spark/ itself. "anabranch" is anabranch/__init__.py, which exports the public names.
+MAY_IMPORT = {
+    room: frozenset(allowed.split())
+    for room, allowed in {
+        "errors": "",
+        "types": "errors",
+        "faults": "errors",
+        "aggregates": "errors types",
+        "topology": "aggregates errors types",
+        "workloads": "errors topology",
+        "plan": _PURE_BASE,
+        "place": "errors plan",
+        "elastic": "errors place plan topology",
+        "state/codec": f"{_PURE_BASE} plan",
+        "state/store": f"{_PURE_BASE} plan state/codec",
+        "state/memory": f"{_PURE_BASE} plan state/codec state/store",
+        "state/checkpoint": f"{_PURE_BASE} elastic plan state/codec state/store",
+        "runtime": f"{_PURE_BASE} elastic faults plan {_STATE}",
+        "spark": f"{_PURE_BASE} plan runtime workloads {_STATE}",
+        "spark/compile": f"{_PURE_BASE} elastic plan runtime spark",
+        "spark/driver": f"{_PURE_BASE} elastic faults metrics plan runtime spark spark/compile {_STATE}",
+        "spark/api": f"{_PURE_BASE} elastic metrics plan runtime spark spark/compile spark/driver {_STATE}",
+        "metrics": "",
+        "anabranch": f"elastic errors runtime topology workloads {_SPARK}",
+        "testing": f"anabranch {_PURE_BASE} elastic faults metrics plan runtime workloads {_STATE} {_SPARK}",
+        "bench": f"anabranch {_PURE_BASE} elastic plan testing workloads {_STATE} {_SPARK}",
+        "lab": f"{_PURE_BASE} bench elastic place plan {_STATE}",
+        "cli": f"anabranch {_PURE_BASE} bench elastic lab metrics plan runtime testing {_STATE} {_SPARK}",
+        "__main__": "cli",
+    }.items()
+}
+PURE = frozenset({"aggregates", "elastic", "metrics", "place", "plan", "workloads"})
+MAY_IMPORT_PYSPARK = frozenset({"bench", *_SPARK.split()})
 
 # Clocks, randomness, I/O, threads, and ways around this list.
 IMPURE_MODULES = frozenset(
@@ -25,17 +68,6 @@ IMPURE_MODULES = frozenset(
 )
 IMPURE_BUILTINS = frozenset({"__import__", "breakpoint", "exec", "eval", "input", "open", "print"})
 CLOCK_METHODS = frozenset({"now", "today", "utcnow"})
-
-# Layer -> the layers that it must not know. "" is anabranch/__init__.py, which re-exports everything.
-ABOVE = {
-    "topology": frozenset({"", "bench", "cli", "lab", "spark", "state", "testing"}),
-    **dict.fromkeys(PURE, frozenset({"", "bench", "cli", "lab", "spark", "state", "testing"})),
-    "state": frozenset({"", "bench", "cli", "lab", "spark"}),
-    "spark": frozenset({"", "bench", "cli", "lab"}),
-    "cli": frozenset[str](),
-    "__main__": frozenset[str](),
-}
-LAYERS = frozenset({*ABOVE, "bench", "lab", "testing"})
 
 
 def modules_named(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
@@ -72,55 +104,123 @@ def is_below(module: str, roots: frozenset[str]) -> bool:
     return any(module == root or module.startswith(f"{root}.") for root in roots)
 
 
-def layer_named(module: str, modules_at_top: frozenset[str]) -> str | None:
-    """The layer of anabranch that an import reaches: a name that is no part of the package comes from its __init__."""
-    root, _, rest = module.partition(".")
+def room_of(parts: tuple[str, ...]) -> str:
+    """The room of a module, given the parts of its name below `anabranch`."""
+    if len(parts) > 2 and f"{parts[0]}/{parts[1]}" in MAY_IMPORT:
+        return f"{parts[0]}/{parts[1]}"
+    return parts[0] if parts and parts[0] in MAY_IMPORT else "anabranch"
+
+
+def room_named(module: str) -> str | None:
+    """The room that an import reaches; None outside of anabranch."""
+    root, *parts = module.split(".")
     if root != "anabranch":
         return None
-    layer = rest.partition(".")[0]
-    return layer if layer in LAYERS | modules_at_top else ""
+    if len(parts) > 1 and f"{parts[0]}/{parts[1]}" in MAY_IMPORT:
+        return f"{parts[0]}/{parts[1]}"
+    return (
+        parts[0]
+        if parts and parts[0] in {room.partition("/")[0] for room in MAY_IMPORT}
+        else "anabranch"
+    )
 
 
-def violations(source: str, path: str, modules_at_top: frozenset[str] = frozenset()) -> list[str]:
-    """What a source at `path` (below anabranch/) names and must not, a line each."""
+def violations(source: str, path: str) -> list[str]:
+    """What a source at `path` (below anabranch/) names and must not, one line each."""
     tree = ast.parse(source, filename=path)
-    *folders, name = Path(path).with_suffix("").parts
-    layer = folders[0] if folders else name
-    above = ABOVE.get(layer, frozenset({"cli"}))
-    found = list(impure_calls(tree)) if layer in PURE else []
-    for line, module in modules_named(tree, ".".join(["anabranch", *folders])):
+    parts = Path(path).with_suffix("").parts
+    room = room_of(() if parts == ("__init__",) else parts)
+    found = list(impure_calls(tree)) if room in PURE else []
+    for line, module in modules_named(tree, ".".join(["anabranch", *parts[:-1]])):
         pyspark = (
-            is_below(module, frozenset({"pyspark", "py4j"})) and layer not in MAY_IMPORT_PYSPARK
+            is_below(module, frozenset({"pyspark", "py4j"})) and room not in MAY_IMPORT_PYSPARK
         )
-        impure = layer in PURE and is_below(module, IMPURE_MODULES)
-        if pyspark or impure or layer_named(module, modules_at_top) in above:
+        impure = room in PURE and is_below(module, IMPURE_MODULES)
+        named = room_named(module)
+        if pyspark or impure or (named not in {None, room} and named not in MAY_IMPORT[room]):
             found.append((line, module))
     return [
-        f"anabranch/{path}:{line}: {layer} must not use {module}"
+        f"anabranch/{path}:{line}: {room} must not use {module}"
         for line, module in sorted(set(found))
     ]
 
 
-def test_every_layer_imports_only_what_it_may() -> None:
-    modules_at_top = frozenset(
-        path.stem for path in PACKAGE.glob("*") if path.suffix in ("", ".py")
-    )
+def drawn() -> str:
+    """The table as a Mermaid picture: an arrow to each room that is not reached through another."""
+    lines = ["```mermaid", "flowchart TD"]
+    for room in MAY_IMPORT.keys() - {"anabranch", "__main__"}:
+        allowed = MAY_IMPORT[room] - {"anabranch"}
+        direct = [each for each in allowed if not any(each in _reach(other) for other in allowed)]
+        lines += [f"  {_id(room)}[{room}] --> {_id(each)}[{each}]" for each in direct]
+    return "\n".join([BEGIN, *lines[:2], *sorted(lines[2:]), "```", END])
+
+
+def _reach(room: str) -> frozenset[str]:
+    return MAY_IMPORT[room].union(*(_reach(each) for each in MAY_IMPORT[room]))
+
+
+def _id(room: str) -> str:
+    return room.replace("/", "_")
+
+
+def test_every_room_imports_only_what_it_may() -> None:
     found = [
         violation
         for path in sorted(PACKAGE.rglob("*.py"))
         for violation in violations(
-            path.read_text(encoding="utf-8"),
-            path.relative_to(PACKAGE).as_posix(),
-            modules_at_top - {"__init__"},
+            path.read_text(encoding="utf-8"), path.relative_to(PACKAGE).as_posix()
         )
     ]
     assert not found, "\n".join(found)
 
 
+def test_no_two_rooms_import_each_other() -> None:
+    assert [room for room in MAY_IMPORT if room in _reach(room)] == []
+
+
+def test_every_room_is_in_the_table_and_every_entry_is_a_room() -> None:
+    at_top = {
+        path.stem
+        for path in PACKAGE.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert at_top - {"__init__"} == {room.partition("/")[0] for room in MAY_IMPORT} - {"anabranch"}
+    inner = {
+        f"{outer}/{path.name}"
+        for outer in ("state", "spark")
+        for path in (PACKAGE / outer).iterdir()
+        if path.is_dir()
+    }
+    assert {each for each in inner if "__" not in each} == {
+        room for room in MAY_IMPORT if "/" in room
+    }
+
+
+def test_no_package_has_more_than_15_modules_in_one_list() -> None:
+    sizes = {
+        path.parent: len(list(path.parent.glob("*.py"))) - 1
+        for path in PACKAGE.rglob("__init__.py")
+    }
+    assert {str(path): size for path, size in sizes.items() if size > 15} == {}
+
+
+def test_a_worker_that_loads_the_runtime_loads_no_spark() -> None:
+    code = "import sys, anabranch.runtime.slot, anabranch.runtime.apply.task; print([m for m in sys.modules if 'spark' in m])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_the_picture_in_the_docs_is_the_table() -> None:
+    text = PICTURE.read_text(encoding="utf-8")
+    assert text[text.index(BEGIN) : text.index(END) + len(END)] == drawn(), (
+        "run: python tests/test_imports.py"
+    )
+
+
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("state/shard.py", "from pyspark.sql import DataFrame"),
+        ("state/store/shard.py", "from pyspark.sql import DataFrame"),
         ("topology/stream.py", "if TYPE_CHECKING:\n    from pyspark.sql import DataFrame"),
         ("__init__.py", "def start():\n    import pyspark.sql.functions as F"),
         ("testing/chaos.py", "importlib.import_module('pyspark.sql')"),
@@ -131,14 +231,14 @@ def test_every_layer_imports_only_what_it_may() -> None:
         ("elastic/scaling.py", "import numpy as np\nnp.random.rand()"),
         ("elastic/scaling.py", "import numpy as np\nnp.random.default_rng()"),
         ("elastic/scaling.py", "from numpy import random"),
-        ("place/packing.py", "from anabranch.state import Shard"),
+        ("place/packing.py", "from anabranch.state.store.shard import Shard"),
         ("place/packing.py", "from anabranch import Topology"),
         ("place/packing.py", "import anabranch"),
         ("place/deep/packing.py", "from ...state.shard import Shard"),
         ("topology/stream.py", "def start():\n    from anabranch import spark"),
         ("topology/stream.py", "from ..spark.run import Run"),
         ("topology/stream.py", "from .. import Topology"),
-        ("state/shard.py", "import anabranch.spark.api.run"),
+        ("state/store/shard.py", "import anabranch.spark.api.run"),
         ("spark/run.py", "from anabranch.cli import main"),
         ("testing/chaos.py", "from anabranch import cli"),
         ("__init__.py", "from .cli import main"),
@@ -151,7 +251,10 @@ def test_the_rule_detects_a_violation(path: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("spark/run.py", "from pyspark.sql import DataFrame\nfrom anabranch.state import Shard"),
+        (
+            "spark/run.py",
+            "from pyspark.sql import DataFrame\nfrom anabranch.state.store.shard import Shard",
+        ),
         ("bench/windows.py", "import pyspark, time"),
         ("__init__.py", "from anabranch.spark import run\nfrom .topology import Topology"),
         ("testing/chaos.py", "from anabranch.spark import run"),
@@ -162,8 +265,15 @@ def test_the_rule_detects_a_violation(path: str, source: str) -> None:
         ),
         ("plan/panes.py", "from anabranch.errors import PlanError\nfrom ..errors import PlanError"),
         ("elastic/scaling.py", "import numpy as np\nnp.random.default_rng(seed)"),
-        ("state/shard.py", "import lmdb, os, time\nfrom timeit import default_timer"),
+        ("state/store/shard.py", "import lmdb, os, time\nfrom timeit import default_timer"),
     ],
 )
 def test_the_rule_lets_pass_what_is_allowed(path: str, source: str) -> None:
-    assert violations(source, path, frozenset({"errors"})) == []
+    assert violations(source, path) == []
+
+
+if __name__ == "__main__":
+    page = PICTURE.read_text(encoding="utf-8")
+    PICTURE.write_text(
+        page[: page.index(BEGIN)] + drawn() + page[page.index(END) + len(END) :], encoding="utf-8"
+    )

@@ -13,9 +13,8 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
-from anabranch.elastic.observation import Floats
-
 PHI = 512 * 1024.0  # bytes a second and core, below which it matters little where a core is
+Floats = npt.NDArray[np.float64]
 Cores = npt.NDArray[np.int64]  # by host and component
 
 
