@@ -79,7 +79,7 @@ class Streams:
 class Space:
     """The sets of operators that may be components, each a set of bits; operators that a hint fuses are one bit, a unit."""
 
-    def __init__(self, streams: Streams, hints: Hints = Hints(), *, ordered: bool = True) -> None:  # noqa: B008, it is frozen
+    def __init__(self, streams: Streams, hints: Hints = Hints(), *, ordered: bool = True) -> None:
         self.streams = streams
         self.hints = hints
         self.ordered = ordered
