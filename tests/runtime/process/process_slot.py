@@ -14,8 +14,8 @@ from anabranch.plan.operators.process import ProcessPlan, process_plan
 from anabranch.runtime import operator as operator_state
 from anabranch.runtime.operator import Arriving, Moment, NodeTask, StateSettings
 from anabranch.runtime.slot import ComponentTask, SlotTask, _Attempt
-from anabranch.state.checkpoint.commits import Stored, _needed
 from anabranch.state.checkpoint.files import Files
+from anabranch.state.checkpoint.log import Stored, needed_before
 from anabranch.topology.graph import Clock
 from anabranch.topology.process import columns_of, logic_of
 
@@ -69,7 +69,7 @@ class Slot:
         for shard, each in report.shards.items():
             if each.stored:
                 self.chains[shard] = [
-                    *_needed(self.chains.get(shard, []), each.stored),
+                    *needed_before(self.chains.get(shard, []), each.stored),
                     each.stored,
                 ]
         self.after_us = report.until_us if finish else until_us

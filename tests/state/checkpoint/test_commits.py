@@ -11,9 +11,10 @@ from anabranch.errors import CheckpointError
 from anabranch.plan import Plan, make_plan
 from anabranch.plan.evolution import complete_from, forgotten_before, window_key
 from anabranch.plan.route import even_route
-from anabranch.state.checkpoint.commits import Checkpoint, Commit, Stored, open_checkpoint
+from anabranch.state.checkpoint.commits import Checkpoint, Commit, open_checkpoint
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.header import open_or_create, over_checkpoint
+from anabranch.state.checkpoint.log import Stored
 from anabranch.state.store.version import Version
 from anabranch.topology import Compute, Consolidate, Field, Graph, Source, count
 from anabranch.topology.graph import Named
