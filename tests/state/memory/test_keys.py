@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -54,3 +55,16 @@ def test_an_odd_float_key_is_found_again_when_it_is_alone(
         assert table.rows(alone)[0].tolist() == [0]
     zeros = pa.table({"k0": pa.array([0.0, value], kind)})
     assert table.rows(zeros)[0].tolist() == ([0, 0] if value == 0 else [1, 0])
+
+
+def test_keys_that_stay_get_the_numbers_of_their_places() -> None:
+    table = KeyTable(pa.schema([("k0", pa.string())]))
+    keys = pa.table({"k0": ["a", "b", "c", None]})
+    numbers, new = table.rows(keys)
+    assert (numbers.tolist(), new.tolist()) == ([0, 1, 2, 3], [0, 1, 2, 3])
+    table.keep(np.array([3, 1]))
+    assert len(table) == 2
+    assert table.table().column("k0").to_pylist() == [None, "b"]
+    numbers, new = table.rows(keys)
+    assert numbers.tolist() == [2, 1, 3, 0], "those that were forgotten are new keys"
+    assert new.tolist() == [0, 2]
