@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,9 @@ from anabranch.plan.model import Node, Plan
 from anabranch.plan.operators.base import key_schema
 from anabranch.plan.operators.joins import JoinInput, JoinPlan, join_plan
 from anabranch.plan.route import Route
-from anabranch.state.checkpoint.commits import FORMAT, Commit, Header, open_checkpoint
-from anabranch.state.checkpoint.header import kept_of
-from anabranch.state.checkpoint.log import LogFile, read_chain
+from anabranch.state.checkpoint.commits import FORMAT, Commit, open_checkpoint
+from anabranch.state.checkpoint.header import open_or_create
+from anabranch.state.checkpoint.log import LogFile
 from anabranch.state.codec.blob import Entries, decode, encode
 from anabranch.state.codec.cells import (
     NO_HEAD,
@@ -51,8 +51,8 @@ from anabranch.types import objects
 HERE = Path(__file__).parent
 WRITE = os.environ.get("ANABRANCH_GOLDEN") == "write"
 CHANGED = (
-    "{name}: the format of checkpoints has changed. If that is meant, raise FORMAT in "
-    "anabranch/state/checkpoint/commits.py and re-make the golden files: "
+    "{name}: the format of checkpoints has changed. If that is meant, raise FORMAT (in "
+    "anabranch/state/checkpoint) and re-make the golden files: "
     "ANABRANCH_GOLDEN=write pytest tests/golden"
 )
 SECOND = 1_000_000
@@ -70,9 +70,9 @@ def golden(name: str, made: bytes) -> bytes:
     return path.read_bytes()
 
 
-def golden_json(name: str, value: Any) -> bytes:
+def golden_json(name: str, encoded: bytes) -> bytes:
     """Compares JSON with its golden file, in which it has lines, so that a change can be read."""
-    made = msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+    made = msgspec.json.format(encoded, indent=1) + b"\n"
     kept = golden(name, made)
     assert made.decode() == kept.decode(), CHANGED.format(name=name)
     return kept
@@ -197,43 +197,17 @@ def entries(node: Node, *, after_us: int | None = None) -> Entries:
 
 def test_the_fingerprints_of_operators_are_as_they_were() -> None:
     made = {node.name: fingerprint(node) for node in plan().nodes}
-    golden_json("fingerprint.json", made)
-
-
-def header() -> Header:
-    made = plan()
-    return Header(
-        format=FORMAT,
-        id="0" * 32,
-        topology=made.topology,
-        shards=2,
-        sources=tuple(source.name for source in made.sources),
-        operators={node.name: kept_of(node) for node in made.nodes},
-    )
-
-
-def test_the_header_is_as_it_was_and_can_be_read() -> None:
-    kept = golden_json("header.json", header())
-    assert msgspec.json.decode(kept, type=Header) == header()
-
-
-def test_the_header_has_the_format_and_another_one_is_refused_with_both_numbers() -> None:
-    files = MemoryFiles()
-    assert header().format == FORMAT
-    files.write("anabranch.json", [msgspec.json.encode(replace(header(), format=FORMAT + 1))])
-    with pytest.raises(
-        CheckpointError, match=f"has format {FORMAT + 1}; this version reads {FORMAT}"
-    ):
-        open_checkpoint(files)
+    golden_json("fingerprint.json", msgspec.json.encode(made))
 
 
 def commit(log: LogFile) -> Commit:
     """A step that wrote a delta of one shard and a snapshot of another."""
-    version = Version(12, "1.2.0.abcdef01")
-    [first, second] = (
-        log.add(Write(version, b"delta", None, 3)),
-        log.add(Write(version, b"delta", b"snapshot")),
-    )
+    made, version = plan(), Version(12, "1.2.0.abcdef01")
+    places = {
+        0: log.add(Write(version, b"delta", None, 3)),
+        1: log.add(Write(version, b"delta", b"snapshot")),
+    }
+    part = made.nodes[0].name
     return Commit(
         step=12,
         epoch=1,
@@ -241,27 +215,56 @@ def commit(log: LogFile) -> Commit:
         watermark_us=60 * SECOND,
         next_us=61 * SECOND,
         seen={"events": 62 * SECOND},
-        routes={each.name: Route((0, 1), 2, 3) for each in plan().components},
-        stored={plan().nodes[0].name: {0: first, 1: second}},
-        attributes={plan().nodes[0].name: ("user",)},
+        routes={each.name: Route((0, 1), 2, 3) for each in made.components},
+        stored={part: places},
+        attributes={part: ("user",)},
         replans=1,
         rows={"in": 5, "late": 1},
-        keys_in={plan().nodes[0].name: {1: 2.5, 12: 3.0}},
+        keys_in={part: {1: 2.5, 12: 3.0}},
     )
 
 
-def test_the_commit_record_and_the_file_of_the_log_that_it_names_are_as_they_were() -> None:
+def checkpoint() -> MemoryFiles:
+    """The files of a checkpoint with one step, as they are written; its id is always the same."""
     files, log = MemoryFiles(), LogFile("state/00000012/0-1-1.2.0.abcdef01.bin")
-    made = commit(log)
-    kept = msgspec.json.decode(golden_json("commit.json", made), type=Commit)
-    assert kept == made
+    made, _ = open_or_create(files, plan(), 2)
+    made.take_over()
+    step = commit(log)
     log.write(files)
-    laid_out = golden("log.bin", files.read(log.name))
-    assert files.read(log.name) == laid_out, CHANGED.format(name="log.bin")
-    [shards] = kept.stored.values()
-    version = Version(12, "1.2.0.abcdef01")
-    assert read_chain(files, [shards[0]]) == [Write(version, b"delta")]
-    assert read_chain(files, [shards[1]]) == [Write(version, b"", b"snapshot")]
+    made.commit(step)
+    header = files.read("anabranch.json").replace(made.header.id.encode(), b"0" * 32)
+    files.replace("anabranch.json", header)
+    return files
+
+
+def test_the_header_the_commit_record_and_the_log_are_as_they_were_and_can_be_read() -> None:
+    made, kept = checkpoint(), MemoryFiles()
+    log = "state/00000012/0-1-1.2.0.abcdef01.bin"
+    kept.write("anabranch.json", [golden_json("header.json", made.read("anabranch.json"))])
+    record = "commits/00000012.json"
+    kept.write(record, [golden_json("commit.json", made.read(record))])
+    kept.write(log, [golden("log.bin", made.read(log))])
+    assert made.read(log) == kept.read(log), CHANGED.format(name="log.bin")
+
+    found, expected = open_checkpoint(kept), open_checkpoint(made)
+    assert found is not None
+    assert expected is not None
+    assert found.header == expected.header
+    assert found.last == expected.last == commit(LogFile(log))
+    part, version = plan().nodes[0].name, Version(12, "1.2.0.abcdef01")
+    assert found.writes(part, 0) == [Write(version, b"delta")]
+    assert found.writes(part, 1) == [Write(version, b"", b"snapshot")]
+
+
+def test_the_header_has_the_format_and_another_one_is_refused_with_both_numbers() -> None:
+    files = checkpoint()
+    mine, other = f'"format":{FORMAT},'.encode(), f'"format":{FORMAT + 1},'.encode()
+    assert mine in files.read("anabranch.json")
+    files.replace("anabranch.json", files.read("anabranch.json").replace(mine, other))
+    with pytest.raises(
+        CheckpointError, match=f"has format {FORMAT + 1}; this version reads {FORMAT}"
+    ):
+        open_checkpoint(files)
 
 
 @pytest.mark.parametrize(
