@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from anabranch.errors import FencedError, StateError, StateFullError
 from anabranch.plan.operators.base import OperatorPlan
-from anabranch.state.checkpoint.commits import Stored, read_chain
 from anabranch.state.checkpoint.files import Files
+from anabranch.state.checkpoint.log import Stored, read_chain
 from anabranch.state.memory.keyed import NumberedState
 from anabranch.state.memory.kinds import decoded, encoded, state_of
 from anabranch.state.store.cell_shard import CellMeta, CellShard

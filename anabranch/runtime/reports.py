@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from anabranch.state.checkpoint.commits import Stored
+from anabranch.state.checkpoint.log import Stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

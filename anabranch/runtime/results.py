@@ -14,7 +14,8 @@ from anabranch.plan.evolution import INCOMPLETE
 from anabranch.plan.operators.base import EVERYTHING, OperatorPlan
 from anabranch.plan.operators.sessions import window_names
 from anabranch.plan.panes import NEVER
-from anabranch.state.checkpoint.files import Files
+from anabranch.runtime.reports import Written
+from anabranch.state.checkpoint.files import Files, disk_full_as_state_error
 from anabranch.state.memory.keyed import Formed, KeyedState
 from anabranch.topology.graph import EARLY_COLUMN
 from anabranch.types import Array, arrow_type, column_type
@@ -99,6 +100,14 @@ def late_table(left_out: pa.ChunkedArray, times: Array, why: Array) -> pa.Table:
     return pa.Table.from_arrays(
         [*rows.flatten(), reasons], names=[*(field.name for field in rows.type), "reason"]
     )
+
+
+def write_results(table: pa.Table, files: Files, step: int, name: str) -> Written:
+    """Writes rows of a step where sinks take them from, under a name that is new for each attempt."""
+    path = f"results/{step:08d}/{name}.parquet"
+    with disk_full_as_state_error(files.location):
+        write_table(table, files, path)
+    return Written(path=path, rows=table.num_rows)
 
 
 def write_table(table: pa.Table, files: Files, name: str) -> None:

@@ -6,13 +6,11 @@ of each shard. A shard that one of its operators misses is left alone by all of 
 
 from __future__ import annotations
 
-import errno
 import functools
 import os
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,21 +19,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.errors import StateFullError
 from anabranch.faults import Faults
 from anabranch.plan.operators.joins import JoinSide
 from anabranch.plan.operators.process import ProcessPlan
 from anabranch.runtime.joins import JoinWork
 from anabranch.runtime.lateness import FARTHEST_US
 from anabranch.runtime.operator import Moment, NodeTask, Outcome, ShardWork, StateSettings
-from anabranch.runtime.passing import REPORT, unwrapped, wrapped
+from anabranch.runtime.passing import REPORT, by_operator, spread, unwrapped, wrapped
 from anabranch.runtime.process.task import ProcessWork
 from anabranch.runtime.reports import NodeReport, Report, ShardReport, Written
-from anabranch.runtime.results import write_table
+from anabranch.runtime.results import write_results
 from anabranch.runtime.windows import NodeWork, undictionaried
 from anabranch.runtime.worker import TaskId, received
-from anabranch.state.checkpoint.commits import Stored
 from anabranch.state.checkpoint.files import Files
+from anabranch.state.checkpoint.log import Stored, log_file
 from anabranch.state.store.host import Host, open_host
 from anabranch.state.store.version import Fence, Version
 from anabranch.types import to_array
@@ -104,22 +101,9 @@ def _sorted_out(
         if "to" not in batch.schema.names:
             mine.setdefault(min(numbers), []).append(batch)
             continue
-        to = batch.column(batch.schema.get_field_index("to")).to_numpy(zero_copy_only=False)
-        for number in np.unique(to).tolist():
-            rows = batch if (to == number).all() else batch.filter(pa.array(to == number))
+        for number, rows in by_operator(batch):
             mine.setdefault(number, []).append(rows) if number in numbers else passing.append(rows)
     return {number: pa.Table.from_batches(parts) for number, parts in mine.items()}, passing
-
-
-def spread(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows in the columns of a schema, null where they have none of that name."""
-    arrays = [
-        table.column(each.name).combine_chunks().cast(each.type)
-        if each.name in table.column_names
-        else pa.nulls(len(table), each.type)
-        for each in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 class _Attempt:
@@ -128,7 +112,7 @@ class _Attempt:
     def __init__(self, task: SlotTask, component: ComponentTask, slot: int, number: int) -> None:
         self.task, self.component, self.slot = task, component, slot
         self.fence = Fence(task.epoch, task.job, number)
-        self.token = f"{task.epoch}.{task.job}.{number}.{uuid.uuid4().hex[:8]}"
+        self.token = self.fence.new_token()
         self.version = Version(task.step, self.token)
         self.host: Host = open_host(task.state.root)
         where = (task.checkpoint_id, task.epoch)
@@ -311,30 +295,13 @@ class _Attempt:
 
     def _log(self, outcomes: Mapping[str, Outcome]) -> dict[str, dict[int, Stored]]:
         """Writes the deltas and snapshots of all shards into one file of the durable log."""
-        name = f"state/{self.task.step:08d}/{self.component.nodes[0].number}-{self.slot}-{self.token}.bin"
-        parts: list[bytes] = []
-        stored: dict[str, dict[int, Stored]] = {}
-        at = 0
-        for operator, outcome in outcomes.items():
-            stored[operator] = {}
-            for shard, write in outcome.writes.items():
-                places = []
-                for blob in (write.delta, write.snapshot):
-                    places.append(None if blob is None else (at, len(blob)))
-                    if blob is not None:
-                        parts.append(blob)
-                        at += len(blob)
-                assert places[0] is not None
-                stored[operator][shard] = Stored(
-                    version=self.version,
-                    file=name,
-                    delta=places[0],
-                    snapshot=places[1],
-                    since=write.since,
-                )
-        if parts:
-            with room(self.task.checkpoint.location):
-                self.task.checkpoint.write(name, parts)
+        writer = f"{self.component.nodes[0].number}-{self.slot}"
+        log = log_file(self.task.step, writer, self.token)
+        stored = {
+            operator: {shard: log.add(write) for shard, write in outcome.writes.items()}
+            for operator, outcome in outcomes.items()
+        }
+        log.write(self.task.checkpoint)
         self._phase("log")
         return stored
 
@@ -354,10 +321,8 @@ class _Attempt:
             node.keep()
 
     def _write(self, kind: str, table: pa.Table) -> Written:
-        name = f"results/{self.task.step:08d}/{kind}-{self.slot}-{self.token}.parquet"
-        with room(self.task.checkpoint.location):
-            write_table(table, self.task.checkpoint, name)
-        return Written(path=name, rows=table.num_rows)
+        name = f"{kind}-{self.slot}-{self.token}"
+        return write_results(table, self.task.checkpoint, self.task.step, name)
 
     def _fault(self, point: str) -> None:
         self.task.faults.at(point, self.task.step, self.slot)
@@ -366,17 +331,3 @@ class _Attempt:
         now = time.perf_counter()
         self.phases[name] = self.phases.get(name, 0.0) + now - self._mark
         self._mark = now
-
-
-@contextmanager
-def room(location: str) -> Iterator[None]:
-    """A full disk under the checkpoint is an error that says so."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise StateFullError(
-                f"checkpoint {location} has no space left; the step was not committed and nothing is lost: free space "
-                "and start again"
-            ) from error
-        raise

@@ -191,6 +191,9 @@ class MemoryTarget(Target):
         self.steps: dict[int, pa.Table] = {}
 
     def write(self, results: StepResults) -> None:
+        if results.again is not None:
+            first = results.again
+            self.steps = {step: each for step, each in self.steps.items() if step < first}
         self.steps[results.step] = results.table()
 
     def table(self) -> pa.Table:

@@ -14,6 +14,7 @@ from anabranch.testing.compare import (
     records,
 )
 from anabranch.testing.events import EventPlan, event_batches, write_batches
+from anabranch.testing.files import MemoryFiles
 from anabranch.testing.process import ProcessTester
 from anabranch.testing.reference.joins import JoinQuery, expected_join
 from anabranch.testing.reference.sessions import SessionSteps
@@ -23,10 +24,15 @@ from anabranch.testing.reference.windows import (
     expected_results,
     sessions_at_once,
 )
+from anabranch.testing.stores import MemoryCellShard, MemoryDisk, MemoryShard
 
 __all__ = [
     "EventPlan",
     "JoinQuery",
+    "MemoryCellShard",
+    "MemoryDisk",
+    "MemoryFiles",
+    "MemoryShard",
     "ProcessTester",
     "SessionSteps",
     "WindowQuery",

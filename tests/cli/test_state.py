@@ -19,9 +19,10 @@ from anabranch.plan import make_plan
 from anabranch.plan.model import Plan
 from anabranch.plan.operators.joins import join_input, join_plan
 from anabranch.plan.route import Route
-from anabranch.state.checkpoint.commits import Checkpoint, Commit, Stored
+from anabranch.state.checkpoint.commits import Checkpoint, Commit
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.header import open_or_create
+from anabranch.state.checkpoint.log import Stored
 from anabranch.state.codec.blob import Entries, encode
 from anabranch.state.codec.joins import JoinEntries, SideRows, encode_join
 from anabranch.state.store.version import Version

@@ -7,7 +7,6 @@ again takes the place of the one before it, so that nothing counts twice. The ro
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -21,11 +20,12 @@ from anabranch.elastic.grouping.steps import Grouping, TaskSeen, partition_sched
 from anabranch.faults import Faults
 from anabranch.runtime.apply.calls import Calls
 from anabranch.runtime.operator import Emitted
+from anabranch.runtime.passing import by_operator, spread
 from anabranch.runtime.reports import Written
-from anabranch.runtime.results import write_table
-from anabranch.runtime.slot import room, spread
+from anabranch.runtime.results import write_results
 from anabranch.runtime.worker import TaskId, received
 from anabranch.state.checkpoint.files import Files
+from anabranch.state.store.version import Fence
 from anabranch.topology.apply import ERROR_COLUMN, HASH, OSG
 from anabranch.types import Array
 
@@ -117,13 +117,11 @@ class ApplyTask:
     def run(self, batches: Iterable[pa.RecordBatch], task: TaskId) -> Iterator[pa.RecordBatch]:
         """What the functions make of the rows of a slot, and the rows that only pass."""
         slot = task.partition
-        token = f"{self.epoch}.{self.job}.{task.attempt}.{uuid.uuid4().hex[:8]}"
+        token = Fence(self.epoch, self.job, task.attempt).new_token()
         self.faults.at("apply.begin", self.step, slot)
         slots = {work.number: _Slot(self, work, slot, token) for work in self.works}
         for batch in received(batches):
-            to = _numbers(batch, "to")
-            for number in np.unique(to).tolist():
-                rows = batch if (to == number).all() else batch.filter(pa.array(to == number))
+            for number, rows in by_operator(batch):
                 table = pa.Table.from_batches([rows])
                 if number in slots:
                     for at in range(0, len(table), _TAKEN):
@@ -219,11 +217,8 @@ class _Slot:
     def _write(self, kind: str, tables: list[pa.Table]) -> Written | None:
         if not sum(map(len, tables)):
             return None
-        task, table = self.task, pa.concat_tables(tables)
-        name = f"results/{task.step:08d}/{kind}-{self.work.number}-{self.slot}-{self.token}.parquet"
-        with room(task.checkpoint.location):
-            write_table(table, task.checkpoint, name)
-        return Written(path=name, rows=len(table))
+        name = f"{kind}-{self.work.number}-{self.slot}-{self.token}"
+        return write_results(pa.concat_tables(tables), self.task.checkpoint, self.task.step, name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ snapshots. One commit record makes it happen; a crash before it leaves everythin
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -19,12 +18,14 @@ from pyspark.sql.types import DataType, LongType, StructField, StructType
 from anabranch.plan.model import Node, Plan
 from anabranch.plan.route import Route
 from anabranch.spark.compile.lift import shard_sql
-from anabranch.state.checkpoint.commits import Checkpoint, Stored
+from anabranch.state.checkpoint.commits import Checkpoint
+from anabranch.state.checkpoint.log import LogFile, Stored, log_file
 from anabranch.state.checkpoint.moved_cells import cell_snapshots, whole_cells
 from anabranch.state.codec.cells import decoded_keys
 from anabranch.state.memory.keyed import NumberedState
 from anabranch.state.memory.kinds import decoded, encoded, state_of
-from anabranch.state.store.version import Version
+from anabranch.state.store.shard import Write
+from anabranch.state.store.version import Fence, Version
 from anabranch.types import Array
 
 
@@ -55,30 +56,25 @@ def reshard(
     moved, last = moved_operators(checkpoint, plan), checkpoint.last
     if not moved or last is None:
         return []
-    step = last.step + 1
-    token = f"{checkpoint.epoch}.0.0.{uuid.uuid4().hex[:8]}"
+    token = Fence(checkpoint.epoch, 0).new_token()
+    version, shards = Version(last.step + 1, token), checkpoint.header.shards
     stored: dict[str, dict[int, Stored]] = {}
     for number, node in enumerate(moved):
-        name, version, shards = (
-            f"state/{step:08d}/plan-{number}-{token}.bin",
-            Version(step, token),
-            checkpoint.header.shards,
-        )
+        log = log_file(version.step, f"plan-{number}", token)
         if node.process is not None:
             cells = whole_cells(checkpoint, node.name)
-            placed = _shards(
-                session, decoded_keys(list(cells), node.slotted.keys), plan, node, shards
-            )
-            stored[node.name], blobs = cell_snapshots(cells, placed, version, name, shards)
+            keys = decoded_keys(list(cells), node.slotted.keys)
+            placed = _shards(session, keys, plan, node, shards)
+            stored[node.name] = cell_snapshots(cells, placed, version, log, shards)
         else:
             state = _whole(checkpoint, node)
             state.shard_of = _shards(session, state.keys.table(), plan, node, shards)
-            stored[node.name], blobs = _snapshots(state, node, version, name, shards)
-        checkpoint.files.write(name, blobs)
+            stored[node.name] = _snapshots(state, node, version, log, shards)
+        log.write(checkpoint.files)
     checkpoint.commit(
         replace(
             last,
-            step=step,
+            step=version.step,
             epoch=checkpoint.epoch,
             routes=dict(routes),
             stored=stored,
@@ -122,16 +118,10 @@ def _shards(session: SparkSession, keys: pa.Table, plan: Plan, node: Node, shard
 
 
 def _snapshots(
-    state: NumberedState[Any, Any], node: Node, version: Version, name: str, shards: int
-) -> tuple[dict[int, Stored], list[bytes]]:
-    """A snapshot of every shard, side by side in one file; those that hold nothing say so."""
-    nothing = encoded(node.slotted, state.nothing())
-    blobs, at, stored = [nothing], len(nothing), {}
-    for shard, entries in sorted(state.snapshot(range(shards)).items()):
-        blob = encoded(node.slotted, entries)
-        blobs.append(blob)
-        stored[shard] = Stored(
-            version=version, file=name, delta=(0, len(nothing)), snapshot=(at, len(blob))
-        )
-        at += len(blob)
-    return stored, blobs
+    state: NumberedState[Any, Any], node: Node, version: Version, log: LogFile, shards: int
+) -> dict[int, Stored]:
+    """Adds a snapshot of every shard to a file; a shard that holds nothing gets an empty one."""
+    return {
+        shard: log.add(Write(version, b"", encoded(node.slotted, entries)))
+        for shard, entries in sorted(state.snapshot(range(shards)).items())
+    }

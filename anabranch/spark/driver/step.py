@@ -44,9 +44,10 @@ from anabranch.spark.driver.resharding import attributes_of, reshard
 from anabranch.spark.driver.steering import Steering
 from anabranch.spark.outlets import Outlet, late_nodes
 from anabranch.spark.sinks import StepResults
-from anabranch.state.checkpoint.commits import Checkpoint, Commit, Stored
+from anabranch.state.checkpoint.commits import Checkpoint, Commit
 from anabranch.state.checkpoint.events import EventLog
 from anabranch.state.checkpoint.header import over_checkpoint
+from anabranch.state.checkpoint.log import Stored
 from anabranch.state.checkpoint.statistics import read_statistics
 from anabranch.topology.graph import APPLIES
 

@@ -1,7 +1,8 @@
-"""The commit log of a checkpoint: one record a step, written atomically; what no record names does not exist.
+"""The commit records of a checkpoint: one per step, written atomically.
 
-A record says which version of each shard is committed and where the durable log holds it, up to which batch the input is
-processed, the watermark and the route. The newest record is the truth; older ones stay while a shard's chain needs them.
+A record says which version of each shard is committed and where the durable log holds it, up to
+which batch the input is processed, the watermark and the route. The newest record is the truth;
+older ones stay while a shard's chain needs them. What no record names does not exist.
 """
 
 from __future__ import annotations
@@ -15,24 +16,13 @@ import msgspec
 from anabranch.errors import CheckpointError
 from anabranch.plan.route import Route
 from anabranch.state.checkpoint.files import Files
+from anabranch.state.checkpoint.log import Stored, delete_unneeded, needed_before, read_chain
 from anabranch.state.store.shard import Write
 from anabranch.state.store.version import Version
 from anabranch.topology.windows import Session, Window
 
+# Of everything that a checkpoint holds. Raise it when the golden files (tests/golden) change.
 FORMAT = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """Where the durable log holds one step of one shard: a file, and the places of delta and snapshot in it."""
-
-    version: Version
-    file: str
-    delta: tuple[int, int]
-    snapshot: tuple[int, int] | None = None
-    since: int | None = (
-        None  # with this step, all that the shard holds is in the log from that step on
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +37,12 @@ class Commit:
     seen: Mapping[str, int]  # the largest event time of each source so far
     routes: Mapping[str, Route]  # of each component
     stored: Mapping[str, Mapping[int, Stored]]  # the shards of each operator that this step changed
-    attributes: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # what is hashed to find the shards of each operator
-    replans: int = (
-        0  # how many of the steps so far only wrote state anew, for a plan with other attributes
-    )
+    # What is hashed to find the shards of each operator.
+    attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # How many of the steps so far only wrote state again, for a plan with other attributes.
+    replans: int = 0
     rows: Mapping[str, int] = field(default_factory=dict)
-    # For each operator, keys with rows in an interval of so many panes, a moving mean.
+    # Of each operator, distinct keys by interval length in panes, a moving mean.
     keys_in: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
 
     @property
@@ -123,16 +111,15 @@ class Header:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A checkpoint's directory: its header, its commits, and from them the chain of each operator's shards."""
+    """An open checkpoint: its header, its commits, and from them the chain of each shard."""
 
     files: Files
     header: Header
     commits: dict[int, Commit]
     chains: dict[str, dict[int, list[Stored]]]
     epoch: int = 0
-    tidied: dict[str, frozenset[str]] = field(
-        default_factory=dict
-    )  # directories of the log that hold what is needed and no more
+    # Directories of the log that hold what is needed and no more.
+    cleaned: dict[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def last(self) -> Commit | None:
@@ -151,7 +138,7 @@ class Checkpoint:
         return read_chain(self.files, self.chains.get(operator, {}).get(shard, []))
 
     def take_over(self) -> None:
-        """Makes this driver the only one: an older one that is still alive can commit nothing any more."""
+        """Makes this driver the only one: an older one that is still alive can no longer commit."""
         newest = max(self._epochs(), default=0)
         while not self.files.create(f"epochs/{newest + 1:08d}", b""):
             newest += 1
@@ -168,31 +155,18 @@ class Checkpoint:
             )
         if not self.files.create(_record(commit.step), msgspec.json.encode(commit)):
             raise CheckpointError(
-                f"checkpoint {self.files.location} holds step {commit.step} already: another driver runs"
+                f"checkpoint {self.files.location} holds step {commit.step} already: "
+                "another driver runs"
             )
         self._take(commit)
 
     def clean(self) -> None:
-        """Deletes what no shard's chain and no restart needs any more, and files that no record names."""
+        """Deletes what no chain and no restart needs any more, and files that no record names."""
         last = self.last
         if last is None:
             return
         chains = [chain for shards in self.chains.values() for chain in shards.values()]
-        needed: dict[str, set[str]] = {}
-        for file in {stored.file for chain in chains for stored in chain}:
-            _, name, each = file.split("/")
-            needed.setdefault(name, set()).add(each)
-        for name in self.files.list("state"):
-            kept = frozenset(needed.get(name, ()))
-            if int(name) > last.step or (kept and self.tidied.get(name) == kept):
-                continue
-            self.tidied.pop(name, None)
-            if not kept:
-                self.files.remove(f"state/{name}")
-                continue
-            for file in set(self.files.list(f"state/{name}")) - kept:
-                self.files.remove(f"state/{name}/{file}")
-            self.tidied[name] = kept
+        self.cleaned = delete_unneeded(self.files, chains, last.step, self.cleaned)
         oldest = min((chain[0].version.step for chain in chains if chain), default=last.step)
         for step in [step for step in self.commits if step < min(oldest, last.step)]:
             self.files.remove(_record(step))
@@ -211,27 +185,7 @@ class Checkpoint:
             if commit.step > kept.after_step:
                 chains = self.chains.setdefault(operator, {})
                 for shard, stored in commit.stored.get(operator, {}).items():
-                    chains[shard] = [*_needed(chains.get(shard, []), stored), stored]
-
-
-def _needed(chain: list[Stored], last: Stored) -> list[Stored]:
-    """What a shard's chain still needs of the steps before its last one."""
-    if last.snapshot is not None:
-        return []
-    return (
-        chain if last.since is None else [each for each in chain if each.version.step >= last.since]
-    )
-
-
-def read_chain(files: Files, chain: list[Stored]) -> list[Write]:
-    """The blobs of a chain; only its first element may have a snapshot."""
-    writes = []
-    for stored in chain:
-        if stored.snapshot is not None:
-            writes.append(Write(stored.version, b"", files.read(stored.file, *stored.snapshot)))
-        else:
-            writes.append(Write(stored.version, files.read(stored.file, *stored.delta)))
-    return writes
+                    chains[shard] = [*needed_before(chains.get(shard, []), stored), stored]
 
 
 def open_checkpoint(files: Files) -> Checkpoint | None:

@@ -1,25 +1,70 @@
-"""Files below a location that pyarrow opens: a directory, or an object store by its URI. Local writes reach the disk."""
+"""Files below a location that pyarrow opens: a directory, or an object store by its URI.
+
+Local writes have reached the disk when a method returns.
+"""
 
 from __future__ import annotations
 
+import builtins
+import errno
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from pyarrow import fs
 
-from anabranch.errors import CheckpointError
+from anabranch.errors import CheckpointError, StateFullError
+
+
+class CheckpointFiles(Protocol):
+    """What a checkpoint needs of the place that holds its files.
+
+    Names are relative, with forward slashes. `tests/contracts/test_files.py` says the rest.
+    """
+
+    @property
+    def location(self) -> str:
+        """What people call the place."""
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        """A file, or a part of it."""
+
+    def write(self, name: str, parts: Iterable[bytes]) -> None:
+        """Writes a file that nobody reads before it is named elsewhere."""
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Gives a file another content, all at once."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Makes a file with all of its content at once; False where it exists already."""
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file or a directory of this name."""
+
+    def list(self, name: str = "") -> builtins.list[str]:
+        """The sorted names directly below a directory; empty where it does not exist."""
+
+    def sizes(self, name: str = "") -> dict[str, int]:
+        """The files directly below a directory, with their sizes in bytes."""
+
+    def remove(self, name: str) -> None:
+        """Removes a file, or a directory with all that is in it; nothing where there is none."""
+
+    def make(self, name: str = "") -> None:
+        """Makes a directory, with those above it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """A location and what can be done below it; names are relative, with forward slashes. Safe to ship to a task."""
+    """The files below a location. Safe to ship to a task."""
 
     location: str
-    _opened: list[tuple[fs.FileSystem, str]] = field(
+    _opened: builtins.list[tuple[fs.FileSystem, str]] = field(
         default_factory=list, repr=False, compare=False
     )
 
@@ -31,7 +76,7 @@ class Files:
         return isinstance(self._open()[0], fs.LocalFileSystem)
 
     def path(self, name: str) -> str:
-        """The full path as pyarrow's file system takes it; for a local one, as everything takes it."""
+        """The full path as pyarrow's file system takes it; a local one works everywhere."""
         return f"{self._open()[1]}/{name}" if name else self._open()[1]
 
     @property
@@ -58,7 +103,7 @@ class Files:
                 stream.write(part)
 
     def replace(self, name: str, data: bytes) -> None:
-        """Puts another content in the place of a file, all at once."""
+        """Gives a file another content, all at once."""
         draft = f"{name}.{uuid.uuid4().hex}.draft"
         self.write(draft, [data])
         if self.local:
@@ -89,8 +134,8 @@ class Files:
     def exists(self, name: str) -> bool:
         return bool(self.filesystem.get_file_info(self.path(name)).type != fs.FileType.NotFound)
 
-    def list(self, name: str = "") -> list[str]:
-        """The names of files and directories directly below a directory, sorted; empty where it does not exist."""
+    def list(self, name: str = "") -> builtins.list[str]:
+        """The sorted names directly below a directory; empty where it does not exist."""
         selector = fs.FileSelector(self.path(name), allow_not_found=True)
         return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
 
@@ -101,7 +146,7 @@ class Files:
         return {info.base_name: info.size for info in found if info.type == fs.FileType.File}
 
     def remove(self, name: str) -> None:
-        """Removes a file or a directory with all that is in it; nothing where there is none."""
+        """Removes a file, or a directory with all that is in it; nothing where there is none."""
         kind = self.filesystem.get_file_info(self.path(name)).type
         if kind == fs.FileType.Directory:
             self.filesystem.delete_dir(self.path(name))
@@ -113,23 +158,40 @@ class Files:
 
     def _open(self) -> tuple[fs.FileSystem, str]:
         if not self._opened:
-            found: tuple[fs.FileSystem, str]
             try:
-                if self.location.startswith("file:") or "://" not in self.location:
-                    path = (
-                        urlsplit(self.location).path
-                        if self.location.startswith("file:")
-                        else self.location
-                    )
-                    found = fs.LocalFileSystem(), str(Path(path).absolute())
-                else:
-                    found = fs.FileSystem.from_uri(self.location.replace("s3a://", "s3://", 1))
+                filesystem, path = _filesystem(self.location)
             except Exception as error:
                 raise CheckpointError(
                     f"location {self.location!r} cannot be opened: {error}"
                 ) from error
-            self._opened.append((found[0], found[1].rstrip("/")))
+            self._opened.append((filesystem, path.rstrip("/")))
         return self._opened[0]
+
+
+def _filesystem(location: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a location, and the path in it."""
+    if location.startswith("file:"):
+        return fs.LocalFileSystem(), str(Path(urlsplit(location).path).absolute())
+    if "://" not in location:
+        return fs.LocalFileSystem(), str(Path(location).absolute())
+    found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(
+        location.replace("s3a://", "s3://", 1)
+    )
+    return found
+
+
+@contextmanager
+def disk_full_as_state_error(location: str) -> Iterator[None]:
+    """A full disk under the checkpoint is an error that says so."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise StateFullError(
+                f"checkpoint {location} has no space left; the step was not committed and nothing "
+                "is lost: free space and start again"
+            ) from error
+        raise
 
 
 def sync_directory(path: Path) -> None:

@@ -1,18 +1,20 @@
-"""The cells of all shards of an operator, from the durable log, and the same cells in other shards."""
+"""The cells of an operator, read from the durable log and put into other shards."""
 
 from __future__ import annotations
 
-from anabranch.state.checkpoint.commits import Checkpoint, Stored
+from anabranch.state.checkpoint.commits import Checkpoint
+from anabranch.state.checkpoint.log import LogFile, Stored
 from anabranch.state.codec.cells import Blob, replayed, sealed_blob
+from anabranch.state.store.shard import Write
 from anabranch.state.store.version import Version
 from anabranch.types import Array
 
 
 def cells_of(checkpoint: Checkpoint, operator: str, shard: int) -> dict[bytes, bytes]:
     """The cells of a shard by key."""
-    return replayed(write.snapshot or write.delta for write in checkpoint.writes(operator, shard))[
-        0
-    ]
+    writes = checkpoint.writes(operator, shard)
+    cells, _ = replayed(write.snapshot or write.delta for write in writes)
+    return cells
 
 
 def whole_cells(checkpoint: Checkpoint, operator: str) -> dict[bytes, bytes]:
@@ -24,18 +26,14 @@ def whole_cells(checkpoint: Checkpoint, operator: str) -> dict[bytes, bytes]:
 
 
 def cell_snapshots(
-    cells: dict[bytes, bytes], placed: Array, version: Version, name: str, shards: int
-) -> tuple[dict[int, Stored], list[bytes]]:
-    """A snapshot of every shard, side by side in one file; those that hold nothing say so."""
-    mine: dict[int, dict[bytes, bytes]] = {shard: {} for shard in range(shards)}
+    cells: dict[bytes, bytes], placed: Array, version: Version, log: LogFile, shards: int
+) -> dict[int, Stored]:
+    """Adds a snapshot of every shard to a file; a shard without cells gets an empty one."""
+    by_shard: dict[int, dict[bytes, bytes]] = {shard: {} for shard in range(shards)}
     for (key, cell), shard in zip(cells.items(), placed.tolist(), strict=True):
-        mine[shard][key] = cell
-    blobs: list[bytes] = []
+        by_shard[shard][key] = cell
     stored: dict[int, Stored] = {}
-    at = 0
-    for shard, held in mine.items():
+    for shard, held in by_shard.items():
         blob = sealed_blob(Blob(list(held), list(held.values()), [], [], version.step, b""))
-        blobs.append(blob)
-        stored[shard] = Stored(version=version, file=name, delta=(at, 0), snapshot=(at, len(blob)))
-        at += len(blob)
-    return stored, blobs
+        stored[shard] = log.add(Write(version, b"", blob))
+    return stored

@@ -1,7 +1,7 @@
-"""One shard of `process` state on one host: in LMDB a cell a key, an index of alarms by time, a version, and what undoes a step.
+"""One shard of `process` state on one host, in LMDB: one cell per key, and an index of alarms by time.
 
-A step reads and writes the cells that it touches, and the alarms that are due; whatever else there is costs nothing. Undoing a step
-puts back the cells as they were.
+A step reads and writes the cells that it touches, and the alarms that are due; the others cost
+nothing. With each step goes what undoes it: the cells as they were.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from anabranch.state.codec.cells import Blob, alarms_of, has_heads, replayed, se
 from anabranch.state.store.shard import Environment, Write, damage
 from anabranch.state.store.version import Fence, Version
 
-_META, _UNDO = b"y", b"z"  # behind all others
-_CELL, _LONG, _ALARM = b"c", b"d", b"t"  # cells lie together, those with long keys last
+_META, _UNDO = b"y", b"z"  # after all others
+_CELL, _LONG, _ALARM = b"c", b"d", b"t"  # cells are side by side, those with long keys last
 _LONGEST = 400  # LMDB takes keys of 511 bytes, and an alarm has its time besides
 _LEAST_SLICE = 2048
 _AT_ONCE = 64  # cells of a slice that are read together
@@ -29,7 +29,10 @@ _SHIFT = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class CellMeta:
-    """What a shard holds: its version, the one before it where that can be gone back to, and how far slices have come."""
+    """What a shard holds: its version, and the one before it where the last step can be undone.
+
+    `began` and `at` are the pass of slices through all cells: its first step, and how far it is.
+    """
 
     version: Version | None = None
     before: Version | None = None
@@ -62,7 +65,10 @@ class CellShard(Environment):
     def rewound(
         self, meta: CellMeta, committed: Version | None, step: int, fence: Fence
     ) -> CellMeta | None:
-        """What the shard holds at the committed version: as it is, or with another attempt at this step undone; else None."""
+        """What the shard holds at the committed version; None where it cannot get there.
+
+        Another attempt at this step is undone.
+        """
         if (
             meta.version is not None
             and meta.version.step == step
@@ -72,10 +78,8 @@ class CellShard(Environment):
             meta = self._undone(meta, fence)
         if meta.version == committed:
             return meta
-        if (
-            committed is None
-        ):  # nothing was ever committed: what an earlier life left behind does not count
-            self.wipe()
+        if committed is None:
+            self.wipe()  # nothing was ever committed: what an earlier run left does not count
             return CellMeta()
         return None
 
@@ -90,11 +94,9 @@ class CellShard(Environment):
 
     def due(self, until_us: int | None) -> list[bytes]:
         """The keys of the cells with alarms up to a time, or with any; in no particular order."""
-        end = (
-            _ALARM + b"\xff" * 9
-            if until_us is None
-            else _ALARM + (until_us + _SHIFT + 1).to_bytes(8, "big")
-        )
+        end = _ALARM + b"\xff" * 9
+        if until_us is not None:
+            end = _ALARM + (until_us + _SHIFT + 1).to_bytes(8, "big")
         found: dict[bytes, None] = {}
         with damage(self.path), self._open().begin() as txn, txn.cursor() as cursor:
             if cursor.set_range(_ALARM):
@@ -120,9 +122,8 @@ class CellShard(Environment):
     ) -> CellWrite:
         """What a step that changes these cells writes, with the next slice of the others in the log."""
         began = meta.began if meta.at else version.step
-        if (
-            len(before) - list(before.values()).count(None) == meta.cells
-        ):  # all that there are: the step is a pass of its own
+        touched = len(before) - list(before.values()).count(None)
+        if touched == meta.cells:  # all that there are: the step is a pass of its own
             keys, cells, began, at = list[bytes](), list[bytes](), version.step, b""
         else:
             size = sum(map(len, after)) + sum(map(len, filter(None, after.values())))
@@ -136,7 +137,10 @@ class CellShard(Environment):
     def _slice(
         self, at: bytes, size: int, changed: Mapping[bytes, bytes | None]
     ) -> tuple[list[bytes], list[bytes], bytes]:
-        """The next cells after a place, about so many bytes of them, and the last place; empty where that was the end."""
+        """The next cells after a place, about `size` bytes of them, and the last place.
+
+        The place is empty where that was the end.
+        """
         keys: list[bytes] = []
         cells: list[bytes] = []
         with damage(self.path), self._open().begin() as txn, txn.cursor() as cursor:
@@ -145,9 +149,8 @@ class CellShard(Environment):
             found = cursor.iternext()
             while size > 0:
                 several = list(itertools.islice(found, _AT_ONCE))
-                if (
-                    several and several[-1][0] >= _LONG
-                ):  # the end is near: long keys, and what is no cell
+                if several and several[-1][0] >= _LONG:
+                    # The end is near: long keys, and what is no cell.
                     several = [each for each in several if each[0] < _ALARM]
                     spelled = [_spelled(*each) for each in several]
                 else:
@@ -259,12 +262,10 @@ def _are_plain(before: Mapping[bytes, bytes | None], after: Mapping[bytes, bytes
 
 
 def _place(key: bytes) -> bytes:
-    """Where the cell of a long key lies: what fits of the key, and a hash of all of it."""
-    return (
-        _CELL + key
-        if len(key) <= _LONGEST
-        else _LONG + key[: _LONGEST - 32] + hashlib.blake2b(key, digest_size=32).digest()
-    )
+    """Where the cell of a key is. Of a long key: what fits, and a hash of all of it."""
+    if len(key) <= _LONGEST:
+        return _CELL + key
+    return _LONG + key[: _LONGEST - 32] + hashlib.blake2b(key, digest_size=32).digest()
 
 
 def _boxed(key: bytes, cell: bytes) -> bytes:

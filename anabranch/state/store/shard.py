@@ -1,10 +1,11 @@
-"""One shard on one host: an LMDB environment that holds a snapshot, the deltas after it, and the version they make.
+"""One shard on one host: an LMDB environment with a snapshot, the deltas after it, and their version.
 
-A step is one transaction: its delta (and a snapshot when one is due), and the version. Deltas since the snapshot before the
-last one stay, so undoing a step is forgetting its delta, and a process that missed some steps can catch up.
+A step is one transaction: its delta (and a snapshot when one is due), and the version. Deltas since
+the snapshot before the last one stay, so undoing a step is forgetting its delta, and a process that
+missed some steps can catch up.
 
-LMDB's own locking is off: it would wait for ever for a stopped process. A shard is used under a file lock instead, which the
-system releases when its holder dies, and for which waiting has a limit.
+LMDB's own locking is off: it would wait for ever for a stopped process. A shard is used under a
+file lock instead, which the system releases when its holder dies, and waiting for it has a limit.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from anabranch.state.store.version import Fence, Version
 
 _META = b"meta"
 _MAP_BYTES = 64 << 20
-_WASTEFUL = 2  # a file is written anew when it is that many times as large as what is in it
+_WASTEFUL = 2  # a file is written again when it is this many times as large as its contents
 _LEAST_BYTES = 64 << 10
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MAGIC = 0xBEEFC0DE
@@ -54,17 +55,20 @@ class Meta:
         return self.chain[-1].version if self.chain else None
 
     def rewound(self, committed: Version | None, step: int) -> Meta | None:
-        """What the shard holds at the committed version: as it is, or with another attempt at this step undone; else None."""
+        """What the shard holds at the committed version; None where it cannot get there.
+
+        Another attempt at this step is undone.
+        """
         chain = self.chain
         if chain and chain[-1].version.step == step and chain[-1].version != committed:
             chain = chain[:-1]
         if (chain[-1].version if chain else None) == committed:
             return replace(self, chain=chain)
-        # Nothing was ever committed: what an earlier life left behind does not count.
+        # Nothing was ever committed: what an earlier run left does not count.
         return replace(self, chain=()) if committed is None else None
 
     def since(self, version: Version | None) -> tuple[Link, ...] | None:
-        """The steps after a version, None where the chain does not know it."""
+        """The steps after a version; None where the chain does not have it."""
         if version is None:
             return self.chain if not self.chain or not self.chain[0].snapshot else None
         for i, link in enumerate(self.chain):
@@ -76,6 +80,15 @@ class Meta:
         """The last snapshot (None: from nothing) and the steps after it."""
         at = max((i for i, link in enumerate(self.chain) if link.snapshot), default=-1)
         return (self.chain[at] if at >= 0 else None), self.chain[at + 1 :]
+
+    def appended(self, link: Link) -> tuple[Link, ...]:
+        """The chain after one more step, from the snapshot before the last one on.
+
+        That is enough to undo the last step, and for others to catch up.
+        """
+        chain = (*self.chain, link)
+        snapshots = [i for i, each in enumerate(chain) if each.snapshot]
+        return chain[snapshots[-2] :] if len(snapshots) > 1 else chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +111,14 @@ class Write:
         )
 
 
-_EMPTY = Meta((), Fence(0, 0))
+EMPTY = Meta((), Fence(0, 0))
 
 
 class Environment:
-    """An LMDB environment that one process at a time uses, inside `held()`; it grows as it needs to, up to a limit."""
+    """An LMDB environment that one process at a time uses, inside `held()`.
+
+    It grows as it needs to, up to a limit.
+    """
 
     def __init__(self, path: Path, *, limit_bytes: int | None = None) -> None:
         self.path = path
@@ -114,7 +130,7 @@ class Environment:
 
     @contextmanager
     def held(self, wait_s: float) -> Iterator[Self]:
-        """Holds the shard against all other processes; gives up after a time and names the holder."""
+        """Holds the shard against all other processes; gives up after a time, naming the holder."""
         lock = _open_lock(self.path)
         try:
             _lock(lock, self.path, wait_s)
@@ -143,7 +159,8 @@ class Environment:
 
     def _file(self) -> os.stat_result | None:
         try:
-            return os.stat(self._data)  # noqa: PTH116 - three times as fast, and each shard is asked in each step
+            # Three times as fast as Path.stat, and each shard is asked in each step.
+            return os.stat(self._data)  # noqa: PTH116
         except FileNotFoundError:
             return None
 
@@ -153,14 +170,14 @@ class Environment:
             self._env = None
 
     def _open(self) -> lmdb.Environment:
-        """The environment; whether it is still the one that it was, and whole, is looked at once while it is held."""
+        """The environment. Whether it is still the same one, and whole, is checked once per hold."""
         if self._is_checked and self._env is not None:
             return self._env
         found = self._file()
         if self._env is not None:
-            made_anew = found is None or found.st_ino != self._inode
-            if made_anew or (found is not None and found.st_size > self._env.info()["map_size"]):
-                self.close()  # another process made it anew, or made it grow
+            replaced = found is None or found.st_ino != self._inode
+            if replaced or (found is not None and found.st_size > self._env.info()["map_size"]):
+                self.close()  # another process replaced it, or made it grow
         if found is not None:
             _check_whole(self._data, found.st_size)
         if self._env is None:
@@ -181,7 +198,10 @@ class Environment:
         return self._env
 
     def _shrink(self) -> None:
-        """Writes the file anew where most of it is free: LMDB keeps pages that it has had, and blobs of changing size leave gaps."""
+        """Writes the file again where most of it is free.
+
+        LMDB keeps pages that it has had, and blobs of changing size leave gaps.
+        """
         env = self._open()
         stat = env.stat()
         used = (
@@ -196,7 +216,7 @@ class Environment:
             each.unlink()
         try:
             env.copy(str(draft), compact=True)
-        except lmdb.Error:  # no room for both: the file stays as it is
+        except lmdb.Error:  # no space for both: the file stays as it is
             (draft / "data.mdb").unlink(missing_ok=True)
             return
         self.close()
@@ -207,8 +227,9 @@ class Environment:
         larger = max(2 * size, size + 2 * wanted)
         if self.limit_bytes is not None and larger > self.limit_bytes:
             raise StateFullError(
-                f"shard {self.path} needs a map of more than {size / 2**20:g} MiB and its limit is {self.limit_bytes / 2**20:g} MiB; "
-                "nothing is lost: restart with a larger state_limit, or with fewer keys or shorter windows"
+                f"shard {self.path} needs a map of more than {size / 2**20:g} MiB and its limit is "
+                f"{self.limit_bytes / 2**20:g} MiB; nothing is lost: restart with a larger "
+                "state_limit, or with fewer keys or shorter windows"
             )
         self._open().set_mapsize(larger)
 
@@ -221,7 +242,7 @@ class Shard(Environment):
         env = self._open()
         with damage(self.path), env.begin() as txn:
             raw = txn.get(_META)
-            return _EMPTY if raw is None else msgspec.json.decode(raw, type=Meta)
+            return EMPTY if raw is None else msgspec.json.decode(raw, type=Meta)
 
     def read(self, version: Version, *, snapshot: bool) -> bytes:
         """The delta or the snapshot of one step of the chain."""
@@ -232,9 +253,9 @@ class Shard(Environment):
         return bytes(raw)
 
     def write(self, meta: Meta, write: Write, fence: Fence) -> Meta:
-        """Appends a step to the chain that `meta` describes; what `meta` does not name any more is undone or forgotten."""
+        """Appends a step to the chain of `meta`; what `meta` does not name is forgotten."""
         self.check(meta.fence, fence)
-        kept = self._commit(_trim((*meta.chain, write.link)), write.blobs(), fence)
+        kept = self._commit(meta.appended(write.link), write.blobs(), fence)
         if write.snapshot is not None:
             self._shrink()
         return kept
@@ -268,12 +289,6 @@ class Shard(Environment):
                 self._grow(sum(map(len, blobs.values())))
 
 
-def _trim(chain: tuple[Link, ...]) -> tuple[Link, ...]:
-    """From the snapshot before the last one on: enough to undo the last step, and for others to catch up."""
-    snapshots = [i for i, link in enumerate(chain) if link.snapshot]
-    return chain[snapshots[-2] :] if len(snapshots) > 1 else chain
-
-
 def _key(version: Version, kind: bytes) -> bytes:
     return b"%016d/%s/%s" % (version.step, version.token.encode(), kind)
 
@@ -297,7 +312,8 @@ def _lock(lock: int, path: Path, wait_s: float) -> None:
             if time.monotonic() > deadline:
                 holder = os.pread(lock, 32, 0).decode(errors="replace") or "unknown"
                 raise ShardHeldError(
-                    f"shard {path} is held by process {holder} for more than {wait_s:g} s; continue or end that process"
+                    f"shard {path} is held by process {holder} for more than {wait_s:g} s; "
+                    "continue or end that process"
                 ) from None
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
@@ -311,7 +327,7 @@ def _check_whole(data: Path, size: int) -> None:
         head = file.read(2 * _PAGE)
     if len(head) < 2 * _PAGE:
         raise StateError(f"shard {data.parent} is damaged: its file is cut short")
-    # LMDB's two meta pages: magic at 16, number of the last page at 136, transaction at 144 (64-bit layout).
+    # LMDB's two meta pages, 64-bit layout: magic at 16, last page at 136, transaction at 144.
     newest = (0, 0)
     for at in (0, _PAGE):
         if struct.unpack_from("<I", head, at + 16)[0] != _MAGIC:
@@ -333,7 +349,8 @@ def damage(path: Path) -> Iterator[None]:
         text = str(error)
         if "No space" in text or "Input/output" in text or "Disk quota" in text:
             raise StateFullError(
-                f"shard {path}: {text}; nothing is lost: free space there, or restart with state_root= on a larger disk"
+                f"shard {path}: {text}; nothing is lost: free space there, or restart with "
+                "state_root= on a larger disk"
             ) from error
         raise StateError(f"shard {path} is damaged: {text}") from error
     except msgspec.DecodeError as error:

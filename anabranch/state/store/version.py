@@ -1,21 +1,27 @@
 """Versions of a shard and fences of attempts.
 
-A version is (step, token): two attempts at one step are different states. A fence orders attempts: of a driver's life (epoch),
-of a job in it, of a stage and a task in that. Once a newer attempt has written a shard, an older one that wakes up may not.
+A version is (step, token): two attempts at one step are different states. A fence orders attempts:
+by the life of the driver (epoch), then by job, then by attempt at the task. Once a newer attempt
+has written a shard, an older one that wakes up may not.
 """
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Fence:
-    """How late an attempt is: a later one wins."""
+    """The place of an attempt in the order of all attempts: a later one wins."""
 
     epoch: int
     job: int
     task: int = 0
+
+    def new_token(self) -> str:
+        """A token that nothing else has; it names what this attempt writes."""
+        return f"{self.epoch}.{self.job}.{self.task}.{uuid.uuid4().hex[:8]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,10 +16,13 @@ from anabranch.plan.operators.process import ProcessPlan, process_plan
 from anabranch.runtime import operator as operator_state
 from anabranch.runtime.operator import Arriving, Moment, NodeTask, StateSettings
 from anabranch.runtime.slot import ComponentTask, SlotTask, _Attempt
-from anabranch.state.checkpoint.commits import Stored, _needed
 from anabranch.state.checkpoint.files import Files
+from anabranch.state.checkpoint.log import Stored, needed_before
 from anabranch.topology.graph import Clock
 from anabranch.topology.process import columns_of, logic_of
+
+if TYPE_CHECKING:
+    import anabranch as ab
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -69,7 +74,7 @@ class Slot:
         for shard, each in report.shards.items():
             if each.stored:
                 self.chains[shard] = [
-                    *_needed(self.chains.get(shard, []), each.stored),
+                    *needed_before(self.chains.get(shard, []), each.stored),
                     each.stored,
                 ]
         self.after_us = report.until_us if finish else until_us
@@ -155,3 +160,78 @@ class Slot:
 
 def _shard(key: tuple[Any, ...], shards: int) -> int:
     return sum(repr(key).encode()) % shards
+
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+ZERO_US = int(EPOCH.timestamp()) * 1_000_000
+
+
+SCHEMA = "k string, at timestamp, op string, x int"
+
+
+def at(second: int) -> datetime:
+    return EPOCH + timedelta(seconds=second)
+
+
+def us(second: int | None) -> int | None:
+    return None if second is None else ZERO_US + second * 1_000_000
+
+
+@dataclass
+class Noted:
+    seen: list[int] = field(default_factory=list)
+    by: dict[str, int] = field(default_factory=dict)
+
+
+class Program:
+    """Does what its rows say; remembers and tells all that happens to it."""
+
+    state: Noted
+    output = "what string, at timestamp, seen array<int>"
+    event_time = "at"
+
+    def process(self, key: str, rows: ab.Rows, state: Noted, ctx: ab.Context) -> Any:
+        for row in rows:
+            state.seen.append(row.x)
+            state.by[row.op] = state.by.get(row.op, 0) + 1
+            if row.op == "timer" and (
+                ctx.watermark is None or row.at + timedelta(seconds=row.x) > ctx.watermark
+            ):
+                ctx.timer(row.at + timedelta(seconds=row.x), name=str(row.x % 2))
+            elif row.op == "cancel":
+                ctx.cancel(str(row.x % 2))
+            elif row.op == "forget":
+                ctx.forget()
+                return
+            elif row.op == "replace":
+                ctx.replace(Noted([row.x]))
+                return
+        yield "rows", ctx.time, list(state.seen)
+
+    def on_timer(self, key: str, state: Noted, ctx: ab.Context) -> Any:
+        yield f"timer {ctx.name}", ctx.time, list(state.seen)
+        if len(state.seen) % 3 == 0:
+            state.seen.append(-1)
+            ctx.timer(ctx.time + timedelta(seconds=4), name=ctx.name)
+
+
+class Total:
+    state = {"n": "bigint", "top": ("double", -1.0)}
+    output = "n bigint, top double"
+
+    def process(self, rows: ab.SlotRows, state: ab.SlotState, ctx: ab.SlotContext) -> Any:
+        state.n += np.bincount(rows.key, minlength=len(state))
+        np.maximum.at(state.top, rows.key, rows["v"])
+        ctx.forget(state.n > 5)
+        return {"n": state.n, "top": state.top}
+
+
+class Count:
+    state: int
+    output = "n bigint"
+
+    def process(self, key: Any, rows: ab.Rows, state: int, ctx: ab.Context) -> Any:
+        ctx.replace(state + len(rows))
+        yield (state + len(rows),)

@@ -5,79 +5,26 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.errors import StepError
-from anabranch.state.codec.cells import (
-    Head,
-    decoded_keys,
-    encoded_keys,
-    head_of,
-    replayed,
-    sealed_cell,
-)
 from anabranch.testing.process import ProcessTester
-from tests.runtime.process.process_slot import Slot, plan_of
+from tests.runtime.process.process_slot import (
+    SCHEMA,
+    Program,
+    Slot,
+    Total,
+    at,
+    plan_of,
+    us,
+)
 
 if TYPE_CHECKING:
     import anabranch as ab
-
-EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-ZERO_US = int(EPOCH.timestamp()) * 1_000_000
-SCHEMA = "k string, at timestamp, op string, x int"
-
-
-def at(second: int) -> datetime:
-    return EPOCH + timedelta(seconds=second)
-
-
-def us(second: int | None) -> int | None:
-    return None if second is None else ZERO_US + second * 1_000_000
-
-
-@dataclass
-class Noted:
-    seen: list[int] = field(default_factory=list)
-    by: dict[str, int] = field(default_factory=dict)
-
-
-class Program:
-    """Does what its rows say; remembers and tells all that happens to it."""
-
-    state: Noted
-    output = "what string, at timestamp, seen array<int>"
-    event_time = "at"
-
-    def process(self, key: str, rows: ab.Rows, state: Noted, ctx: ab.Context) -> Any:
-        for row in rows:
-            state.seen.append(row.x)
-            state.by[row.op] = state.by.get(row.op, 0) + 1
-            if row.op == "timer" and (
-                ctx.watermark is None or row.at + timedelta(seconds=row.x) > ctx.watermark
-            ):
-                ctx.timer(row.at + timedelta(seconds=row.x), name=str(row.x % 2))
-            elif row.op == "cancel":
-                ctx.cancel(str(row.x % 2))
-            elif row.op == "forget":
-                ctx.forget()
-                return
-            elif row.op == "replace":
-                ctx.replace(Noted([row.x]))
-                return
-        yield "rows", ctx.time, list(state.seen)
-
-    def on_timer(self, key: str, state: Noted, ctx: ab.Context) -> Any:
-        yield f"timer {ctx.name}", ctx.time, list(state.seen)
-        if len(state.seen) % 3 == 0:
-            state.seen.append(-1)
-            ctx.timer(ctx.time + timedelta(seconds=4), name=ctx.name)
 
 
 class Brief(Program):
@@ -248,17 +195,6 @@ def test_random_programs_do_what_plain_python_does_whatever_crashes_or_is_lost(
         assert bag(last) == sorted(plain.step([], watermark, finish=True)) == bag(tester.finish())
 
 
-class Total:
-    state = {"n": "bigint", "top": ("double", -1.0)}
-    output = "n bigint, top double"
-
-    def process(self, rows: ab.SlotRows, state: ab.SlotState, ctx: ab.SlotContext) -> Any:
-        state.n += np.bincount(rows.key, minlength=len(state))
-        np.maximum.at(state.top, rows.key, rows["v"])
-        ctx.forget(state.n > 5)
-        return {"n": state.n, "top": state.top}
-
-
 @settings(max_examples=30)
 @given(
     st.lists(
@@ -351,262 +287,6 @@ def test_keys_of_both_forms_live_equally_long(
                 for row in slot.run(given, us(watermark), lose=[0] if lost else [])
             ) == sorted(one)
             assert len(testers[0]) == len(testers[1]) == slot.keys
-
-
-class Count:
-    state: int
-    output = "n bigint"
-
-    def process(self, key: Any, rows: ab.Rows, state: int, ctx: ab.Context) -> Any:
-        ctx.replace(state + len(rows))
-        yield (state + len(rows),)
-
-
-def test_the_log_holds_a_small_multiple_of_the_state_and_a_restore_needs_nothing_else(
-    tmp_path: Path,
-) -> None:
-    slot = Slot(plan_of(Count, "k bigint, at timestamp", ["k"]), tmp_path, shards=1)
-    slot.run([(key, at(0)) for key in range(5_000)], None)
-    state, sizes, rng = slot.log_bytes(), [], np.random.default_rng(1)
-    counts = dict.fromkeys(range(5_000), 1)
-    for i in range(60):
-        keys = rng.integers(0, 5_000, 40).tolist()
-        for key in set(keys):
-            counts[key] += keys.count(key)
-        slot.run(
-            [(key, at(0)) for key in keys],
-            None,
-            crashes=int(i % 5 == 1),
-            lose=[0] if i % 7 == 3 else [],
-        )
-        sizes.append(slot.chains[0][-1].delta[1])
-        assert slot.log_bytes() < 4 * state
-    assert max(sizes) < state / 5, "no step writes all of the state"
-    assert len(slot.chains[0]) < 60, "what a pass through all cells has made needless is gone"
-    cells, _ = replayed(slot.files.read(each.file, *each.delta) for each in slot.chains[0])
-    keys = decoded_keys(list(cells), slot.plan.keys)["k0"].to_pylist()
-    assert {key: cell[1:] for key, cell in zip(keys, cells.values(), strict=True)} == {
-        key: np.uint8(n).tobytes() for key, n in counts.items()
-    }
-    found = slot.run([(key, at(0)) for key in range(5_000)], None, lose=[0])
-    assert {row["k"]: row["n"] for row in found} == {key: n + 1 for key, n in counts.items()}
-
-
-@pytest.mark.parametrize("crashes", [0, 1])
-def test_a_step_that_changes_all_cells_is_all_that_a_restore_needs(
-    tmp_path: Path, crashes: int
-) -> None:
-    slot = Slot(plan_of(Count, "k bigint, at timestamp", ["k"]), tmp_path, shards=1)
-    slot.run([(key, at(0)) for key in range(900)], None)
-    for key in range(5):
-        slot.run([(key, at(0))], None)
-    assert len(slot.chains[0]) > 1
-    slot.run([(key, at(0)) for key in range(901)], None, crashes=crashes)  # one of them new
-    assert len(slot.chains[0]) == 1
-    assert slot.chains[0][0].since == slot.step
-    slot.run([(900, at(0))], None)
-    found = slot.run([(key, at(0)) for key in range(901)], None, lose=[0])
-    assert {row["k"]: row["n"] for row in found} == {key: 4 if key < 5 else 3 for key in range(901)}
-    assert slot.keys == 901
-
-
-def test_keys_that_get_no_rows_and_no_timer_are_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from anabranch.state.store.cell_shard import CellShard
-
-    slot = Slot(plan_of(Count, "k bigint, at timestamp", ["k"]), tmp_path)
-    slot.run([(key, at(0)) for key in range(500)], None)
-    read: list[bytes] = []
-    get = CellShard.get
-    monkeypatch.setattr(
-        CellShard,
-        "get",
-        lambda self, keys: get(self, [key for key in keys if not read.append(key)]),
-    )
-    slot.run([(7, at(1)), (7, at(2)), (9, at(2))], None)
-    assert len(read) == 2
-
-
-@pytest.mark.parametrize(
-    ("kind", "key"), [("bigint", 7), ("date", EPOCH.date()), ("timestamp", EPOCH)]
-)
-def test_a_key_is_the_same_beside_null_and_without_it(tmp_path: Path, kind: str, key: Any) -> None:
-    slot = Slot(plan_of(Count, f"at timestamp, k {kind}", ["k"]), tmp_path, shards=1)
-    counts = [
-        {row["k"]: row["n"] for row in slot.run([(at(step), each) for each in keys], None)}
-        for step, keys in enumerate(([key], [key, None], [None], [key]))
-    ]
-    assert counts == [{key: 1}, {key: 2, None: 1}, {None: 2}, {key: 3}]
-
-
-@pytest.mark.parametrize(
-    ("schema", "keys"),
-    [
-        ("k bigint", [(1,), (-5,), (None,), (2**62,)]),
-        ("k string, g date", [("a", EPOCH.date()), (None, None), ("", EPOCH.date())]),
-        ("k double", [(1.5,), (None,), (-2.25,)]),
-        ("k timestamp", [(EPOCH,), (None,)]),
-        ("k decimal(10,2)", [(None,)]),
-        ("k int", [(5,), (None,), (-7,), (0,)]),
-        ("k date", [(date(2026, 1, 1),), (None,), (date(1900, 1, 1),)]),
-        ("k timestamp_ntz", [(datetime(2026, 1, 1),), (datetime(1969, 1, 1),)]),  # noqa: DTZ001
-        ("k struct<a:int,b:string>", [({"a": 1, "b": "x"},), ({"a": None, "b": None},)]),
-        ("k array<int>", [([1, 2],), ([],)]),
-        ("k boolean, b binary", [(True, b"\0"), (None, b"")]),
-    ],
-)
-def test_keys_of_any_type_become_bytes_and_come_back(
-    schema: str, keys: list[tuple[Any, ...]]
-) -> None:
-    import pyarrow as pa
-
-    from anabranch.topology.process import columns_of
-    from anabranch.types import column_type
-
-    fields = columns_of(schema, "schema")
-    kinds = [column_type(each.type) for each in fields]
-    table = pa.table(
-        [
-            pa.array(list(values), kind)
-            for values, kind in zip(zip(*keys, strict=True), kinds, strict=True)
-        ],
-        names=[f"k{i}" for i in range(len(kinds))],
-    )
-    encoded = encoded_keys(table)
-    assert len(set(encoded)) == len(keys)
-    assert decoded_keys(encoded, fields).to_pylist() == table.to_pylist()
-    assert [encoded_keys(table.slice(i, 1))[0] for i in range(len(keys))] == encoded, (
-        "whatever other keys there are"
-    )
-    assert [decoded_keys([each], fields).to_pylist()[0] for each in encoded] == table.to_pylist()
-
-
-def test_floats_are_one_key_where_spark_takes_them_for_one() -> None:
-    import pyarrow as pa
-
-    encoded = encoded_keys(pa.table({"k0": pa.array([0.0, -0.0, float("nan"), -float("nan")])}))
-    assert len(set(encoded)) == 2
-
-
-def test_a_cell_with_many_timers_is_read_as_it_was_written() -> None:
-    head = Head({f"timer {i}": i for i in range(100)}, 7, 5)
-    assert head_of(sealed_cell(head, b"state")) == (head, b"state")
-
-
-class Broken:
-    """Fails in the way that a row names."""
-
-    state: Noted
-    output = "n int, at timestamp"
-
-    def process(self, key: str, rows: ab.Rows, state: Noted, ctx: ab.Context) -> Any:
-        for row in rows:
-            if row.op == "raise":
-                raise RuntimeError("no luck\nat all")
-            if row.op == "text":
-                yield "one", row.at
-            elif row.op == "short":
-                yield (1,)
-            elif row.op == "names":
-                yield {"n": 1, "when": row.at}
-            elif row.op == "state":
-                state.seen.append("x")  # type: ignore[arg-type]
-            elif row.op == "strange":
-                state.by = object()  # type: ignore[assignment]
-            elif row.op == "past":
-                ctx.timer(at(1))
-            elif row.op == "soon":
-                ctx.timer("soon")  # type: ignore[arg-type]
-            elif row.op == "column":
-                assert rows.price
-            else:
-                state.seen.append(row.x)
-                yield len(state.seen), row.at
-
-    def on_timer(self, key: str, state: Noted, ctx: ab.Context) -> Any:
-        raise AssertionError((key, state, ctx))
-
-
-@pytest.mark.parametrize(
-    ("op", "told"),
-    [
-        ("raise", "process() raised RuntimeError: no luck at all"),
-        ("text", "it returned ('one', "),
-        ("short", "it returned (1,), which is no row of (n int, at timestamp): 1 values"),
-        ("names", "its columns are [n, when]"),
-        (
-            "state",
-            "its state does not fit the declared type Noted: Expected `int`, got `str` - at `$.seen[1]`",
-        ),
-        (
-            "strange",
-            "its state does not fit the declared type Noted: a value of type object cannot be kept",
-        ),
-        (
-            "past",
-            "process() raised ValueError: a timer in the past: 2026-01-01 00:00:01+00:00, and the watermark is 2026-01-01 00:00:03",
-        ),
-        ("soon", "process() raised TypeError: 'soon' is not a time"),
-        ("column", "rows have no column 'price'; they have k, at, op, x"),
-    ],
-)
-def test_a_mistake_in_a_class_names_operator_key_and_cause_and_changes_nothing(
-    tmp_path: Path, op: str, told: str
-) -> None:
-    slot = Slot(plan_of(Broken, SCHEMA, ["k"]), tmp_path)
-    slot.run([("good", at(0), "add", 1), ("bad", at(0), "add", 1)], us(3))
-    with pytest.raises(StepError) as error:
-        slot.run([("good", at(3), "add", 2), ("bad", at(4), op, 2)], us(3))
-    assert str(error.value).startswith("operator 'p', key 'bad': ")
-    assert told in str(error.value)
-    slot.step -= 1
-    found = slot.run([("good", at(3), "add", 2), ("bad", at(4), "add", 2)], us(3))
-    assert sorted((row["k"], row["n"]) for row in found) == [("bad", 2), ("good", 2)]
-
-
-class WrongColumns(Total):
-    what = ""
-
-    def process(self, rows: ab.SlotRows, state: ab.SlotState, ctx: ab.SlotContext) -> Any:
-        wrong: dict[str, Any] = {
-            "raise": lambda: rows["price"],
-            "shape": lambda: setattr(state, "n", np.zeros(7)),
-            "type": lambda: setattr(state, "n", state.n + 0.5),
-        }
-        if self.what in wrong:
-            wrong[self.what]()
-        columns = {"n": state.n, "top": state.top}
-        return {
-            "names": {"n": state.n},
-            "count": {**columns, "top": [1.0]},
-            "other": 5,
-            "keys": ([9], columns),
-        }.get(self.what, columns)
-
-
-@pytest.mark.parametrize(
-    ("what", "told"),
-    [
-        ("raise", "process() raised KeyError: \"rows have no column 'price'"),
-        ("shape", "state column 'n' does not fit its type bigint: its shape is (7,); valid: (2,)"),
-        ("type", "state column 'n' does not fit its type bigint: Cannot cast"),
-        ("names", "process() returned columns [n]; declared: [n, top]"),
-        ("count", "column 'top' that process() returned has 1 values; valid: 2"),
-        ("other", "process() returned int; valid: a dict of columns"),
-        ("keys", "numbers of keys that are not from 0 to 1"),
-    ],
-)
-def test_a_mistake_in_a_vectorised_class_says_what_is_valid(
-    tmp_path: Path, what: str, told: str
-) -> None:
-    cls = WrongColumns()
-    cls.what = what
-    slot = Slot(plan_of(cls, "k bigint, at timestamp, v double", ["k"]), tmp_path)
-    with pytest.raises(StepError) as error:
-        slot.run([(1, at(0), 1.0), (2, at(0), 1.0)], None)
-    assert told in str(error.value)
-    assert "operator 'p'" in str(error.value)
 
 
 def test_late_rows_are_left_out_by_event_time_and_given_by_arrival(tmp_path: Path) -> None:

@@ -15,12 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.errors import StateError
 from anabranch.plan.operators.joins import HOWS, SIDES, JoinInput, JoinPlan, Side, join_plan
 from anabranch.state.codec.joins import SideRows, decode_join, encode_join, no_rows
 from anabranch.state.memory.joins import JoinState
 from anabranch.state.memory.keys import KeyTable
-from anabranch.state.memory.pairs import by_number, match
 from anabranch.testing import JoinQuery, bag_differences, expected_join
 from anabranch.topology import Field, Window, hopping, sliding, tumbling
 from anabranch.topology.graph import Clock
@@ -472,47 +470,9 @@ def test_windows_that_were_added_later_are_named_incomplete() -> None:
     assert names == ["4 seconds (incomplete)", "4 seconds"]
 
 
-def test_damaged_and_foreign_blobs_are_errors() -> None:
-    plan = plan_of("whole", (tumbling("4s"),), "inner")
-    blob = encode_join(fresh(plan).nothing(), plan)
-    assert len(decode_join(blob, plan)) == 0
-    for bad in (blob[:-1], blob[:10], b"", blob[:-1] + bytes([blob[-1] ^ 1]), b"abr1" + blob[4:]):
-        with pytest.raises(StateError):
-            decode_join(bad, plan)
-    with pytest.raises(StateError, match="other keys"):
-        decode_join(blob, plan_of("text", (tumbling("4s"),), "inner"))
-    with pytest.raises(StateError, match="other columns on the right"):
-        decode_join(blob, plan_of("whole", (tumbling("4s"),), "inner", right=RIGHT[:-1]))
-
-
 def test_nothing_is_a_side_without_rows() -> None:
     plan = plan_of("whole", (tumbling("4s"),), "inner")
     state = fresh(plan)
     assert state.entries({side: no_rows(plan, side) for side in SIDES}) == {}
     assert state.snapshot([1, 2])[1].rows["left"].payload.schema == plan.payload_schema("left")
     assert state.close(None, None)[0].schema == plan.result_schema()
-
-
-few = st.lists(st.integers(0, 6), max_size=40)
-wide = st.lists(st.integers(0, 6) | st.integers(0, 200_000), max_size=40)
-
-
-@given(st.tuples(few, few) | st.tuples(wide, wide), st.sampled_from((0, 1 << 16)))
-def test_pairs_are_those_of_a_plain_loop(sides: tuple[list[int], list[int]], shift: int) -> None:
-    left, right = ([number + shift for number in side] for side in sides)
-    for more in (0, 1 << 18):
-        size = max([*left, *right, 0]) + 1 + more
-        found = match(np.array(left, dtype=np.int32), np.array(right, dtype=np.int32), size)
-        pairs = [
-            (i, j) for i, mine in enumerate(left) for j, other in enumerate(right) if mine == other
-        ]
-        assert [*zip(found.left.tolist(), found.right.tolist(), strict=True)] == pairs
-        assert found.left_only.tolist() == [i for i, mine in enumerate(left) if mine not in right]
-        assert found.right_only.tolist() == [
-            j for j, other in enumerate(right) if other not in left
-        ]
-
-
-def test_many_rows_are_in_the_order_of_their_numbers() -> None:
-    numbers = np.random.default_rng(5).integers(0, 1 << 20, 100_000).astype(np.int32)
-    assert by_number(numbers).tolist() == np.argsort(numbers, kind="stable").tolist()

@@ -481,16 +481,6 @@ def test_shards_are_read_each_in_the_order_of_its_own_steps() -> None:
     assert told(again, again.open_windows(20)) == told(state, state.open_windows(20))
 
 
-def test_the_watermark_before_a_delta_is_part_of_its_blob_and_may_be_missing() -> None:
-    plan = plan_of(10)
-    nothing = fresh(plan).nothing()
-    for after in (None, 0, -(2**62), 2**62):
-        assert (
-            decode(encode(replace(nothing, after_us=after), plan.columns), plan.columns).after_us
-            == after
-        )
-
-
 def test_times_as_far_apart_as_can_be_are_not_one_session() -> None:
     far = 8 * 10**18
     assert run(1, ([(0, far), (0, -far), (0, 0)], far + 1)) == [

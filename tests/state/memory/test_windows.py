@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.errors import StateError
 from anabranch.plan.make import make_plan
 from anabranch.plan.operators.base import OperatorPlan
 from anabranch.runtime.results import result_table
@@ -236,57 +233,3 @@ def test_results_have_the_edges_of_their_window_and_say_where_it_lacks_rows() ->
         (8, "2 seconds", 6 * SECOND, 8 * SECOND, 1),
     ]
     assert sorted(row_shards.tolist()) == [0, 0, 0, 3, 3]
-
-
-def test_a_damaged_blob_is_an_error() -> None:
-    plan = PLANS[0]
-    blob = encode(fresh(plan).nothing(), plan.columns)
-    for bad in (blob[:-1], blob[:10], b"", blob[:-1] + bytes([blob[-1] ^ 1]), b"xxxx" + blob[4:]):
-        with pytest.raises(StateError):
-            decode(bad, plan.columns)
-
-
-@pytest.mark.parametrize(
-    ("kind", "values"),
-    [
-        (pa.string(), ["a", None, "ä", "", "a"]),
-        (pa.float64(), [0.0, -0.0, float("nan"), float("nan"), None, 1.5]),
-        (pa.list_(pa.int64()), [[1, 2], None, [], [1, 2]]),
-        (
-            pa.struct([("a", pa.int64()), ("b", pa.string())]),
-            [{"a": 1, "b": None}, {"a": 1, "b": None}, {"a": 1, "b": "x"}],
-        ),
-        (pa.decimal128(10, 2), [None, 1, 1]),
-        (pa.binary(), [b"\xff", b"", b"\xff"]),
-        (pa.timestamp("us", tz="UTC"), [0, None, 0]),
-        (pa.bool_(), [True, False, None, True]),
-    ],
-)
-def test_keys_of_every_type_get_one_number_each(kind: pa.DataType, values: list[object]) -> None:
-    table = KeyTable(pa.schema([("k0", kind)]))
-    numbers, _ = table.rows(pa.table({"k0": pa.array(values, kind)}))
-    seen: dict[str, int] = {}
-    expected = [
-        seen.setdefault(
-            "nan"
-            if isinstance(v, float) and math.isnan(v)
-            else str(0.0 if v == 0 and kind == pa.float64() else v),
-            len(seen),
-        )
-        for v in values
-    ]
-    assert numbers.tolist() == expected
-    assert table.rows(pa.table({"k0": pa.array(values, kind)}))[0].tolist() == expected
-
-
-@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
-@pytest.mark.parametrize("value", [float("nan"), -0.0, None], ids=str)
-def test_an_odd_float_key_is_found_again_when_it_is_alone(
-    kind: pa.DataType, value: float | None
-) -> None:
-    table = KeyTable(pa.schema([("k0", kind)]))
-    alone = pa.table({"k0": pa.array([value], kind)})
-    for _ in range(3):
-        assert table.rows(alone)[0].tolist() == [0]
-    zeros = pa.table({"k0": pa.array([0.0, value], kind)})
-    assert table.rows(zeros)[0].tolist() == ([0, 0] if value == 0 else [1, 0])

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.errors import FencedError, ShardHeldError, StateError, StateFullError
-from anabranch.state.store.host import Host, open_host
+from anabranch.errors import ShardHeldError, StateError, StateFullError
 from anabranch.state.store.shard import Shard, Write
 from anabranch.state.store.version import Fence, Version
 
@@ -26,34 +25,6 @@ def filled(path: Path, steps: int, snapshots: tuple[int, ...] = ()) -> Shard:
             snapshot = f"s{step}".encode() if step in snapshots else None
             shard.write(shard.meta(), Write(V[step], f"d{step}".encode(), snapshot), Fence(1, step))
     return shard
-
-
-def test_what_was_written_is_read_back_by_another_process(tmp_path: Path) -> None:
-    filled(tmp_path / "a", 3)
-    again = Shard(tmp_path / "a")
-    with again.held(1):
-        meta = again.meta()
-        assert meta.version == V[3]
-        assert [again.read(link.version, snapshot=False) for link in meta.chain] == [
-            b"d1",
-            b"d2",
-            b"d3",
-        ]
-        assert meta.base() == (None, meta.chain)
-
-
-def test_another_attempt_at_this_step_is_undone(tmp_path: Path) -> None:
-    shard = filled(tmp_path / "a", 3, snapshots=(3,))
-    with shard.held(1):
-        at = shard.meta().rewound(V[2], 3)
-        assert at is not None
-        new = Version(3, "other")
-        shard.write(at, Write(new, b"new"), Fence(2, 1))
-        meta = shard.meta()
-        assert meta.version == new
-        assert [link.version for link in meta.chain] == [V[1], V[2], new]
-        with pytest.raises(StateError):
-            shard.read(V[3], snapshot=False)
 
 
 def test_a_shard_that_is_behind_or_ahead_is_missing(tmp_path: Path) -> None:
@@ -82,22 +53,6 @@ def test_the_chain_is_kept_from_the_snapshot_before_the_last_one_on(tmp_path: Pa
         assert shard.read(V[8], snapshot=True) == b"s8"
         assert meta.since(V[6]) == meta.chain[2:]
         assert meta.since(V[4]) is None
-
-
-def test_an_older_attempt_cannot_write_after_a_newer_one(tmp_path: Path) -> None:
-    shard = filled(tmp_path / "a", 3)
-    with shard.held(1), pytest.raises(FencedError, match="overtaken"):
-        shard.write(shard.meta(), Write(V[4], b"late"), Fence(1, 2))
-
-
-def test_restoring_replaces_what_is_there(tmp_path: Path) -> None:
-    shard = filled(tmp_path / "a", 3)
-    with shard.held(1):
-        shard.restore([Write(V[7], b"", b"s7"), Write(V[8], b"d8")], Fence(2, 1))
-        meta = shard.meta()
-        assert [link.version for link in meta.chain] == [V[7], V[8]]
-        with pytest.raises(StateError):
-            shard.read(V[3], snapshot=False)
 
 
 @pytest.mark.parametrize("damage", ["truncate", "header", "empty", "unlink"])
@@ -166,13 +121,6 @@ def test_a_full_map_is_a_clear_error_that_loses_nothing(tmp_path: Path) -> None:
             shard.write(meta, Write(V[2], b"x" * (10 << 20)), Fence(1, 2))
         assert shard.meta() == meta
         assert shard.read(V[1], snapshot=False) == b"kept"
-
-
-def test_too_little_room_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    host = open_host(str(tmp_path))
-    assert host == open_host(str(tmp_path))
-    with pytest.raises(StateFullError, match="nothing is lost: free space there"):
-        Host(tmp_path, "h").need(1 << 60)
 
 
 def _hold(path: str, pid: multiprocessing.SimpleQueue[int]) -> None:

@@ -1,0 +1,92 @@
+"""A user's class that is called key by key: what its mistakes look like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from anabranch.errors import StepError
+from tests.runtime.process.process_slot import (
+    SCHEMA,
+    Noted,
+    Slot,
+    at,
+    plan_of,
+    us,
+)
+
+if TYPE_CHECKING:
+    import anabranch as ab
+
+
+class Broken:
+    """Fails in the way that a row names."""
+
+    state: Noted
+    output = "n int, at timestamp"
+
+    def process(self, key: str, rows: ab.Rows, state: Noted, ctx: ab.Context) -> Any:
+        for row in rows:
+            if row.op == "raise":
+                raise RuntimeError("no luck\nat all")
+            if row.op == "text":
+                yield "one", row.at
+            elif row.op == "short":
+                yield (1,)
+            elif row.op == "names":
+                yield {"n": 1, "when": row.at}
+            elif row.op == "state":
+                state.seen.append("x")  # type: ignore[arg-type]
+            elif row.op == "strange":
+                state.by = object()  # type: ignore[assignment]
+            elif row.op == "past":
+                ctx.timer(at(1))
+            elif row.op == "soon":
+                ctx.timer("soon")  # type: ignore[arg-type]
+            elif row.op == "column":
+                assert rows.price
+            else:
+                state.seen.append(row.x)
+                yield len(state.seen), row.at
+
+    def on_timer(self, key: str, state: Noted, ctx: ab.Context) -> Any:
+        raise AssertionError((key, state, ctx))
+
+
+@pytest.mark.parametrize(
+    ("op", "told"),
+    [
+        ("raise", "process() raised RuntimeError: no luck at all"),
+        ("text", "it returned ('one', "),
+        ("short", "it returned (1,), which is no row of (n int, at timestamp): 1 values"),
+        ("names", "its columns are [n, when]"),
+        (
+            "state",
+            "its state does not fit the declared type Noted: Expected `int`, got `str` - at `$.seen[1]`",
+        ),
+        (
+            "strange",
+            "its state does not fit the declared type Noted: a value of type object cannot be kept",
+        ),
+        (
+            "past",
+            "process() raised ValueError: a timer in the past: 2026-01-01 00:00:01+00:00, and the watermark is 2026-01-01 00:00:03",
+        ),
+        ("soon", "process() raised TypeError: 'soon' is not a time"),
+        ("column", "rows have no column 'price'; they have k, at, op, x"),
+    ],
+)
+def test_a_mistake_in_a_class_names_operator_key_and_cause_and_changes_nothing(
+    tmp_path: Path, op: str, told: str
+) -> None:
+    slot = Slot(plan_of(Broken, SCHEMA, ["k"]), tmp_path)
+    slot.run([("good", at(0), "add", 1), ("bad", at(0), "add", 1)], us(3))
+    with pytest.raises(StepError) as error:
+        slot.run([("good", at(3), "add", 2), ("bad", at(4), op, 2)], us(3))
+    assert str(error.value).startswith("operator 'p', key 'bad': ")
+    assert told in str(error.value)
+    slot.step -= 1
+    found = slot.run([("good", at(3), "add", 2), ("bad", at(4), "add", 2)], us(3))
+    assert sorted((row["k"], row["n"]) for row in found) == [("bad", 2), ("good", 2)]

@@ -1,0 +1,60 @@
+"""A small plan, its checkpoint, and steps that are committed to it."""
+
+from __future__ import annotations
+
+from anabranch.plan import Plan, make_plan
+from anabranch.plan.route import even_route
+from anabranch.state.checkpoint.commits import Checkpoint, Commit
+from anabranch.state.checkpoint.log import Stored
+from anabranch.state.store.version import Version
+from anabranch.topology import Compute, Consolidate, Field, Graph, Source, count
+from anabranch.topology.graph import Named
+from anabranch.topology.windows import Window, tumbling
+
+MINUTE = 60_000_000
+
+
+FIVE = tumbling("5 minutes")
+
+
+def plan(*windows: Window, key: str = "bigint", names: tuple[str, ...] = ("o",)) -> Plan:
+    """Some operators that count rows by a key."""
+    fields = (Field("k", key), Field("at", "timestamp"))
+    counts = (Named(name="n", aggregate=count(), input_type="int"),)
+    graph = Graph(name="t").add(
+        Source(name="s", fields=fields, event_time="at", unit_us=None, delay_us=0)
+    )
+    for name in names:
+        graph = graph.add(Compute(name=f"{name}_keys", input="s", by=fields[:1], aggregates=counts))
+        graph = graph.add(Consolidate(name=name, input=f"{name}_keys", windows=windows or (FIVE,)))
+    return make_plan(graph)
+
+
+def commit(step: int, shards: dict[int, bool], epoch: int = 1) -> Commit:
+    """A step that changed some shards, with a snapshot of those that are true."""
+    stored = {
+        shard: Stored(
+            version=Version(step, "t"),
+            file=f"state/{step:08d}/0-t.bin",
+            delta=(0, 2),
+            snapshot=(2, 2) if snapshot else None,
+        )
+        for shard, snapshot in shards.items()
+    }
+    return Commit(
+        step=step,
+        epoch=epoch,
+        batch_id=step - 1,
+        watermark_us=None,
+        next_us=None,
+        seen={"s": 5},
+        routes={"o": even_route(2, 1)},
+        stored={"o": stored},
+    )
+
+
+def run(checkpoint: Checkpoint, step: int, shards: dict[int, bool]) -> None:
+    checkpoint.files.write(f"state/{step:08d}/0-t.bin", [b"dd", b"ss"])
+    checkpoint.files.write(f"state/{step:08d}/0-orphan.bin", [b"of an attempt that died"])
+    checkpoint.files.write(f"results/{step:08d}/results-0-t.parquet", [b""])
+    checkpoint.commit(commit(step, shards))

@@ -1,0 +1,75 @@
+"""A host: its identity, the space it needs, and whose state it keeps."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from anabranch.errors import StateFullError
+from anabranch.state.store import host as host_module
+from anabranch.state.store.host import LEAST_BYTES, Host, claim, default_root, open_host
+
+
+class Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+def test_a_root_has_one_id_for_all_processes_and_another_root_another(tmp_path: Path) -> None:
+    first = open_host(str(tmp_path / "a"))
+    assert open_host(str(tmp_path / "a")) == first
+    assert open_host(str(tmp_path / "b")).id != first.id
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["host"], "no draft is left"
+
+
+def test_too_little_space_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    Host(tmp_path, "h").need(0)
+    with pytest.raises(StateFullError, match="nothing is lost: free space there"):
+        Host(tmp_path, "h").need(1 << 60)
+
+
+def test_the_least_free_space_is_kept_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = LEAST_BYTES + 100
+    monkeypatch.setattr(host_module.shutil, "disk_usage", lambda _: Usage(0, 0, free))
+    Host(tmp_path, "h").need(100)
+    with pytest.raises(StateFullError, match="has 16 MiB free and needs 16 MiB"):
+        Host(tmp_path, "h").need(101)
+
+
+def test_shared_memory_is_the_default_root_where_it_is_large_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(host_module.shutil, "disk_usage", lambda _: Usage(0, 0, 1 << 40))
+    assert default_root() == tmp_path / f"anabranch-{os.getuid()}"
+    monkeypatch.setattr(host_module.shutil, "disk_usage", lambda _: Usage(0, 0, 1 << 20))
+    assert default_root().parent != tmp_path
+
+
+def test_the_directory_of_an_operator_holds_any_name(tmp_path: Path) -> None:
+    host = Host(tmp_path, "h")
+    places = {host.component("c", name) for name in ("a/b", "a", "a: 5 minutes", "a%2Fb")}
+    assert len(places) == 4
+    assert all(place.parent == tmp_path / "c" for place in places)
+
+
+def test_state_of_operators_and_checkpoints_that_are_gone_is_removed(tmp_path: Path) -> None:
+    host = open_host(str(tmp_path / "root"))
+    for name in ("kept", "lost"):
+        location = tmp_path / name
+        location.mkdir()
+        (location / "anabranch.json").touch()
+        claim(host, name, str(location), ["a/b", "c"])
+        for operator in ("a/b", "c"):
+            host.component(name, operator).mkdir()
+    (tmp_path / "lost" / "anabranch.json").unlink()
+    claim(host, "remote", "s3://bucket/x", [])
+    claim(host, "kept", str(tmp_path / "kept"), ["a/b"])
+    assert host.component("kept", "a/b").is_dir()
+    assert not host.component("kept", "c").exists()
+    assert not (host.root / "lost").exists()
+    assert (host.root / "remote").is_dir(), "whether that checkpoint exists is not known here"
