@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from anabranch.aggregates.groups import merged, only, reduced, valid
+from anabranch.aggregates.groups import keep_some, merge_groups, reduce_groups, valid
 from anabranch.errors import StepError
 from anabranch.types import Array, column_type, dtype_of, struct_fields, to_array
 
@@ -92,7 +92,7 @@ class Partial(ABC):
 
     def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
         """The columns of each group of rows; rows lie group by group, so many in each."""
-        return merged(self.merge, self.of_rows(values, t), lengths, self.empty(len(lengths)))
+        return merge_groups(self.merge, self.of_rows(values, t), lengths, self.empty(len(lengths)))
 
     @abstractmethod
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None: ...
@@ -121,7 +121,9 @@ class _Picked(Partial, ABC):
 
     def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
         return [
-            reduced(self.pick, self.of_rows(values, t)[0], lengths, self.empty(len(lengths))[0])
+            reduce_groups(
+                self.pick, self.of_rows(values, t)[0], lengths, self.empty(len(lengths))[0]
+            )
         ]
 
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
@@ -169,9 +171,9 @@ class Total(_Picked):
     def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
         [added], empty = self.of_rows(values, t), self.empty(len(lengths))
         if added.dtype.kind == "i" and _reach(added) * int(lengths.max(initial=0)) > _INT64.max:
-            return merged(self.merge, [added], lengths, empty)
+            return merge_groups(self.merge, [added], lengths, empty)
         with np.errstate(invalid="ignore", over="ignore"):
-            return [reduced(self.pick, added, lengths, empty[0])]
+            return [reduce_groups(self.pick, added, lengths, empty[0])]
 
     @property
     def pick(self) -> Any:
@@ -278,13 +280,15 @@ class Moments(Partial):
         return [valid(values).astype(np.int64), mean, np.where(np.isfinite(mean), 0.0, np.nan)]
 
     def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
-        here, n = only(values, valid(values), lengths)
+        here, n = keep_some(values, valid(values), lengths)
         x, (_, mean, squares) = self.columns[1].from_arrow(here), self.empty(len(lengths))
         # From a value of the group on, not from 0: then equal values have no distance from their mean.
         mean[n > 0] = x[(np.cumsum(n) - n)[n > 0]]
         with np.errstate(invalid="ignore", over="ignore"):
-            mean += reduced(np.add, x - np.repeat(mean, n), n, np.zeros(len(n))) / np.maximum(n, 1)
-            squares = reduced(np.add, (x - np.repeat(mean, n)) ** 2, n, squares)
+            mean += reduce_groups(np.add, x - np.repeat(mean, n), n, np.zeros(len(n))) / np.maximum(
+                n, 1
+            )
+            squares = reduce_groups(np.add, (x - np.repeat(mean, n)) ** 2, n, squares)
         return (
             [np.array(n), mean, squares]
             if np.isfinite(squares).all()

@@ -15,7 +15,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from anabranch.aggregates.gathered import Distinct, Foremost, Frequent, Hll, Kll, Smallest
+from anabranch.aggregates.gathered import DistinctValues, Foremost, Frequent, Hll, Kll, Smallest
 from anabranch.aggregates.partials import (
     AtGreatest,
     AtLeast,
@@ -317,7 +317,7 @@ class CountDistinctOf(Aggregate):
 
     def partials(self, input_type: str) -> tuple[Partial, ...]:
         arrow_type(input_type)
-        return (Distinct(input_type),)
+        return (DistinctValues(input_type),)
 
     def result_type(self, input_type: str) -> str:  # noqa: ARG002
         return "bigint"

@@ -3,14 +3,14 @@
 from anabranch.elastic.controller import Memory, control
 from anabranch.elastic.observation import (
     Change,
-    ComponentSeen,
+    ComponentObservation,
     Decision,
     Evaluation,
     Observation,
+    PolicyRequest,
     Reroute,
     Resize,
-    SourceSeen,
-    Wanted,
+    SourceObservation,
 )
 from anabranch.elastic.policies.autoscale import AutoScale
 from anabranch.elastic.policies.latency import Network, Stepwise
@@ -19,7 +19,7 @@ from anabranch.elastic.settings import Elastic, Guards, Policy
 __all__ = [
     "AutoScale",
     "Change",
-    "ComponentSeen",
+    "ComponentObservation",
     "Decision",
     "Elastic",
     "Evaluation",
@@ -28,10 +28,10 @@ __all__ = [
     "Network",
     "Observation",
     "Policy",
+    "PolicyRequest",
     "Reroute",
     "Resize",
-    "SourceSeen",
+    "SourceObservation",
     "Stepwise",
-    "Wanted",
     "control",
 ]

@@ -22,7 +22,7 @@ _IDLE = 1e-3  # of the mean load: shards without load are spread too
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class ShardMove:
     """One shard from one slot to another."""
 
     shard: int
@@ -36,7 +36,9 @@ def imbalance(loads: Floats, slot_of: Sequence[int], slots: int) -> float:
     return float(slot_loads.max() * slots / total) if (total := slot_loads.sum()) > 0 else 1.0
 
 
-def balance(loads: Floats, slot_of: Sequence[int], slots: int, theta: float = THETA) -> list[Move]:
+def balance(
+    loads: Floats, slot_of: Sequence[int], slots: int, theta: float = THETA
+) -> list[ShardMove]:
     """While delta > theta: of all moves from the most to the least loaded slot the one that lowers delta most (Elasticutor 3.1).
 
     That is the shard whose load is nearest to half the difference of the two slots. It ends, too, where no such move lowers the
@@ -51,7 +53,7 @@ def balance(loads: Floats, slot_of: Sequence[int], slots: int, theta: float = TH
     least = [(load, slot) for slot, load in enumerate(slot_loads)]
     heapq.heapify(most)
     heapq.heapify(least)
-    moves: list[Move] = []
+    moves: list[ShardMove] = []
     while True:
         while -most[0][0] != slot_loads[most[0][1]]:  # an entry from before a move
             heapq.heappop(most)
@@ -69,10 +71,12 @@ def balance(loads: Floats, slot_of: Sequence[int], slots: int, theta: float = TH
         for slot in (top, bottom):
             heapq.heappush(most, (-slot_loads[slot], slot))
             heapq.heappush(least, (slot_loads[slot], slot))
-        moves.append(Move(shard, top, bottom))
+        moves.append(ShardMove(shard, top, bottom))
 
 
-def flux(loads: Floats, slot_of: Sequence[int], slots: int, enough: float = THETA) -> list[Move]:
+def flux(
+    loads: Floats, slot_of: Sequence[int], slots: int, enough: float = THETA
+) -> list[ShardMove]:
     """Slots sorted by load; the biggest shard that lowers the variance moves from the first to the last, from the second to the
     second-last, and so on, as long as the giving slot is above `enough` times the mean (Flux, Enorm 3.2).
     """
@@ -86,11 +90,11 @@ def flux(loads: Floats, slot_of: Sequence[int], slots: int, enough: float = THET
         shards = held.shards(top)
         place = bisect_left(shards, (slot_loads[top] - slot_loads[bottom], -1)) - 1
         if place >= 0 and shards[place][0] > 0:
-            moves.append(Move(shards[place][1], top, bottom))
+            moves.append(ShardMove(shards[place][1], top, bottom))
     return moves
 
 
-def moved(slot_of: Sequence[int], moves: Sequence[Move]) -> tuple[int, ...]:
+def apply_moves(slot_of: Sequence[int], moves: Sequence[ShardMove]) -> tuple[int, ...]:
     """The table after the moves."""
     after = list(slot_of)
     for move in moves:
@@ -124,10 +128,10 @@ def spread(loads: Floats, route: Route, slots: int) -> Route:
         new[shard] = slot
         heapq.heapreplace(heap, (load + float(weights[shard]), slot))
     table = new.tolist()
-    return Route(moved(table, balance(weights, table, slots, EVEN)), slots, route.version + 1)
+    return Route(apply_moves(table, balance(weights, table, slots, EVEN)), slots, route.version + 1)
 
 
-def dealt(loads: Floats, slots: int, version: int) -> Route:
+def assign_anew(loads: Floats, slots: int, version: int) -> Route:
     """Another number of slots without regard to where shards are: heaviest first, to the least loaded slot."""
     weights = loads + (loads.mean() * _IDLE or 1.0)
     heap = [(0.0, slot) for slot in range(slots)]

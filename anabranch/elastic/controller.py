@@ -10,20 +10,20 @@ from dataclasses import replace
 from math import ceil
 from statistics import median
 
-from anabranch.elastic.balance import balance, dealt, flux, moved, spread
-from anabranch.elastic.effects import evener, judge, shorter
+from anabranch.elastic.balance import apply_moves, assign_anew, balance, flux, spread
+from anabranch.elastic.effects import judge, predict_reroute, predict_resize
 from anabranch.elastic.evaluation import evaluate
-from anabranch.elastic.memory import IN, MOVE, OUT, PLAN, Asked, Memory, Planned, kind_of
+from anabranch.elastic.memory import IN, MOVE, OUT, PLAN, Asked, Memory, PendingReplan, kind_of
 from anabranch.elastic.observation import (
     Change,
+    ComponentEvaluation,
     Decision,
     Evaluation,
-    Loaded,
     Observation,
     Offer,
+    PolicyRequest,
     Reroute,
     Resize,
-    Wanted,
 )
 from anabranch.elastic.policies.baselines import Centric
 from anabranch.elastic.settings import ADVISE, OFF, Elastic, Guards, Learns, Policy
@@ -82,7 +82,7 @@ def _policy(memory: Memory, seen: Evaluation, settings: Elastic) -> tuple[Memory
 
 
 def decide(
-    memory: Memory, seen: Evaluation, wanted: Wanted, settings: Elastic
+    memory: Memory, seen: Evaluation, wanted: PolicyRequest, settings: Elastic
 ) -> tuple[tuple[Change, ...], str]:
     """All resizes that the guards let pass; where there are none, a reroute of what is out of balance."""
     changes: list[Change] = []
@@ -111,7 +111,9 @@ def decide(
     return tuple(changes), "; ".join(reasons) or "all is well"
 
 
-def allowed(memory: Memory, seen: Evaluation, each: Loaded, settings: Elastic) -> tuple[int, str]:
+def allowed(
+    memory: Memory, seen: Evaluation, each: ComponentEvaluation, settings: Elastic
+) -> tuple[int, str]:
     """The number of slots that the guards let a component have, and what kept it from what was wanted."""
     guards = settings.guards
     most = min(settings.most(seen.cores), len(each.share))
@@ -129,7 +131,7 @@ def allowed(memory: Memory, seen: Evaluation, each: Loaded, settings: Elastic) -
 
 
 def _more(
-    memory: Memory, seen: Evaluation, each: Loaded, wanted: int, guards: Guards
+    memory: Memory, seen: Evaluation, each: ComponentEvaluation, wanted: int, guards: Guards
 ) -> tuple[int, str]:
     if seen.waits and seen.drains:
         return (
@@ -147,7 +149,9 @@ def _more(
     return min(wanted, useful, max(each.slots + 1, int(each.slots * guards.grow))), ""
 
 
-def _fewer(memory: Memory, seen: Evaluation, each: Loaded, guards: Guards) -> tuple[int, str]:
+def _fewer(
+    memory: Memory, seen: Evaluation, each: ComponentEvaluation, guards: Guards
+) -> tuple[int, str]:
     """As many as were wanted at most for some time; not while rows wait or slots are busy."""
     patience = guards.stabilise_s * memory.patience.get(each.name, 1)
     lately = [
@@ -178,18 +182,23 @@ def hot_shards(seen: Evaluation, settings: Elastic) -> tuple[str, ...]:
     )
 
 
-def _resize(memory: Memory, each: Loaded, slots: int, *, careful: bool) -> Resize:
+def _resize(memory: Memory, each: ComponentEvaluation, slots: int, *, careful: bool) -> Resize:
     route = (
         spread(each.share, each.route, slots)
         if careful
-        else dealt(each.share, slots, each.route.version + 1)
+        else assign_anew(each.share, slots, each.route.version + 1)
     )
     return Resize(
-        component=each.name, route=route, before=each.slots, expected=shorter(memory, each, route)
+        component=each.name,
+        route=route,
+        before=each.slots,
+        expected=predict_resize(memory, each, route),
     )
 
 
-def _reroute(memory: Memory, seen: Evaluation, each: Loaded, settings: Elastic) -> Reroute | None:
+def _reroute(
+    memory: Memory, seen: Evaluation, each: ComponentEvaluation, settings: Elastic
+) -> Reroute | None:
     """Other shards in the same slots, where that is wanted for some steps, is worth it and was not in vain the last time."""
     latest = memory.asked[-settings.guards.confirm_steps :]
     confirmed = len(latest) == settings.guards.confirm_steps and all(
@@ -208,8 +217,8 @@ def _reroute(memory: Memory, seen: Evaluation, each: Loaded, settings: Elastic) 
         moves = flux(each.share, each.route.slot_of, each.slots, goal)
     else:
         moves = balance(each.share, each.route.slot_of, each.slots, goal)
-    route = Route(moved(each.route.slot_of, moves), each.slots, each.route.version + 1)
-    expected = evener(memory, each, route)
+    route = Route(apply_moves(each.route.slot_of, moves), each.slots, each.route.version + 1)
+    expected = predict_reroute(memory, each, route)
     if not moves or expected.after > (1 - settings.guards.worth) * expected.before:
         return None
     return Reroute(component=each.name, route=route, moved=len(moves), expected=expected)
@@ -233,7 +242,7 @@ def _worth(
     return offer if worth and not young and {*offer.before} != {*offer.after} else None
 
 
-def _asked(memory: Memory, seen: Evaluation, wanted: Wanted, settings: Elastic) -> Memory:
+def _asked(memory: Memory, seen: Evaluation, wanted: PolicyRequest, settings: Elastic) -> Memory:
     keep_s = settings.guards.stabilise_s * _MOST_PATIENCE
     uneven = frozenset(
         each.name for each in seen.components if not seen.idle and each.imbalance > settings.theta
@@ -294,7 +303,7 @@ def _changed(memory: Memory, decision: Decision, seen: Evaluation, guards: Guard
     )
     if decision.replan is not None:
         known = [fact.between for fact in memory.history.facts[-3:] if fact.between is not None]
-        planned = Planned(offer=decision.replan, between=median(known) if known else 0.0)
+        planned = PendingReplan(offer=decision.replan, between=median(known) if known else 0.0)
         memory = replace(memory, planned=planned, planned_at=seen.now)
     return replace(
         memory,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import median
 
 from anabranch.elastic.memory import IN, MOVE, PLAN, Memory, kind_of
-from anabranch.elastic.observation import Change, Effect, Evaluation, Expected, Loaded
+from anabranch.elastic.observation import Change, ComponentEvaluation, Effect, Evaluation, Expected
 from anabranch.elastic.settings import Guards
 from anabranch.plan.route import Route
 
@@ -47,7 +47,7 @@ def judge(
                 and effect.share < guards.without_effect
             ):
                 blocked[change.component, kind_of(change)] = seen.now + guards.block_s
-                notes.append(_in_vain(effect))
+                notes.append(_no_effect_note(effect))
     return replace(memory, pending=tuple(waiting), blocked=blocked), tuple(effects), tuple(notes)
 
 
@@ -84,7 +84,7 @@ def _judged_plan(
             **memory.blocked,
             ("", PLAN): seen.now + max(guards.block_s, guards.replan_s) * 4,
         }
-        return replace(memory, blocked=blocked), [effect], [_in_vain(effect)]
+        return replace(memory, blocked=blocked), [effect], [_no_effect_note(effect)]
     return memory, [effect], []
 
 
@@ -100,14 +100,14 @@ def _effect(change: Change, found: float) -> Effect:
     )
 
 
-def _in_vain(effect: Effect) -> str:
+def _no_effect_note(effect: Effect) -> str:
     return (
         f"{effect.what} had no effect: {effect.expected:.3g} {effect.unit} were expected, {effect.observed:.3g} found, "
         f"{effect.before:.3g} before"
     )
 
 
-def shorter(memory: Memory, each: Loaded, route: Route) -> Expected:
+def predict_resize(memory: Memory, each: ComponentEvaluation, route: Route) -> Expected:
     """What another number of slots promises: the longest slot takes the share of its load; what it takes beside that stays."""
     known = [
         fact.longest_s[each.name]
@@ -119,7 +119,7 @@ def shorter(memory: Memory, each: Loaded, route: Route) -> Expected:
     return Expected(before=before, after=max(0.0, before - each.cost_s * float(now - then)))
 
 
-def evener(memory: Memory, each: Loaded, route: Route) -> Expected:
+def predict_reroute(memory: Memory, each: ComponentEvaluation, route: Route) -> Expected:
     """What other shards in the same slots promise: the same, over the mean of all slots, which stays."""
     facts = [
         fact
@@ -128,7 +128,7 @@ def evener(memory: Memory, each: Loaded, route: Route) -> Expected:
     ]
     if not facts:
         return Expected(before=0.0, after=0.0)
-    longest = shorter(memory, each, route)
+    longest = predict_resize(memory, each, route)
     before = median(fact.uneven[each.name] for fact in facts)
     return Expected(
         before=before, after=before * longest.after / longest.before if longest.before else before

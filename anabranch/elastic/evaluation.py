@@ -16,10 +16,10 @@ from statistics import median
 import numpy as np
 
 from anabranch.elastic.observation import (
-    ComponentSeen,
+    ComponentEvaluation,
+    ComponentObservation,
     Evaluation,
     Floats,
-    Loaded,
     Observation,
     by_slot,
     slot_table,
@@ -60,7 +60,7 @@ class Smoothed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class StepFigures:
     """What is remembered of a step."""
 
     step: int
@@ -88,7 +88,7 @@ class Fact:
 class History:
     """Steps so far; `facts` are those that count."""
 
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[StepFigures, ...] = ()
     smoothed: Mapping[str, Smoothed] = field(default_factory=dict)
     warmed: int = 0  # steps with rows
     skipped: int = 0  # suspicious steps in a row
@@ -157,7 +157,7 @@ def _explained_s(history: History, seen: Observation) -> float | None:
     return median(fact.fixed_s for fact in recent) + overhead + sum(levels.values())
 
 
-def _fact(history: History, seen: Observation) -> Fact:
+def _fact(history: History, seen: Observation) -> StepFigures:
     last = history.last
     period_s = max(seen.at - last.at, seen.duration_s) if last is not None else seen.duration_s
     arrives = 0.0
@@ -184,7 +184,7 @@ def _fact(history: History, seen: Observation) -> Fact:
         for each in seen.components
     ]
     overheads = np.maximum(0.0, np.concatenate(beside))
-    return Fact(
+    return StepFigures(
         step=seen.step,
         at=seen.at,
         duration_s=seen.duration_s,
@@ -215,7 +215,7 @@ def _fact(history: History, seen: Observation) -> Fact:
 
 
 def _smoothed(
-    past: Smoothed | None, each: ComponentSeen, source_rows: float, weight: float
+    past: Smoothed | None, each: ComponentObservation, source_rows: float, weight: float
 ) -> Smoothed:
     if past is None or len(past.work_s) != len(each.work_s):
         first = Smoothed(
@@ -244,12 +244,12 @@ def _smoothed(
     )
 
 
-def _moments(each: ComponentSeen) -> Floats:
+def _moments(each: ComponentObservation) -> Floats:
     rows, work_s = by_slot(each.rows, each.route), by_slot(each.work_s, each.route)
     return np.array([len(rows), rows.sum(), work_s.sum(), rows @ rows, rows @ work_s])
 
 
-def net_work(each: ComponentSeen, fixed_s: float) -> Floats:
+def net_work(each: ComponentObservation, fixed_s: float) -> Floats:
     """Work by shard without what its slot takes whatever its rows: that stays where it is when shards move."""
     slot_s = by_slot(each.work_s, each.route)
     net_s = np.maximum(slot_s - fixed_s, _AT_LEAST * slot_s)
@@ -267,7 +267,7 @@ def _shifted(before: Floats, now: Floats, rows: float) -> bool:
 
 
 def _meaning(
-    history: History, fact: Fact, seen: Observation, holds: tuple[str, ...], guards: Guards
+    history: History, fact: StepFigures, seen: Observation, holds: tuple[str, ...], guards: Guards
 ) -> Evaluation:
     recent = history.facts[-_RECENT:] or (fact,)
     period_s = max(1e-9, median(each.period_s for each in recent))
@@ -293,13 +293,15 @@ def _meaning(
     )
 
 
-def _loaded(each: ComponentSeen, history: History, fact: Fact, pending: float) -> Loaded:
+def _loaded(
+    each: ComponentObservation, history: History, fact: StepFigures, pending: float
+) -> ComponentEvaluation:
     past = history.smoothed.get(each.name)
     total = float(past.work_s.sum()) if past else 0.0
     rates = tuple((one.at, one.rates[each.name]) for one in history.facts if each.name in one.rates)
     recent = [one for one in history.facts[-_RECENT:] if each.name in one.worked] or [fact]
     span = sum(one.period_s for one in recent)
-    return Loaded(
+    return ComponentEvaluation(
         name=each.name,
         level=each.level,
         parents=each.parents,
@@ -318,7 +320,7 @@ def _loaded(each: ComponentSeen, history: History, fact: Fact, pending: float) -
     )
 
 
-def _drains(facts: tuple[Fact, ...], fact: Fact, within_s: float) -> bool:
+def _drains(facts: tuple[StepFigures, ...], fact: StepFigures, within_s: float) -> bool:
     """Whether what waits falls, and is gone in time at this pace."""
     if not _waits(fact):
         return True
@@ -329,7 +331,7 @@ def _drains(facts: tuple[Fact, ...], fact: Fact, within_s: float) -> bool:
     return pace > 0 and fact.backlog / pace <= within_s
 
 
-def _waits(fact: Fact) -> bool:
+def _waits(fact: StepFigures) -> bool:
     """Whether rows wait beyond what the next step takes in any case."""
     return fact.backlog > fact.arrives * fact.period_s
 

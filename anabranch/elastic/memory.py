@@ -22,7 +22,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PendingReplan:
     """Other components whose effect is not judged yet, and the rows between components for a row of the sources before them."""
 
     offer: Offer
@@ -37,7 +37,7 @@ class Memory:
     asked: tuple[Asked, ...] = ()
     changed_at: float | None = None
     pending: tuple[Change, ...] = ()  # whose effect is not judged yet
-    planned: Planned | None = None
+    planned: PendingReplan | None = None
     planned_at: float | None = None
     blocked: Mapping[tuple[str, str], float] = field(
         default_factory=dict

@@ -39,7 +39,7 @@ def by_slot(values: Floats, route: Route) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSeen:
+class SourceObservation:
     """One source in one step."""
 
     rows: float  # that the step took
@@ -51,7 +51,7 @@ class SourceSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ComponentSeen:
+class ComponentObservation:
     """One component in one step: figures by shard, and the seconds of each slot."""
 
     name: str
@@ -92,8 +92,8 @@ class Observation:
     at: float  # its end
     duration_s: float
     cores: int
-    sources: Mapping[str, SourceSeen]
-    components: tuple[ComponentSeen, ...]
+    sources: Mapping[str, SourceObservation]
+    components: tuple[ComponentObservation, ...]
     interval_s: float = 0.0  # of the trigger; 0: the next step follows at once
     disturbed: bool = False  # the job was tried again, or shards were restored
     closing: bool = False  # a step without input
@@ -111,7 +111,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Loaded:
+class ComponentEvaluation:
     """One component as the policies see it: smoothed, and without steps that tell nothing."""
 
     name: str
@@ -159,7 +159,7 @@ class Evaluation:
     fixed_s: float  # of a step, outside slot tasks
     overhead_s: float  # of a slot task, outside its shards
     cores: int
-    components: tuple[Loaded, ...]
+    components: tuple[ComponentEvaluation, ...]
     backlog: float
     waits: bool  # rows wait, beyond what the next step takes in any case
     drains: bool  # no rows wait, or they get fewer and are gone in time at this pace
@@ -169,7 +169,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class PolicyRequest:
     """What a policy asks for: slots by component, and why."""
 
     slots: Mapping[str, int]

@@ -15,7 +15,7 @@ import numpy as np
 from anabranch.elastic.controller import control
 from anabranch.elastic.memory import Memory, kind_of
 from anabranch.elastic.observation import (
-    ComponentSeen,
+    ComponentObservation,
     Decision,
     Floats,
     Observation,
@@ -57,7 +57,7 @@ def on_routes(seen: Observation, routes: Mapping[str, Route]) -> Observation:
     return replace(seen, components=components, duration_s=max(0.0, seen.duration_s + gained_s))
 
 
-def _on_route(each: ComponentSeen, route: Route | None) -> ComponentSeen:
+def _on_route(each: ComponentObservation, route: Route | None) -> ComponentObservation:
     if route is None or len(route.slot_of) != len(each.rows):
         return each
     beside = np.maximum(0.0, each.slot_s - by_slot(each.work_s, each.route))
@@ -65,7 +65,7 @@ def _on_route(each: ComponentSeen, route: Route | None) -> ComponentSeen:
     return replace(each, route=route, slot_s=by_slot(each.work_s, route) + overhead_s)
 
 
-def _levels_s(components: Sequence[ComponentSeen], cores: int) -> float:
+def _levels_s(components: Sequence[ComponentObservation], cores: int) -> float:
     levels: dict[int, list[Floats]] = {}
     for each in components:
         levels.setdefault(each.level, []).append(each.slot_s)
@@ -73,7 +73,7 @@ def _levels_s(components: Sequence[ComponentSeen], cores: int) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class ReplayTotals:
     """A replay in figures; "recorded" is what the run did."""
 
     steps: int
@@ -89,7 +89,7 @@ class Totals:
     pause_s: float
 
 
-def totals(replayed: Sequence[Replayed]) -> Totals:
+def totals(replayed: Sequence[Replayed]) -> ReplayTotals:
     """What a replay comes to."""
     changes = [change for each in replayed for change in each.decision.changes]
     sizes = [change for change in changes if isinstance(change, Resize)]
@@ -97,7 +97,7 @@ def totals(replayed: Sequence[Replayed]) -> Totals:
     for change in sizes:
         ways.setdefault(change.component, []).append(change.route.slots > change.before)
     count = max(1, len(replayed))
-    return Totals(
+    return ReplayTotals(
         steps=len(replayed),
         seconds=replayed[-1].recorded.at - replayed[0].recorded.at if replayed else 0.0,
         resizes=len(sizes),

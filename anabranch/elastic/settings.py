@@ -7,7 +7,7 @@ from math import ceil
 from typing import Protocol, Self, runtime_checkable
 
 from anabranch.elastic.balance import THETA
-from anabranch.elastic.observation import Evaluation, Wanted
+from anabranch.elastic.observation import Evaluation, PolicyRequest
 from anabranch.elastic.policies.autoscale import AutoScale
 from anabranch.elastic.policies.baselines import (
     NAIVE,
@@ -29,7 +29,7 @@ BALANCES = ("shards", "flux", "none")
 class Policy(Protocol):
     """Chooses slots. `most` bounds the slots of one level."""
 
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted: ...
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest: ...
 
 
 @runtime_checkable

@@ -21,7 +21,7 @@ from anabranch.state.checkpoint.header import open_or_create
 from anabranch.testing import ProcessTester
 from anabranch.topology.graph import Field, Graph, Process, Source
 from anabranch.topology.process import logic_of
-from anabranch.topology.state_types import StateType, misfits
+from anabranch.topology.state_types import StateType, incompatibilities
 
 FIELDS = (Field("k", "string"), Field("at", "timestamp"), Field("v", "double"))
 
@@ -186,7 +186,7 @@ def test_another_state_is_accepted_where_it_reads_what_is_stored(
             msgspec.defstruct("S", [(name, kind, None) for name, kind in fields.items()])
         ).described()
 
-    found = misfits(described(old), described(new))
+    found = incompatibilities(described(old), described(new))
     assert found == [] if told is None else any(told in line for line in found), found
 
 
@@ -195,7 +195,7 @@ def test_a_new_field_without_a_default_cannot_be_read() -> None:
         StateType(msgspec.defstruct("S", fields)).described()
         for fields in (["a"], ["a", ("b", int)])
     )
-    assert misfits(old, new) == ["state.b is new and has no default"]
+    assert incompatibilities(old, new) == ["state.b is new and has no default"]
 
 
 def plan_with(cls: Any, shards: int = 4) -> Any:
@@ -264,5 +264,5 @@ def test_columns_of_state_may_be_added_behind_those_that_there_are() -> None:
     assert second.state("a") == {"n": 2, "top": 7.0}
     assert second.step([("a", 2)]) == [{"k": "a", "n": 3}]
     old, new = (tester._plan.logic.described() for tester in (first, second))
-    assert misfits(old, new) == []
-    assert "by place" in misfits(new | {"fields": new["fields"][::-1]}, new)[0]
+    assert incompatibilities(old, new) == []
+    assert "by place" in incompatibilities(new | {"fields": new["fields"][::-1]}, new)[0]

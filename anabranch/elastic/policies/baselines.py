@@ -14,7 +14,7 @@ from math import floor, log
 
 import numpy as np
 
-from anabranch.elastic.observation import Change, Evaluation, Loaded, Wanted
+from anabranch.elastic.observation import Change, ComponentEvaluation, Evaluation, PolicyRequest
 from anabranch.elastic.policies.latency import Network
 
 _OVERLOADED = (
@@ -26,9 +26,9 @@ _OVERLOADED = (
 class Static:
     """Slots never change."""
 
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
         del latency_s, most
-        return Wanted(
+        return PolicyRequest(
             slots={each.name: each.slots for each in seen.components}, reason="slots are fixed"
         )
 
@@ -40,13 +40,13 @@ class Incremental:
     above: float = 0.8
     below: float = 0.4
 
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
         del latency_s
         slots = {each.name: self.next(each, most) for each in seen.components}
         usage = ", ".join(f"{each.name} {each.busy:.0%}" for each in seen.components)
-        return Wanted(slots=slots, reason=f"CPU usage: {usage}")
+        return PolicyRequest(slots=slots, reason=f"CPU usage: {usage}")
 
-    def next(self, each: Loaded, most: int) -> int:
+    def next(self, each: ComponentEvaluation, most: int) -> int:
         if each.busy > self.above:
             return min(most, each.slots + 1)
         return max(1, each.slots - 1) if each.busy < self.below else each.slots
@@ -110,7 +110,7 @@ class Learning:
                 )
         return replace(self, knowledge=knowledge)
 
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
         del latency_s
         chance = np.random.default_rng([self.seed, seen.step])
         slots = {}
@@ -120,7 +120,7 @@ class Learning:
             if chance.random() < self.explore:
                 chosen = each.slots + int(chance.integers(-1, 2))
             slots[each.name] = min(most, max(1, chosen))
-        return Wanted(
+        return PolicyRequest(
             slots=slots, reason=f"learnt from {len(self.knowledge.values)} pairs of rate and slots"
         )
 
@@ -163,7 +163,7 @@ class Centric:
     model: Network = field(default_factory=Network)
     careful: bool = True  # whether shards stay where they are if they can
 
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
         found = self.model.wanted(seen, latency_s, most)
         return replace(found, reason=f"{self.paradigm.name}: {found.reason}")
 

@@ -7,34 +7,35 @@ machine with histograms of 120 windows and 64 shards: a set takes 0.03 ms to lis
 
 from __future__ import annotations
 
-from anabranch.plan.planners.cbp import NO_HINTS, depth_first, improved
+from anabranch.plan.planners.cbp import NO_HINTS, depth_first, improve_by_moves
 from anabranch.plan.planners.cost import Adaptation, Costs
-from anabranch.plan.planners.fusion import Score, fused_by_score
-from anabranch.plan.planners.problem import Hints, Space, Streams
+from anabranch.plan.planners.fusion import Score, fuse_by_score
+from anabranch.plan.planners.problem import Hints, Space, StreamGraph
 from anabranch.plan.planners.set_cover import cheapest_partition, feasible_components
-from anabranch.plan.planners.solution import ComponentPlan, component_plan
+from anabranch.plan.planners.solution import FusionPlan, fusion_plan
 
 MOST_SETS = 2_000  # two seconds or so
 
 
 def plan_components(
-    streams: Streams,
+    streams: StreamGraph,
     adaptation: Adaptation,
     hints: Hints = NO_HINTS,
     *,
     ordered: bool = True,
     budget: int = MOST_SETS,
-) -> ComponentPlan:
+) -> FusionPlan:
     """The exact plan if there are at most `budget` sets to look at; else moves from a depth-first plan and from Enorm's fusion."""
     costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
     candidates = feasible_components(costs, budget)
     if candidates.complete:
-        return component_plan(costs, cheapest_partition(costs, candidates.components), "exact")
+        return fusion_plan(costs, cheapest_partition(costs, candidates.components), "exact")
     starts = {
         "moves from a depth-first plan": depth_first(costs),
-        "moves from fusion by comm": fused_by_score(costs, Score.COMM),
+        "moves from fusion by comm": fuse_by_score(costs, Score.COMM),
     }
     plans = [
-        component_plan(costs, improved(costs, start), planner) for planner, start in starts.items()
+        fusion_plan(costs, improve_by_moves(costs, start), planner)
+        for planner, start in starts.items()
     ]
     return min(plans, key=lambda plan: plan.cost)

@@ -10,17 +10,17 @@ from anabranch.plan.planners.chooser import plan_components
 from anabranch.plan.planners.cola import plan_cola
 from anabranch.plan.planners.cost import Adaptation, Costs
 from anabranch.plan.planners.fusion import Score, fuse, fuse_baseline
-from anabranch.plan.planners.problem import Hints, Space, Streams
+from anabranch.plan.planners.problem import Hints, Space, StreamGraph
 from anabranch.plan.planners.set_cover import plan_cover, plan_exactly
-from anabranch.plan.planners.solution import ComponentPlan, component_plan
+from anabranch.plan.planners.solution import FusionPlan, fusion_plan
 
 AUTO, UNFUSED = "auto", "unfused"
 MOST_EXACTLY = 20_000  # sets of operators that are looked at where the exact plan is asked for by name: half a minute or so
 
 
 def plan_by(
-    name: str, streams: Streams, hints: Hints, adaptation: Adaptation, *, measured: bool
-) -> ComponentPlan:
+    name: str, streams: StreamGraph, hints: Hints, adaptation: Adaptation, *, measured: bool
+) -> FusionPlan:
     """The plan of a planner; of "auto" by cost where rates are measured, else by attributes, which needs no run."""
     if name == AUTO:
         return (
@@ -33,13 +33,13 @@ def plan_by(
     return PLANNERS[name](streams, adaptation, hints)
 
 
-def _unfused(streams: Streams, adaptation: Adaptation, hints: Hints) -> ComponentPlan:
+def _unfused(streams: StreamGraph, adaptation: Adaptation, hints: Hints) -> FusionPlan:
     """Every operator by itself, but for those that the user fuses."""
     costs = Costs(Space(streams, hints), adaptation)
-    return component_plan(costs, [1 << i for i in range(len(costs.space.units))], UNFUSED)
+    return fusion_plan(costs, [1 << i for i in range(len(costs.space.units))], UNFUSED)
 
 
-PLANNERS: Mapping[str, Callable[[Streams, Adaptation, Hints], ComponentPlan]] = {
+PLANNERS: Mapping[str, Callable[[StreamGraph, Adaptation, Hints], FusionPlan]] = {
     UNFUSED: _unfused,
     "fusion by attributes": lambda streams, _, hints: fuse(streams, Score.PA, hints),
     "fusion by rates": lambda streams, _, hints: fuse(streams, Score.COMM, hints),
