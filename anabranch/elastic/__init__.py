@@ -1,4 +1,7 @@
-"""Elasticity: observe, evaluate, decide. Functions of values: the live controller and the lab call the same ones."""
+"""Elasticity: observe, evaluate, decide.
+
+Functions of values: the live controller and the lab call the same ones.
+"""
 
 from anabranch.elastic.controller import Memory, control
 from anabranch.elastic.observation import (
@@ -13,8 +16,9 @@ from anabranch.elastic.observation import (
     SourceObservation,
 )
 from anabranch.elastic.policies.autoscale import AutoScale
+from anabranch.elastic.policies.base import Policy
 from anabranch.elastic.policies.latency import Network, Stepwise
-from anabranch.elastic.settings import Elastic, Guards, Policy
+from anabranch.elastic.settings import Elastic, Guards
 
 __all__ = [
     "AutoScale",

@@ -1,7 +1,8 @@
-"""What a policy would have decided: recorded observations, one after another, as if its decisions had been carried out.
+"""What a policy would have decided: a recorded run, as if its decisions had been carried out.
 
-What arrives and what each shard takes is as it was recorded. Where the policy would have had other routes by then, the seconds of
-slots and the duration of the step are those that the recorded work gives on them. What waits at the sources stays as recorded.
+What arrives and what each shard takes is as it was recorded. Where the policy would have had other
+routes by then, the seconds of slots and the duration of the step are those that the recorded work
+gives on them. The backlog at the sources stays as recorded.
 """
 
 from __future__ import annotations
@@ -13,16 +14,15 @@ from itertools import pairwise
 import numpy as np
 
 from anabranch.elastic.controller import control
+from anabranch.elastic.evaluation import levels_s
 from anabranch.elastic.memory import Memory, kind_of
 from anabranch.elastic.observation import (
     ComponentObservation,
     Decision,
-    Floats,
     Observation,
     Resize,
     by_slot,
 )
-from anabranch.elastic.policies.latency import makespan
 from anabranch.elastic.settings import Elastic
 from anabranch.plan.route import Route
 
@@ -37,7 +37,10 @@ class Replayed:
 
 
 def replay(recorded: Iterable[Observation], settings: Elastic) -> list[Replayed]:
-    """All decisions of a policy over a history; "advise" decides as "on" does, since nothing is carried out here."""
+    """All decisions of a policy over a history.
+
+    "advise" decides as "on" does, because nothing is carried out here.
+    """
     settings = replace(settings, mode="on")
     memory, routes, found = Memory(), dict[str, Route](), list[Replayed]()
     for each in recorded:
@@ -49,11 +52,11 @@ def replay(recorded: Iterable[Observation], settings: Elastic) -> list[Replayed]
 
 
 def on_routes(seen: Observation, routes: Mapping[str, Route]) -> Observation:
-    """The step as it would have been on other routes; components that they do not fit stay as they were."""
+    """The step as it would have been on other routes; what they do not fit stays as it was."""
     components = tuple(_on_route(each, routes.get(each.name)) for each in seen.components)
     if all(a is b for a, b in zip(components, seen.components, strict=True)):
         return seen
-    gained_s = _levels_s(components, seen.cores) - _levels_s(seen.components, seen.cores)
+    gained_s = levels_s(components, seen.cores) - levels_s(seen.components, seen.cores)
     return replace(seen, components=components, duration_s=max(0.0, seen.duration_s + gained_s))
 
 
@@ -63,13 +66,6 @@ def _on_route(each: ComponentObservation, route: Route | None) -> ComponentObser
     beside = np.maximum(0.0, each.slot_s - by_slot(each.work_s, each.route))
     overhead_s = float(np.median(beside)) if beside.size else 0.0
     return replace(each, route=route, slot_s=by_slot(each.work_s, route) + overhead_s)
-
-
-def _levels_s(components: Sequence[ComponentObservation], cores: int) -> float:
-    levels: dict[int, list[Floats]] = {}
-    for each in components:
-        levels.setdefault(each.level, []).append(each.slot_s)
-    return sum(makespan(np.concatenate(tasks), cores) for tasks in levels.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +86,7 @@ class ReplayTotals:
 
 
 def totals(replayed: Sequence[Replayed]) -> ReplayTotals:
-    """What a replay comes to."""
+    """The figures of a replay."""
     changes = [change for each in replayed for change in each.decision.changes]
     sizes = [change for change in changes if isinstance(change, Resize)]
     ways: dict[str, list[bool]] = {}
@@ -113,14 +109,14 @@ def totals(replayed: Sequence[Replayed]) -> ReplayTotals:
 
 
 def _slot_seconds(steps: Sequence[Observation]) -> float:
-    """Slots that were there, over the time from step to step."""
+    """Slots times the time from step to step."""
     return sum(
         (b.at - a.at) * sum(each.route.slots for each in b.components) for a, b in pairwise(steps)
     )
 
 
 def figures_of(decision: Decision) -> dict[str, float]:
-    """All figures behind a decision: those of the policy, and what each change does and promises."""
+    """All figures of a decision: those of the policy, and what each change does and promises."""
     found = dict(decision.figures)
     for change in decision.changes:
         name, expected = change.component, change.expected

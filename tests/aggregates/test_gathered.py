@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import anabranch.topology as ab
+from anabranch.aggregates.by_order import AtGreatest, AtLeast
 from anabranch.aggregates.gathered import DistinctValues, Foremost, Frequent, Hll, Kll, Smallest
-from anabranch.aggregates.partials import AtGreatest, AtLeast, Partial
+from anabranch.aggregates.partials import Partial
 from anabranch.errors import TopologyError
 from anabranch.state.codec.blob import Entries, decode, encode
 from anabranch.types import Array, from_lists, from_ordered, objects, ordered, to_lists

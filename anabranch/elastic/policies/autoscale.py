@@ -16,6 +16,7 @@ from math import ceil, isfinite
 import numpy as np
 
 from anabranch.elastic.observation import ComponentEvaluation, Evaluation, Floats, PolicyRequest
+from anabranch.elastic.policies.base import BasePolicy
 
 _ABOVE = 2.0  # a forecast beyond this multiple of all that was seen is no forecast
 
@@ -108,7 +109,7 @@ def new_slots(slots: int, needed: float, usable: float, reserved: float, beta: f
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AutoScale:
+class AutoScale(BasePolicy):
     """AutoScale+ as a policy, with the paper's parameters (its Table 2)."""
 
     weight: float = 0.3

@@ -15,6 +15,7 @@ from math import ceil, floor, inf
 
 from anabranch.elastic.observation import Evaluation, Floats, PolicyRequest
 from anabranch.elastic.policies.autoscale import forecast
+from anabranch.elastic.policies.base import BasePolicy
 
 _NEAR_BEST = (
     1.05  # where no number of slots meets the target: the fewest that come that near to the best
@@ -216,7 +217,7 @@ def _by_level(works: Sequence[ComponentWork], slots: Sequence[int]) -> dict[int,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stepwise:
+class Stepwise(BasePolicy):
     """The policy of a live run: the step model over the forecast input. Slots stay while the target holds and fewer come near it."""
 
     beta: float = 0.8
@@ -282,7 +283,7 @@ def _reason(figures: Mapping[str, float], *, met: bool) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class Network(BasePolicy):
     """Elasticutor's own policy: the Jackson network over what is measured now. For the lab: steps are not queues."""
 
     target_s: float = 1.0

@@ -299,7 +299,7 @@ def _bar(figure: Figure, value: str) -> float:
 def cbp_command(
     *,
     degrees: Annotated[
-        str, typer.Option(help="StreamGraph for each operator, separated by commas.")
+        str, typer.Option(help="Streams for each operator, separated by commas.")
     ] = "3,5,10",
     operators: Annotated[int, typer.Option(min=2, help="Operators of a random graph.")] = 100,
     repeats: Annotated[int, typer.Option(min=1, help="Random graphs of each degree.")] = 3,

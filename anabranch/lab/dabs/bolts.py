@@ -28,7 +28,7 @@ from anabranch.elastic.grouping.osg import (
 )
 from anabranch.elastic.grouping.sketches import Osg
 from anabranch.elastic.observation import ComponentEvaluation, Evaluation, Floats
-from anabranch.elastic.settings import Policy
+from anabranch.elastic.policies.base import Policy
 from anabranch.plan.route import even_route
 
 Values: TypeAlias = npt.NDArray[np.int64]

@@ -27,8 +27,8 @@ import typer
 
 from anabranch.elastic.observation import Evaluation, Floats, PolicyRequest
 from anabranch.elastic.policies.autoscale import AutoScale
+from anabranch.elastic.policies.base import Policy
 from anabranch.elastic.policies.baselines import Incremental, Knowledge, Learning
-from anabranch.elastic.settings import Policy
 from anabranch.lab.claims import Claim
 from anabranch.lab.dabs.bolts import Bolt, Lived, Storm, drawn, live
 from anabranch.lab.report import AsJson, Chart, Plot, Report, Seed, Table, show

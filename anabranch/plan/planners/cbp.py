@@ -13,6 +13,7 @@ from anabranch.plan.planners.cost import Adaptation, Costs
 from anabranch.plan.planners.problem import Hints, Space, StreamGraph, bits
 from anabranch.plan.planners.solution import FusionPlan, fusion_plan
 
+GREEDY = "greedy"
 NO_HINTS = Hints()
 _GAIN = 1e-9  # of the rate of all streams: a smaller profit is rounding
 
@@ -22,9 +23,7 @@ def plan_greedily(
 ) -> FusionPlan:
     """Algorithm 1."""
     costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
-    return fusion_plan(
-        costs, improve_by_moves(costs, depth_first(costs)), "moves from a depth-first plan"
-    )
+    return fusion_plan(costs, improve_by_moves(costs, depth_first(costs)), GREEDY)
 
 
 def depth_first(costs: Costs) -> list[int]:

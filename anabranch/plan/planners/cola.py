@@ -21,6 +21,7 @@ from anabranch.plan.planners.problem import Hints, PlannerOperator, Space, Strea
 from anabranch.plan.planners.solution import FusionPlan, fusion_plan
 
 Array = NDArray[np.float64]
+COLA = "cola"
 NO_HINTS = Hints()
 
 
@@ -71,7 +72,7 @@ def plan_cola(
         components = [c for c in components if c != largest] + [
             found for half in halves for found in parts(half)
         ]
-    return fusion_plan(costs, _united(costs, components), "cola")
+    return fusion_plan(costs, _united(costs, components), COLA)
 
 
 def _united(costs: Costs, components: list[int]) -> list[int]:

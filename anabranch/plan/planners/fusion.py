@@ -11,15 +11,22 @@ from anabranch.plan.planners.cost import Adaptation, Costs
 from anabranch.plan.planners.problem import ANY, Hints, Space, StreamGraph
 from anabranch.plan.planners.solution import FusionPlan, fusion_plan
 
+BY_RATES, BY_ATTRIBUTES = "fusion by rates", "fusion by attributes"
+BASELINE = "fusion baseline"
 NO_HINTS = Hints()
 UNADAPTED = Adaptation()
 
 
 class Score(StrEnum):
-    """What makes a pair of operators worth fusing."""
+    """What makes a pair of operators worth fusing, as the paper names it."""
 
     COMM = "comm"  # the rate on the stream between them, as measured
     PA = "pa"  # the attributes that their components have in common: needs no run
+
+    @property
+    def planner(self) -> str:
+        """The name of the planner that fuses by this score."""
+        return BY_RATES if self is Score.COMM else BY_ATTRIBUTES
 
 
 def fuse(
@@ -31,7 +38,7 @@ def fuse(
 ) -> FusionPlan:
     """Algorithm 1: fuse the adjacent pair with the largest score, as long as there is a pair that can be fused."""
     costs = Costs(Space(streams, hints, ordered=ordered), UNADAPTED)
-    return fusion_plan(costs, fuse_by_score(costs, score), f"fusion by {score}")
+    return fusion_plan(costs, fuse_by_score(costs, score), score.planner)
 
 
 def fuse_by_score(costs: Costs, score: Score) -> list[int]:
@@ -117,7 +124,7 @@ def fuse_baseline(
             ) is not None:
                 of = [both if one & both else one for one in of]
             done |= of[first]
-    return fusion_plan(Costs(space, UNADAPTED), set(of), "fusion, baseline")
+    return fusion_plan(Costs(space, UNADAPTED), set(of), BASELINE)
 
 
 def _best_downstream(space: Space, of: list[int], component: int, without: int) -> int | None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from scipy.optimize import LinearConstraint
     from scipy.sparse import csr_array
 
+EXACT, SET_COVER = "exact", "set cover"
+
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
@@ -122,7 +124,7 @@ def plan_exactly(
             f"the exact plan of {len(streams.operators)} operators would have more than {most:,} sets to look at; valid: "
             '"auto", which is exact as long as that is affordable, or "greedy"'
         )
-    return fusion_plan(costs, cheapest_partition(costs, candidates.components), "exact")
+    return fusion_plan(costs, cheapest_partition(costs, candidates.components), EXACT)
 
 
 def plan_cover(
@@ -135,7 +137,7 @@ def plan_cover(
 ) -> FusionPlan:
     """The greedy set cover over as many of the feasible components as are listed."""
     costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
-    return fusion_plan(costs, greedy_cover(costs, pool(costs, most)), "greedy set cover")
+    return fusion_plan(costs, greedy_cover(costs, pool(costs, most)), SET_COVER)
 
 
 def pool(costs: Costs, most: int) -> list[int]:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.errors import TopologyError
-from anabranch.plan.planners.cbp import depth_first, improve_by_moves, plan_greedily
-from anabranch.plan.planners.chooser import plan_components
+from anabranch.plan.planners.cbp import GREEDY, depth_first, improve_by_moves, plan_greedily
+from anabranch.plan.planners.chooser import AUTO, plan_components
 from anabranch.plan.planners.cola import plan_cola
 from anabranch.plan.planners.cost import Adaptation, Costs, state_moved
 from anabranch.plan.planners.problem import (
@@ -274,7 +274,7 @@ def test_a_large_graph_is_beyond_the_budget_of_the_exact_planner() -> None:
     graph = large(60, seed=2)
     adaptation = Adaptation(capacity=2000)
     plan = plan_components(graph, adaptation, budget=500)
-    assert plan.planner.startswith("moves from")
+    assert plan.planner in {GREEDY, AUTO}
     assert plan.cost <= plan_greedily(graph, adaptation).cost
     costs = Costs(Space(graph), adaptation)
     candidates = pool(costs, 300)
