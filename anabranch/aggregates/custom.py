@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.aggregates.groups import only, split, valid
+from anabranch.aggregates.groups import keep_some, split, valid
 from anabranch.aggregates.partials import At, Grouped, Partial, PartialColumn, objectwise
 from anabranch.aggregates.specs import Aggregate, Expression
 from anabranch.errors import StepError, TopologyError
@@ -100,7 +100,7 @@ class Custom(Grouped, ABC):
 
     def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:  # noqa: ARG002
         here = np.logical_and.reduce([valid(each) for each in values.flatten()])
-        values, lengths = only(values, here, lengths)
+        values, lengths = keep_some(values, here, lengths)
         return self._lifted(values.flatten(), lengths)
 
     @abstractmethod
@@ -221,7 +221,7 @@ class PlainOf(_UserOf):
                 f"udaf({name}): init() does not give a state of type {type_name(given.state_type)} ({error}); "
                 "valid: a dataclass or built-in types"
             ) from None
-        settle(msgspec.inspect.type_info(given.state_type))
+        make_picklable(msgspec.inspect.type_info(given.state_type))
 
     def _state(self) -> str:
         return type_name(self.given.state_type)
@@ -276,7 +276,7 @@ def _name(given: Any) -> str:
     return f"{kind.__qualname__}({', '.join(f'{each.name}={getattr(given, each.name)!r}' for each in fields(given))})"
 
 
-def settle(part: object) -> None:
+def make_picklable(part: object) -> None:
     """Makes the classes of a state type fit to travel to a worker, which may not have their module: annotations that are texts are
     looked up, and what msgspec has noted on a class, and cannot be pickled, is taken away.
     """
@@ -286,10 +286,10 @@ def settle(part: object) -> None:
             kind.__annotations__ = get_type_hints(kind, include_extras=True)
             del kind.__msgspec_cache__
         for each in part.__struct_fields__:
-            settle(getattr(part, each))
+            make_picklable(getattr(part, each))
     elif isinstance(part, tuple):
         for each in part:
-            settle(each)
+            make_picklable(each)
 
 
 def type_name(kind: Any) -> str:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anabranch.aggregates.specs import (
-    Aggregate,
+from anabranch.aggregates.gathered_specs import (
     ApproxCountDistinctOf,
-    AvgOf,
-    BoolAndOf,
-    BoolOrOf,
     CollectListOf,
     CollectSetOf,
     CountDistinctOf,
+    QuantileOf,
+    TopKOf,
+    ranks_of,
+)
+from anabranch.aggregates.specs import (
+    Aggregate,
+    AvgOf,
+    BoolAndOf,
+    BoolOrOf,
     CountOf,
     Expression,
     FirstOf,
@@ -21,15 +26,39 @@ from anabranch.aggregates.specs import (
     MaxOf,
     MinByOf,
     MinOf,
-    QuantileOf,
     StddevOf,
     StddevPopOf,
     SumOf,
-    TopKOf,
     VarianceOf,
     VarPopOf,
-    ranks_of,
 )
+
+# The one list of aggregates: `anabranch` and `anabranch.topology` export what it names.
+__all__ = [
+    "approx_count_distinct",
+    "avg",
+    "bool_and",
+    "bool_or",
+    "collect_list",
+    "collect_set",
+    "count",
+    "count_distinct",
+    "every",
+    "first",
+    "last",
+    "max",
+    "max_by",
+    "min",
+    "min_by",
+    "quantile",
+    "some",
+    "stddev",
+    "stddev_pop",
+    "sum",
+    "top_k",
+    "var_pop",
+    "variance",
+]
 
 
 def count(expression: Expression | None = None, *, where: Expression | None = None) -> Aggregate:
@@ -88,12 +117,18 @@ def last(expression: Expression, *, where: Expression | None = None) -> Aggregat
 
 
 def max_by(value: Expression, by: Expression, *, where: Expression | None = None) -> Aggregate:
-    """The value where `by` is largest; rows without one of the two are skipped, ties go to the largest value."""
+    """The value where `by` is largest.
+
+    Rows without one of the two are skipped; ties go to the largest value.
+    """
     return MaxByOf((value, by), where)
 
 
 def min_by(value: Expression, by: Expression, *, where: Expression | None = None) -> Aggregate:
-    """The value where `by` is smallest; rows without one of the two are skipped, ties go to the smallest value."""
+    """The value where `by` is smallest.
+
+    Rows without one of the two are skipped; ties go to the smallest value.
+    """
     return MinByOf((value, by), where)
 
 
@@ -118,7 +153,10 @@ def count_distinct(expression: Expression, *, where: Expression | None = None) -
 def approx_count_distinct(
     expression: Expression, lg_k: int = 12, *, where: Expression | None = None
 ) -> Aggregate:
-    """The number of distinct values by a HyperLogLog sketch of 2 ** lg_k bytes; its standard error is 1.04 / sqrt(2 ** lg_k)."""
+    """The number of distinct values, by a HyperLogLog sketch of 2 ** lg_k bytes.
+
+    Its standard error is 1.04 / sqrt(2 ** lg_k).
+    """
     return ApproxCountDistinctOf(expression, where, lg_k)
 
 
@@ -129,14 +167,20 @@ def quantile(
     *,
     where: Expression | None = None,
 ) -> Aggregate:
-    """The value that a share q of the values does not exceed, or an array of them, by a KLL sketch; exact of up to k values."""
+    """The value that a share q of the values does not exceed, or an array of them.
+
+    By a KLL sketch; exact of up to k values.
+    """
     return QuantileOf(expression, where, ranks_of(q), k)
 
 
 def top_k(
     expression: Expression, k: int = 10, keep: int = 1000, *, where: Expression | None = None
 ) -> Aggregate:
-    """The k most frequent values and their counts; exact of up to `keep` different values, else too low by at most 2 n / keep."""
+    """The k most frequent values and their counts.
+
+    Exact of up to `keep` different values; else counts are too low by at most 2 n / keep.
+    """
     return TopKOf(expression, where, k, keep)
 
 

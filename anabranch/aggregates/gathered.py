@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.aggregates.groups import only, split, valid
+from anabranch.aggregates.groups import keep_some, split, valid
 from anabranch.aggregates.partials import At, Grouped, PartialColumn, objectwise
 from anabranch.types import (
     FLOATING,
@@ -73,7 +73,7 @@ class Gathered(Grouped, ABC):
 
     def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
         here = valid(values)
-        values, lengths = only(values, here, lengths)
+        values, lengths = keep_some(values, here, lengths)
         groups = split(self._items(values, t[here]), lengths)
         return [objects(self._made(each) if len(each) else None for each in groups)]
 
@@ -86,7 +86,7 @@ class Gathered(Grouped, ABC):
         """What is kept of the values of one group, which has some."""
 
 
-class Distinct(Gathered):
+class DistinctValues(Gathered):
     """All distinct values."""
 
     @property

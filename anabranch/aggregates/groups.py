@@ -25,7 +25,7 @@ def valid(values: pa.Array) -> Array:
     return array
 
 
-def only(values: pa.Array, here: Array, lengths: Array) -> tuple[pa.Array, Array]:
+def keep_some(values: pa.Array, here: Array, lengths: Array) -> tuple[pa.Array, Array]:
     """Some of the values, and how many of them each group has."""
     if here.all():
         return values, lengths
@@ -33,14 +33,14 @@ def only(values: pa.Array, here: Array, lengths: Array) -> tuple[pa.Array, Array
     return values.filter(pa.array(here)), np.bincount(group[here], minlength=len(lengths))
 
 
-def reduced(pick: Any, values: Array, lengths: Array, into: Array) -> Array:
+def reduce_groups(pick: Any, values: Array, lengths: Array, into: Array) -> Array:
     """One value of each group, by a NumPy function of two; `into` has what a group without values gets."""
     some = lengths > 0
     into[some] = pick.reduceat(values, (np.cumsum(lengths) - lengths)[some])
     return into
 
 
-def merged(
+def merge_groups(
     merge: Callable[[Sequence[Array], Array, Sequence[Array]], None],
     columns: Sequence[Array],
     lengths: Array,

@@ -12,7 +12,7 @@ from anabranch.aggregates.partials import Partial
 from anabranch.types import Array
 
 
-class Lifted(Protocol):
+class LiftedPartial(Protocol):
     """A partial, and the number of the input that it is lifted from."""
 
     @property
@@ -23,7 +23,7 @@ class Lifted(Protocol):
 
 
 def lift_rows(
-    kept: Sequence[Lifted], inputs: Sequence[pa.Array], t: Array, group: Array, size: int
+    kept: Sequence[LiftedPartial], inputs: Sequence[pa.Array], t: Array, group: Array, size: int
 ) -> tuple[Array, ...]:
     """The columns of all partials, one after another, of groups 0 to size - 1; identities where a group has no rows.
 

@@ -1,13 +1,14 @@
-"""Aggregates: lift (Spark SQL or Arrow, in the partials), merge (NumPy, in the partials), finish (here).
+"""Aggregates: what each keeps of its rows, and how its result is made of that.
 
-To add one: name the partials that it needs and turn their merged columns into a result column. Partials that two aggregates
-of an operator have in common are kept once.
+Lift and merge are in the partials: Spark SQL, Arrow and NumPy. To add an aggregate: name the
+partials that it needs and turn their merged columns into a result column (a spec, here), and write
+the function that users call (functions.py, with its name in the list there). Partials that two
+aggregates of an operator have in common are kept once.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import ClassVar, TypeAlias
@@ -15,14 +16,10 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from anabranch.aggregates.gathered import Distinct, Foremost, Frequent, Hll, Kll, Smallest
+from anabranch.aggregates.by_order import AtGreatest, AtLeast, Earliest, Latest
 from anabranch.aggregates.partials import (
-    AtGreatest,
-    AtLeast,
     Count,
-    Earliest,
     Greatest,
-    Latest,
     Least,
     Moments,
     Partial,
@@ -37,7 +34,6 @@ from anabranch.types import (
     decimal_of,
     struct_fields,
     to_arrow,
-    to_lists,
 )
 
 # A Spark SQL expression or a Spark Column; opaque here.
@@ -45,19 +41,18 @@ Expression: TypeAlias = object
 
 
 def text_of(expression: Expression | None) -> str:
-    """An expression for people; several of them, in a tuple, side by side."""
-    return (
-        "*"
-        if expression is None
-        else ", ".join(map(str, expression))
-        if isinstance(expression, tuple)
-        else str(expression)
-    )
+    """An expression as text; several of them, in a tuple, with commas between them."""
+    if expression is None:
+        return "*"
+    return ", ".join(map(str, expression)) if isinstance(expression, tuple) else str(expression)
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate(ABC):
-    """One aggregate over an expression (or several, in a tuple), restricted to the rows where `where` is true."""
+    """One aggregate over an expression, or over several in a tuple.
+
+    Only rows where `where` is true count.
+    """
 
     expression: Expression | None
     where: Expression | None = None
@@ -66,12 +61,12 @@ class Aggregate(ABC):
 
     @property
     def parameters(self) -> dict[str, object]:
-        """What else tells it from others of its kind; a checkpoint depends on it."""
+        """What distinguishes it from others of its kind; part of a checkpoint's fingerprint."""
         return {each.name: getattr(self, each.name) for each in fields(self)[2:]}
 
     @abstractmethod
     def partials(self, input_type: str) -> tuple[Partial, ...]:
-        """What must be kept of inputs of a type; raises TopologyError where the type does not fit."""
+        """What is kept of inputs of a type; raises TopologyError where the type does not fit."""
 
     @abstractmethod
     def result_type(self, input_type: str) -> str: ...
@@ -82,7 +77,8 @@ class Aggregate(ABC):
 
     def _refuse(self, input_type: str, valid: str) -> TopologyError:
         return TopologyError(
-            f"{self.kind}({text_of(self.expression)}) has input of type {input_type}; valid: {valid}"
+            f"{self.kind}({text_of(self.expression)}) has input of type {input_type}; "
+            f"valid: {valid}"
         )
 
     def _numeric(self, input_type: str) -> None:
@@ -110,7 +106,10 @@ class CountOf(Aggregate):
 
 
 class SumOf(Aggregate):
-    """The sum, null where there is no value: bigint of whole numbers, double of floats, decimal of decimals."""
+    """The sum, null where there is no value.
+
+    It is a bigint for whole numbers, a double for floats, and a decimal for decimals.
+    """
 
     kind = "sum"
 
@@ -134,17 +133,14 @@ class AvgOf(Aggregate):
 
     def partials(self, input_type: str) -> tuple[Partial, ...]:
         self._numeric(input_type)
-        return Total(
-            "double" if decimal_of(input_type) is None else SumOf(None).result_type(input_type)
-        ), Count("bigint")
+        whole = "double" if decimal_of(input_type) is None else SumOf(None).result_type(input_type)
+        return Total(whole), Count("bigint")
 
     def result_type(self, input_type: str) -> str:
         decimal = decimal_of(input_type)
-        return (
-            "double"
-            if decimal is None
-            else f"decimal({min(38, decimal[0] + 4)},{min(38, decimal[1] + 4)})"
-        )
+        if decimal is None:
+            return "double"
+        return f"decimal({min(38, decimal[0] + 4)},{min(38, decimal[1] + 4)})"
 
     def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:
         total, count = columns
@@ -308,157 +304,3 @@ class MaxByOf(_By):
 
     kind = "max_by"
     partial = AtGreatest
-
-
-class CountDistinctOf(Aggregate):
-    """The number of distinct values."""
-
-    kind = "count_distinct"
-
-    def partials(self, input_type: str) -> tuple[Partial, ...]:
-        arrow_type(input_type)
-        return (Distinct(input_type),)
-
-    def result_type(self, input_type: str) -> str:  # noqa: ARG002
-        return "bigint"
-
-    def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:  # noqa: ARG002
-        return pa.array([0 if each is None else len(each) for each in columns[0]], pa.int64())
-
-
-@dataclass(frozen=True, slots=True)
-class ApproxCountDistinctOf(Aggregate):
-    """The number of distinct values, estimated."""
-
-    lg_k: int = 12
-
-    kind = "approx_count_distinct"
-
-    def __post_init__(self) -> None:
-        _whole(self.kind, "lg_k", self.lg_k, 4, 21)
-
-    def partials(self, input_type: str) -> tuple[Partial, ...]:
-        arrow_type(input_type)
-        return (Hll(input_type, self.lg_k),)
-
-    def result_type(self, input_type: str) -> str:  # noqa: ARG002
-        return "bigint"
-
-    def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:
-        return pa.array(map(Hll(input_type, self.lg_k).estimate, columns[0]), pa.int64())
-
-
-@dataclass(frozen=True, slots=True)
-class QuantileOf(Aggregate):
-    """One quantile, or several as an array; exact of up to k values."""
-
-    q: float | tuple[float, ...] = 0.5
-    k: int = 200
-
-    kind = "quantile"
-
-    def __post_init__(self) -> None:
-        _whole(self.kind, "k", self.k, 8, 65535)
-        for each in self._ranks:
-            if not isinstance(each, int | float) or isinstance(each, bool) or not 0 <= each <= 1:
-                raise TopologyError(
-                    f"quantile: q={each!r}; valid: a number from 0 to 1, or a list of them"
-                )
-
-    @property
-    def _ranks(self) -> tuple[float, ...]:
-        return self.q if isinstance(self.q, tuple) else (self.q,)
-
-    def partials(self, input_type: str) -> tuple[Partial, ...]:
-        self._numeric(input_type)
-        return (Kll("double", self.k),)
-
-    def result_type(self, input_type: str) -> str:  # noqa: ARG002
-        return "array<double>" if isinstance(self.q, tuple) else "double"
-
-    def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:  # noqa: ARG002
-        sketch, ranks = Kll("double", self.k), self._ranks
-        found = [sketch.quantiles(each, ranks) for each in columns[0]]
-        if isinstance(self.q, tuple):
-            return pa.array(found, pa.list_(pa.float64()))
-        return pa.array([None if each is None else each[0] for each in found], pa.float64())
-
-
-@dataclass(frozen=True, slots=True)
-class TopKOf(Aggregate):
-    """The most frequent values with their counts; at equal counts the smaller value first."""
-
-    k: int = 10
-    keep: int = 1000
-
-    kind = "top_k"
-
-    def __post_init__(self) -> None:
-        _whole(self.kind, "keep", self.keep, 1, 250_000)
-        _whole(self.kind, "k", self.k, 1, self.keep, " (keep)")
-
-    def partials(self, input_type: str) -> tuple[Partial, ...]:
-        arrow_type(input_type)
-        return (Frequent(input_type, self.keep),)
-
-    def result_type(self, input_type: str) -> str:
-        return f"array<struct<value:{input_type},count:bigint>>"
-
-    def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:
-        tops = [
-            sorted((each or {}).items(), key=lambda pair: (-pair[1], pair[0]))[: self.k]
-            for each in columns[0]
-        ]
-        return to_lists(tops, f"struct<value:{input_type},count:bigint>")
-
-
-@dataclass(frozen=True, slots=True)
-class _Collected(Aggregate, ABC):
-    limit: int = 1000
-
-    def __post_init__(self) -> None:
-        _whole(self.kind, "limit", self.limit, 1, 2**31 - 1)
-
-    def result_type(self, input_type: str) -> str:
-        return f"array<{input_type}>"
-
-
-class CollectListOf(_Collected):
-    """The values in the order of their event times, then in their own; the first of them up to the limit."""
-
-    kind = "collect_list"
-
-    def partials(self, input_type: str) -> tuple[Partial, ...]:
-        arrow_type(input_type)
-        return (Foremost(input_type, self.limit),)
-
-    def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:
-        return to_lists([[value for _, value in each or ()] for each in columns[0]], input_type)
-
-
-class CollectSetOf(_Collected):
-    """The distinct values in their order; the smallest of them up to the limit."""
-
-    kind = "collect_set"
-
-    def partials(self, input_type: str) -> tuple[Partial, ...]:
-        arrow_type(input_type)
-        return (Smallest(input_type, self.limit),)
-
-    def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:
-        return to_lists(columns[0].tolist(), input_type)
-
-
-def _whole(kind: str, name: str, value: object, least: int, most: int, why: str = "") -> None:
-    """Refuses a parameter that is not a whole number within its bounds."""
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise TopologyError(f"{kind}: {name}={value!r}; valid: {least} to {most}{why}")
-
-
-def ranks_of(q: object) -> float | tuple[float, ...]:
-    """The ranks of a quantile as they are kept: a number, or a tuple of at least one."""
-    if isinstance(q, str) or not isinstance(q, Iterable):
-        return q  # type: ignore[return-value]  # what is no number is refused by the aggregate
-    if not (ranks := tuple(q)):
-        raise TopologyError("quantile: q is empty; valid: a number from 0 to 1, or a list of them")
-    return ranks

@@ -1,25 +1,29 @@
-"""Elasticity: observe, evaluate, decide. Functions of values: the live controller and the lab call the same ones."""
+"""Elasticity: observe, evaluate, decide.
+
+Functions of values: the live controller and the lab call the same ones.
+"""
 
 from anabranch.elastic.controller import Memory, control
 from anabranch.elastic.observation import (
     Change,
-    ComponentSeen,
+    ComponentObservation,
     Decision,
     Evaluation,
     Observation,
+    PolicyRequest,
     Reroute,
     Resize,
-    SourceSeen,
-    Wanted,
+    SourceObservation,
 )
 from anabranch.elastic.policies.autoscale import AutoScale
+from anabranch.elastic.policies.base import Policy
 from anabranch.elastic.policies.latency import Network, Stepwise
-from anabranch.elastic.settings import Elastic, Guards, Policy
+from anabranch.elastic.settings import Elastic, Guards
 
 __all__ = [
     "AutoScale",
     "Change",
-    "ComponentSeen",
+    "ComponentObservation",
     "Decision",
     "Elastic",
     "Evaluation",
@@ -28,10 +32,10 @@ __all__ = [
     "Network",
     "Observation",
     "Policy",
+    "PolicyRequest",
     "Reroute",
     "Resize",
-    "SourceSeen",
+    "SourceObservation",
     "Stepwise",
-    "Wanted",
     "control",
 ]

@@ -1,7 +1,8 @@
 """Which slot each shard belongs to: Elasticutor 3.1, and Flux as Enorm 3.2 describes it.
 
-Both move shards one by one from loaded to less loaded slots. `balance` goes on until the most loaded slot is near the mean; `flux`
-makes one move for each pair of slots and is meant to be called again and again. `spread` serves another number of slots.
+Both move shards one by one from loaded to less loaded slots. `balance` goes on until the most
+loaded slot is near the mean. `flux` makes one move for each pair of slots and is meant to be called
+again and again. `spread` and `assign_anew` serve another number of slots.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from anabranch.elastic.observation import Floats
 from anabranch.plan.route import Route
 
 THETA = 1.2  # Elasticutor 3.1
-EVEN = 1.05  # for a new number of slots, where shards move anyhow
+EVEN = 1.05  # for a new number of slots, where shards move in any case
 _IDLE = 1e-3  # of the mean load: shards without load are spread too
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class ShardMove:
     """One shard from one slot to another."""
 
     shard: int
@@ -36,11 +37,14 @@ def imbalance(loads: Floats, slot_of: Sequence[int], slots: int) -> float:
     return float(slot_loads.max() * slots / total) if (total := slot_loads.sum()) > 0 else 1.0
 
 
-def balance(loads: Floats, slot_of: Sequence[int], slots: int, theta: float = THETA) -> list[Move]:
-    """While delta > theta: of all moves from the most to the least loaded slot the one that lowers delta most (Elasticutor 3.1).
+def balance(
+    loads: Floats, slot_of: Sequence[int], slots: int, theta: float = THETA
+) -> list[ShardMove]:
+    """While delta > theta: of all moves from the most to the least loaded slot, the best one.
 
-    That is the shard whose load is nearest to half the difference of the two slots. It ends, too, where no such move lowers the
-    load of the most loaded slot.
+    That is the move that lowers delta most (Elasticutor 3.1): of the shard whose load is nearest to
+    half the difference of the two slots. It also ends where no such move lowers the load of the
+    most loaded slot.
     """
     total = float(loads.sum())
     if slots < 2 or total <= 0:
@@ -51,7 +55,7 @@ def balance(loads: Floats, slot_of: Sequence[int], slots: int, theta: float = TH
     least = [(load, slot) for slot, load in enumerate(slot_loads)]
     heapq.heapify(most)
     heapq.heapify(least)
-    moves: list[Move] = []
+    moves: list[ShardMove] = []
     while True:
         while -most[0][0] != slot_loads[most[0][1]]:  # an entry from before a move
             heapq.heappop(most)
@@ -69,12 +73,17 @@ def balance(loads: Floats, slot_of: Sequence[int], slots: int, theta: float = TH
         for slot in (top, bottom):
             heapq.heappush(most, (-slot_loads[slot], slot))
             heapq.heappush(least, (slot_loads[slot], slot))
-        moves.append(Move(shard, top, bottom))
+        moves.append(ShardMove(shard, top, bottom))
 
 
-def flux(loads: Floats, slot_of: Sequence[int], slots: int, enough: float = THETA) -> list[Move]:
-    """Slots sorted by load; the biggest shard that lowers the variance moves from the first to the last, from the second to the
-    second-last, and so on, as long as the giving slot is above `enough` times the mean (Flux, Enorm 3.2).
+def flux(
+    loads: Floats, slot_of: Sequence[int], slots: int, enough: float = THETA
+) -> list[ShardMove]:
+    """One move for each pair of slots (Flux, Enorm 3.2).
+
+    Slots are sorted by load. The biggest shard that lowers the variance moves from the first slot
+    to the last, from the second to the second-last, and so on, as long as the giving slot is above
+    `enough` times the mean.
     """
     held = _Held(loads, slot_of)
     slot_loads = np.bincount(held.slot_of, weights=loads, minlength=slots)
@@ -86,11 +95,11 @@ def flux(loads: Floats, slot_of: Sequence[int], slots: int, enough: float = THET
         shards = held.shards(top)
         place = bisect_left(shards, (slot_loads[top] - slot_loads[bottom], -1)) - 1
         if place >= 0 and shards[place][0] > 0:
-            moves.append(Move(shards[place][1], top, bottom))
+            moves.append(ShardMove(shards[place][1], top, bottom))
     return moves
 
 
-def moved(slot_of: Sequence[int], moves: Sequence[Move]) -> tuple[int, ...]:
+def apply_moves(slot_of: Sequence[int], moves: Sequence[ShardMove]) -> tuple[int, ...]:
     """The table after the moves."""
     after = list(slot_of)
     for move in moves:
@@ -99,7 +108,10 @@ def moved(slot_of: Sequence[int], moves: Sequence[Move]) -> tuple[int, ...]:
 
 
 def spread(loads: Floats, route: Route, slots: int) -> Route:
-    """Another number of slots: each keeps what fits below the mean, the rest goes, heaviest first, to the least loaded slot."""
+    """Another number of slots, with few moves.
+
+    Each slot keeps what fits below the mean. The rest goes to the least loaded slot, heaviest first.
+    """
     weights = loads + (loads.mean() * _IDLE or 1.0)
     mean = weights.sum() / slots
     old = np.asarray(route.slot_of)
@@ -110,25 +122,20 @@ def spread(loads: Floats, route: Route, slots: int) -> Route:
     stays = np.zeros(len(old), dtype=bool)
     stays[order] = (old[order] < slots) & (own <= mean * EVEN)
     new = np.where(stays, old, -1)
-    heap = list(
-        zip(
-            np.bincount(old[stays], weights=weights[stays], minlength=slots).tolist(),
-            range(slots),
-            strict=True,
-        )
-    )
+    kept = np.bincount(old[stays], weights=weights[stays], minlength=slots)
+    heap = [(load, slot) for slot, load in enumerate(kept.tolist())]
     heapq.heapify(heap)
-    homeless = np.flatnonzero(~stays)
-    for shard in homeless[np.argsort(-weights[homeless], kind="stable")].tolist():
+    moving = np.flatnonzero(~stays)
+    for shard in moving[np.argsort(-weights[moving], kind="stable")].tolist():
         load, slot = heap[0]
         new[shard] = slot
         heapq.heapreplace(heap, (load + float(weights[shard]), slot))
     table = new.tolist()
-    return Route(moved(table, balance(weights, table, slots, EVEN)), slots, route.version + 1)
+    return Route(apply_moves(table, balance(weights, table, slots, EVEN)), slots, route.version + 1)
 
 
-def dealt(loads: Floats, slots: int, version: int) -> Route:
-    """Another number of slots without regard to where shards are: heaviest first, to the least loaded slot."""
+def assign_anew(loads: Floats, slots: int, version: int) -> Route:
+    """Another number of slots, wherever shards are: heaviest first, to the least loaded slot."""
     weights = loads + (loads.mean() * _IDLE or 1.0)
     heap = [(0.0, slot) for slot in range(slots)]
     table = [0] * len(loads)
@@ -139,7 +146,10 @@ def dealt(loads: Floats, slots: int, version: int) -> Route:
 
 
 class _Held:
-    """The shards of slots as (load, shard), lightest first; found for a slot when it is first asked for, as few slots give shards."""
+    """The shards of slots as (load, shard), lightest first.
+
+    They are sorted when a slot is first asked for, because few slots give shards.
+    """
 
     def __init__(self, loads: Floats, slot_of: Sequence[int]) -> None:
         self.slot_of = np.array(slot_of)
@@ -161,9 +171,8 @@ class _Held:
 
 
 def _nearest(held: Sequence[tuple[float, int]], difference: float) -> int | None:
-    """The place of the shard whose load is nearest to half of a difference, and below it by more than rounding: else two slots
-    would hand each other the same shard for ever.
-    """
+    """The place of the shard whose load is nearest to half of a difference, and below all of it."""
+    # By more than rounding, or two slots would hand each other the same shard for ever.
     difference *= 1 - 1e-9
     above = bisect_left(held, (difference / 2, -1))
     near = [

@@ -1,7 +1,8 @@
-"""The controller: collect, evaluate, decide. One call after each step; what it decides is applied before the next.
+"""The controller: evaluate, ask the policy, decide. One call after each step.
 
-A policy says how many slots it wants; `Guards` say whether now is the time to believe it. Each change promises an effect, and the
-steps after it show what came of it: a change without effect is not made again for a while.
+A policy says how many slots it wants; `Guards` say whether now is the time to believe it. What is
+decided is applied before the next step. Each change promises an effect, and the steps after it show
+what came of it: a kind of change without effect is not repeated for a while.
 """
 
 from __future__ import annotations
@@ -10,28 +11,39 @@ from dataclasses import replace
 from math import ceil
 from statistics import median
 
-from anabranch.elastic.balance import balance, dealt, flux, moved, spread
-from anabranch.elastic.effects import evener, judge, shorter
+from anabranch.elastic.balance import apply_moves, balance, flux
+from anabranch.elastic.effects import judge, predict_reroute, predict_resize
 from anabranch.elastic.evaluation import evaluate
-from anabranch.elastic.memory import IN, MOVE, OUT, PLAN, Asked, Memory, Planned, kind_of
+from anabranch.elastic.memory import (
+    IN,
+    MOVE,
+    OUT,
+    PLAN,
+    LoggedRequest,
+    Memory,
+    PendingReplan,
+    RequestLog,
+    kind_of,
+)
 from anabranch.elastic.observation import (
     Change,
+    ComponentEvaluation,
     Decision,
     Evaluation,
-    Loaded,
     Observation,
     Offer,
+    PolicyRequest,
     Reroute,
     Resize,
-    Wanted,
 )
-from anabranch.elastic.policies.baselines import Centric
-from anabranch.elastic.settings import ADVISE, OFF, Elastic, Guards, Learns, Policy
+from anabranch.elastic.policies.base import BasePolicy
+from anabranch.elastic.settings import ADVISE, OFF, Elastic, Guards
 from anabranch.plan.route import Route
 
 __all__ = ["Memory", "allowed", "control", "decide", "hot_shards", "kind_of"]
 
 _MOST_PATIENCE = 8
+_BALANCERS = {"shards": balance, "flux": flux}
 
 
 def control(memory: Memory, seen: Observation, settings: Elastic) -> tuple[Memory, Decision]:
@@ -44,81 +56,83 @@ def control(memory: Memory, seen: Observation, settings: Elastic) -> tuple[Memor
     memory, effects, notes = judge(replace(memory, history=history), evaluation, settings.guards)
     decision = Decision(step=seen.step, effects=effects, notes=notes)
     if evaluation.holds:
-        return _told(memory, replace(decision, reason=evaluation.holds[0]), evaluation, settings)
+        return _remember(
+            memory, replace(decision, reason=evaluation.holds[0]), evaluation, settings
+        )
     memory, policy = _policy(memory, evaluation, settings)
-    wanted = policy.wanted(evaluation, settings.latency_s, settings.most(seen.cores))
-    memory = _asked(memory, evaluation, wanted, settings)
-    decision = replace(
-        decision, figures=wanted.figures, notes=notes + hot_shards(evaluation, settings)
-    )
+    request = policy.wanted(evaluation, settings.latency_s, settings.most(seen.cores))
+    memory = _log_request(memory, evaluation, request, settings)
+    notes += hot_shards(evaluation, settings)
+    decision = replace(decision, figures=request.figures, notes=notes)
     waiting = _waiting(memory, evaluation, settings.guards)
     if waiting is not None:
-        return _told(memory, replace(decision, reason=waiting), evaluation, settings)
-    changes, reason = decide(memory, evaluation, wanted, settings)
-    offer = None if changes else _worth(memory, evaluation, seen.offer, settings)
+        return _remember(memory, replace(decision, reason=waiting), evaluation, settings)
+    changes, reason = decide(memory, evaluation, request, settings, policy)
+    offer = None if changes else _accepted(memory, evaluation, seen.offer, settings)
     if offer is not None:
         reason = (
-            f"components {', '.join(offer.before)} -> {', '.join(offer.after)} by {offer.planner}: {offer.rows_before:,.6g} -> "
-            f"{offer.rows_after:,.6g} rows of a step between them"
+            f"components {', '.join(offer.before)} -> {', '.join(offer.after)} by {offer.planner}: "
+            f"{offer.rows_before:,.6g} -> {offer.rows_after:,.6g} rows of a step between them"
         )
-    pause_s = policy.pause_s(evaluation, changes) if isinstance(policy, Centric) else 0.0
+    pause_s = policy.pause_s(evaluation, changes)
     decision = replace(decision, changes=changes, replan=offer, reason=reason, pause_s=pause_s)
-    return _told(memory, decision, evaluation, settings)
+    return _remember(memory, decision, evaluation, settings)
 
 
 def _long_idle(memory: Memory, seen: Observation, guards: Guards) -> bool:
-    """Steps without input tell nothing about costs; where nothing else comes for long, they tell that there is no input."""
+    """True if only closing steps arrive for `stabilise_s`: the input is idle.
+
+    Otherwise closing steps are left out, because they say nothing about cost.
+    """
     last = memory.history.last
     return last is not None and (last.closing or seen.at - last.at >= guards.stabilise_s)
 
 
-def _policy(memory: Memory, seen: Evaluation, settings: Elastic) -> tuple[Memory, Policy]:
-    """The policy, with what it has learnt where it is one that learns."""
-    if not isinstance(settings.chosen, Learns):
-        return memory, settings.chosen
-    before = memory.policy if isinstance(memory.policy, Learns) else settings.chosen
-    policy = before.learnt(seen)
-    return replace(memory, policy=policy), policy
+def _policy(memory: Memory, seen: Evaluation, settings: Elastic) -> tuple[Memory, BasePolicy]:
+    """The policy with what it has learnt; only a policy that learns is remembered."""
+    chosen = settings.chosen
+    policy = (memory.policy or chosen).learnt(seen)
+    return (memory if policy is chosen else replace(memory, policy=policy)), policy
 
 
 def decide(
-    memory: Memory, seen: Evaluation, wanted: Wanted, settings: Elastic
+    memory: Memory,
+    seen: Evaluation,
+    request: PolicyRequest,
+    settings: Elastic,
+    policy: BasePolicy,
 ) -> tuple[tuple[Change, ...], str]:
-    """All resizes that the guards let pass; where there are none, a reroute of what is out of balance."""
+    """All resizes that the guards allow; if there are none, reroutes of what is out of balance."""
     changes: list[Change] = []
     reasons: list[str] = []
-    careful = not isinstance(settings.chosen, Centric) or settings.chosen.careful
     for each in seen.components:
         slots, reason = allowed(memory, seen, each, settings)
         if slots != each.slots:
-            changes.append(_resize(memory, each, slots, careful=careful))
-            reasons.append(f"{each.name}: {each.slots} -> {slots} slots ({wanted.reason})")
+            changes.append(_resize(memory, each, policy.resized(each, slots)))
+            reasons.append(f"{each.name}: {each.slots} -> {slots} slots ({request.reason})")
         elif reason:
             reasons.append(f"{each.name}: {reason}")
     if changes:
         return tuple(changes), "; ".join(reasons)
+    balancing = policy.balancing(settings.balance)
     for each in seen.components:
-        change = _reroute(memory, seen, each, settings)
+        change = _reroute(memory, seen, each, settings, balancing)
         if change is not None:
             changes.append(change)
-            better = (
-                change.expected.after / change.expected.before if change.expected.before else 1.0
-            )
-            reasons.append(
-                f"{each.name}: {change.moved} shards move, most loaded slot over mean {each.imbalance:.2f} -> "
-                f"{each.imbalance * better:.2f}"
-            )
+            reasons.append(_reroute_reason(each, change))
     return tuple(changes), "; ".join(reasons) or "all is well"
 
 
-def allowed(memory: Memory, seen: Evaluation, each: Loaded, settings: Elastic) -> tuple[int, str]:
-    """The number of slots that the guards let a component have, and what kept it from what was wanted."""
+def allowed(
+    memory: Memory, seen: Evaluation, each: ComponentEvaluation, settings: Elastic
+) -> tuple[int, str]:
+    """The slots that the guards allow a component, and what kept it from what was wanted."""
     guards = settings.guards
     most = min(settings.most(seen.cores), len(each.share))
     if each.slots > most:
         return most, ""
     confirm = guards.steps(guards.confirm_steps, seen.period_s)
-    latest = [one.slots[each.name] for one in memory.asked[-confirm:] if each.name in one.slots]
+    latest = memory.requests.latest_slots(each.name, confirm)
     if len(latest) == confirm and min(latest) > each.slots:
         slots, reason = _more(memory, seen, each, min(latest), guards)
     elif latest and latest[-1] < each.slots:
@@ -129,32 +143,28 @@ def allowed(memory: Memory, seen: Evaluation, each: Loaded, settings: Elastic) -
 
 
 def _more(
-    memory: Memory, seen: Evaluation, each: Loaded, wanted: int, guards: Guards
+    memory: Memory, seen: Evaluation, each: ComponentEvaluation, wanted: int, guards: Guards
 ) -> tuple[int, str]:
+    kept = f"{wanted} slots wanted; "
     if seen.waits and seen.drains:
-        return (
-            each.slots,
-            f"{wanted} slots wanted; what waits ({seen.backlog:,.0f} rows) gets less already",
-        )
-    if memory.blocked.get((each.name, OUT), 0.0) > seen.now:
-        return each.slots, f"{wanted} slots wanted; more slots had no effect the last time"
+        return each.slots, kept + f"what waits ({seen.backlog:,.0f} rows) gets less already"
+    if memory.is_blocked(each.name, OUT, seen.now):
+        return each.slots, kept + "more slots had no effect the last time"
     useful = max(each.slots, ceil(1 / each.hot_share - 1e-9))
     if wanted > useful == each.slots:
-        return (
-            each.slots,
-            f"{wanted} slots wanted; shard {each.hottest} alone has {each.hot_share:.0%} of the load",
-        )
+        hot = f"shard {each.hottest} alone has {each.hot_share:.0%} of the load"
+        return each.slots, kept + hot
     return min(wanted, useful, max(each.slots + 1, int(each.slots * guards.grow))), ""
 
 
-def _fewer(memory: Memory, seen: Evaluation, each: Loaded, guards: Guards) -> tuple[int, str]:
-    """As many as were wanted at most for some time; not while rows wait or slots are busy."""
-    patience = guards.stabilise_s * memory.patience.get(each.name, 1)
-    lately = [
-        one for one in memory.asked if one.at >= seen.now - patience and each.name in one.slots
-    ]
-    covered = bool(memory.asked) and memory.asked[0].at <= seen.now - patience
-    highest = max(one.slots[each.name] for one in lately)
+def _fewer(
+    memory: Memory, seen: Evaluation, each: ComponentEvaluation, guards: Guards
+) -> tuple[int, str]:
+    """The most slots that were wanted for some time; not while rows wait or slots are busy."""
+    since = seen.now - guards.stabilise_s * memory.patience.get(each.name, 1)
+    lately = memory.requests.slots_since(each.name, since)
+    covered = memory.requests.reaches_back_to(since)
+    highest = max(lately)
     if seen.waits:
         return each.slots, "rows wait; no slot is given up"
     if not covered or len(lately) < guards.stabilise_steps or highest >= each.slots:
@@ -168,84 +178,85 @@ def _fewer(memory: Memory, seen: Evaluation, each: Loaded, guards: Guards) -> tu
 
 
 def hot_shards(seen: Evaluation, settings: Elastic) -> tuple[str, ...]:
-    """What no number of slots can help: one shard with more load than a slot may have."""
-    return tuple(
-        f"{each.name}: shard {each.hottest} alone has {each.hot_share:.0%} of the load and takes "
-        f"{each.hot_share * each.cost_s * each.rate:.2f} s of one slot for each second of input: a key in it is hot, "
-        "more slots do not help"
-        for each in seen.components
-        if each.hot_share * each.cost_s * each.rate > settings.guards.busy and not seen.idle
-    )
+    """Notes on what no number of slots can help: a shard with more load than a slot may have."""
+    notes = []
+    for each in seen.components:
+        load = each.hot_share * each.cost_s * each.rate
+        if load > settings.guards.busy and not seen.idle:
+            notes.append(
+                f"{each.name}: shard {each.hottest} alone has {each.hot_share:.0%} of the load "
+                f"and takes {load:.2f} s of one slot for each second of input: a key in it is hot, "
+                "more slots do not help"
+            )
+    return tuple(notes)
 
 
-def _resize(memory: Memory, each: Loaded, slots: int, *, careful: bool) -> Resize:
-    route = (
-        spread(each.share, each.route, slots)
-        if careful
-        else dealt(each.share, slots, each.route.version + 1)
-    )
-    return Resize(
-        component=each.name, route=route, before=each.slots, expected=shorter(memory, each, route)
-    )
+def _resize(memory: Memory, each: ComponentEvaluation, route: Route) -> Resize:
+    expected = predict_resize(memory, each, route)
+    return Resize(component=each.name, route=route, before=each.slots, expected=expected)
 
 
-def _reroute(memory: Memory, seen: Evaluation, each: Loaded, settings: Elastic) -> Reroute | None:
-    """Other shards in the same slots, where that is wanted for some steps, is worth it and was not in vain the last time."""
-    latest = memory.asked[-settings.guards.confirm_steps :]
-    confirmed = len(latest) == settings.guards.confirm_steps and all(
-        each.name in one.uneven for one in latest
-    )
-    if (
-        settings.balancing == "none"
-        or not confirmed
-        or memory.blocked.get((each.name, MOVE), 0.0) > seen.now
-    ):
+def _reroute(
+    memory: Memory, seen: Evaluation, each: ComponentEvaluation, settings: Elastic, balancing: str
+) -> Reroute | None:
+    """Other shards in the same slots.
+
+    None unless that was wanted for some steps, is worth it, and had an effect the last time.
+    """
+    guards, balancer = settings.guards, _BALANCERS.get(balancing)
+    confirmed = memory.requests.stays_uneven(each.name, guards.confirm_steps)
+    if balancer is None or not confirmed or memory.is_blocked(each.name, MOVE, seen.now):
         return None
-    goal = (
-        1 + settings.theta
-    ) / 2  # not theta itself: what is just below it is above it again a step later, by chance
-    if settings.balancing == "flux":
-        moves = flux(each.share, each.route.slot_of, each.slots, goal)
-    else:
-        moves = balance(each.share, each.route.slot_of, each.slots, goal)
-    route = Route(moved(each.route.slot_of, moves), each.slots, each.route.version + 1)
-    expected = evener(memory, each, route)
-    if not moves or expected.after > (1 - settings.guards.worth) * expected.before:
+    # Not theta itself: what is just below it is above it again a step later, by chance.
+    goal = (1 + settings.theta) / 2
+    moves = balancer(each.share, each.route.slot_of, each.slots, goal)
+    table = apply_moves(each.route.slot_of, moves)
+    route = Route(table, each.slots, each.route.version + 1)
+    expected = predict_reroute(memory, each, route)
+    if not moves or expected.after > (1 - guards.worth) * expected.before:
         return None
     return Reroute(component=each.name, route=route, moved=len(moves), expected=expected)
 
 
-def _worth(
+def _reroute_reason(each: ComponentEvaluation, change: Reroute) -> str:
+    expected = change.expected
+    better = expected.after / expected.before if expected.before else 1.0
+    return (
+        f"{each.name}: {change.moved} shards move, most loaded slot over mean "
+        f"{each.imbalance:.2f} -> {each.imbalance * better:.2f}"
+    )
+
+
+def _accepted(
     memory: Memory, seen: Evaluation, offer: Offer | None, settings: Elastic
 ) -> Offer | None:
-    """Other components, where they save enough, nothing waits, and the last ones are old and were not in vain."""
+    """Other components, if they save enough, nothing waits, and the last replan is not recent.
+
+    A replan that had no effect is not repeated for a while.
+    """
     guards = settings.guards
-    if (
-        offer is None
-        or not settings.replan
-        or seen.waits
-        or memory.blocked.get(("", PLAN), 0.0) > seen.now
-    ):
+    blocked = seen.waits or memory.is_blocked("", PLAN, seen.now)
+    if offer is None or not settings.replan or blocked:
         return None
-    young = memory.planned_at is not None and seen.now - memory.planned_at < guards.replan_s
+    recent = memory.planned_at is not None and seen.now - memory.planned_at < guards.replan_s
     saves = offer.rows_before - offer.rows_after
-    worth = saves > 0 and saves >= guards.replan_worth * offer.rows_before
-    return offer if worth and not young and {*offer.before} != {*offer.after} else None
+    enough = saves > 0 and saves >= guards.replan_worth * offer.rows_before
+    return offer if enough and not recent and {*offer.before} != {*offer.after} else None
 
 
-def _asked(memory: Memory, seen: Evaluation, wanted: Wanted, settings: Elastic) -> Memory:
-    keep_s = settings.guards.stabilise_s * _MOST_PATIENCE
+def _log_request(
+    memory: Memory, seen: Evaluation, request: PolicyRequest, settings: Elastic
+) -> Memory:
+    keep_s = settings.guards.stabilise_s * _MOST_PATIENCE + seen.period_s
     uneven = frozenset(
         each.name for each in seen.components if not seen.idle and each.imbalance > settings.theta
     )
-    asked = (*memory.asked, Asked(at=seen.now, slots=wanted.slots, uneven=uneven))
-    return replace(
-        memory, asked=tuple(one for one in asked if one.at >= seen.now - keep_s - seen.period_s)
-    )
+    entry = LoggedRequest(at=seen.now, slots=request.slots, uneven=uneven)
+    return replace(memory, requests=memory.requests.add(entry, keep_from=seen.now - keep_s))
 
 
 def _waiting(memory: Memory, seen: Evaluation, guards: Guards) -> str | None:
-    """Why nothing is changed now: the last change is young, or its effect unknown."""
+    """Why nothing is changed now: the last change is recent, or its effect is unknown."""
     if memory.pending or memory.planned is not None:
         return "the effect of the last change is not known yet"
     if memory.changed_at is not None and seen.now - memory.changed_at < guards.cool_down_s:
@@ -253,34 +264,42 @@ def _waiting(memory: Memory, seen: Evaluation, guards: Guards) -> str | None:
     return None
 
 
-def _told(
+def _remember(
     memory: Memory, decision: Decision, seen: Evaluation, settings: Elastic
 ) -> tuple[Memory, Decision]:
-    """What is remembered of a decision; what was said not long ago is not said again."""
-    said = {text: at for text, at in memory.said.items() if seen.now - at < settings.guards.block_s}
-    notes = tuple(note for note in decision.notes if _subject(note) not in said)
-    said |= {_subject(note): seen.now for note in notes}
+    """The memory after a decision; notes and advice that were reported lately are left out."""
+    block_s = settings.guards.block_s
+    reported = {text: at for text, at in memory.reported.items() if seen.now - at < block_s}
+    notes = tuple(note for note in decision.notes if _subject(note) not in reported)
+    reported |= {_subject(note): seen.now for note in notes}
     decision = replace(decision, notes=notes)
-    if settings.mode == ADVISE and decision:
-        advice = " and ".join(
+    if settings.mode != ADVISE or not decision:
+        memory = replace(memory, reported=reported)
+        return (_changed(memory, decision, seen, settings.guards) if decision else memory), decision
+    advice = _advice(decision)
+    if advice not in reported:
+        memory = replace(memory, reported={**reported, advice: seen.now})
+        return memory, replace(decision, advice=True)
+    reason = f"advised already: {advice}"
+    decision = replace(decision, changes=(), replan=None, reason=reason, pause_s=0.0)
+    return replace(memory, reported=reported), decision
+
+
+def _advice(decision: Decision) -> str:
+    """A decision in a few words, to compare it with what was advised before."""
+    if decision.changes:
+        return " and ".join(
             f"{change.component} to {change.route.slots} by {kind_of(change)}"
             for change in decision.changes
         )
-        advice = (
-            advice or f"components {', '.join(decision.replan.after if decision.replan else ())}"
-        )
-        if advice in said:
-            quiet = replace(
-                decision, changes=(), replan=None, reason=f"advised already: {advice}", pause_s=0.0
-            )
-            return replace(memory, said=said), quiet
-        return replace(memory, said={**said, advice: seen.now}), replace(decision, advice=True)
-    memory = replace(memory, said=said)
-    return (_changed(memory, decision, seen, settings.guards) if decision else memory), decision
+    return f"components {', '.join(decision.replan.after if decision.replan else ())}"
 
 
 def _changed(memory: Memory, decision: Decision, seen: Evaluation, guards: Guards) -> Memory:
-    """The memory after a change. Slots that were given up and are needed again soon are given up less easily the next time."""
+    """The memory after a change.
+
+    Slots that were given up and are soon needed again are given up less easily the next time.
+    """
     shrunk, patience = dict(memory.shrunk_at), dict(memory.patience)
     for change in decision.changes:
         name = change.component
@@ -294,18 +313,18 @@ def _changed(memory: Memory, decision: Decision, seen: Evaluation, guards: Guard
     )
     if decision.replan is not None:
         known = [fact.between for fact in memory.history.facts[-3:] if fact.between is not None]
-        planned = Planned(offer=decision.replan, between=median(known) if known else 0.0)
-        memory = replace(memory, planned=planned, planned_at=seen.now)
+        replan = PendingReplan(offer=decision.replan, between=median(known) if known else 0.0)
+        memory = replace(memory, planned=replan, planned_at=seen.now)
     return replace(
         memory,
         changed_at=seen.now,
         pending=decision.changes,
         shrunk_at=shrunk,
         patience=patience,
-        asked=() if resized else tuple(replace(one, uneven=frozenset()) for one in memory.asked),
+        requests=RequestLog() if resized else memory.requests.without_uneven(),
     )
 
 
 def _subject(note: str) -> str:
-    """A note without its figures, so that the same thing is not said again with other ones."""
+    """A note without its figures, so that it is not reported again with other ones."""
     return "".join(letter for letter in note if not letter.isdigit())

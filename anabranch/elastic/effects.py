@@ -1,4 +1,7 @@
-"""What came of changes: each promises an effect, and the steps since show what it was. What had none is not done again soon."""
+"""What came of changes: each promises an effect, and the steps since show what it was.
+
+A kind of change that had no effect is not repeated for a while.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from dataclasses import replace
 from statistics import median
 
 from anabranch.elastic.memory import IN, MOVE, PLAN, Memory, kind_of
-from anabranch.elastic.observation import Change, Effect, Evaluation, Expected, Loaded
+from anabranch.elastic.observation import Change, ComponentEvaluation, Effect, Evaluation, Expected
 from anabranch.elastic.settings import Guards
 from anabranch.plan.route import Route
 
@@ -18,8 +21,8 @@ BETWEEN = "rows between components for a row of the sources"
 def judge(
     memory: Memory, seen: Evaluation, guards: Guards
 ) -> tuple[Memory, tuple[Effect, ...], tuple[str, ...]]:
-    """Compares the effect that changes promised with what the steps since show: effects, and notes for a person."""
-    memory, effects, notes = _judged_plan(memory, guards, seen)
+    """Compares what changes promised with what the steps since show: effects, and notes."""
+    memory, effects, notes = _judge_replan(memory, seen, guards)
     waiting: list[Change] = []
     blocked = dict(memory.blocked)
     routes = {each.name: each.route for each in seen.components}
@@ -28,7 +31,8 @@ def judge(
         version = route.version if route is not None else None
         if route != change.route:
             notes.append(
-                f"{change.component}: route {change.route.version} was not applied, {version} is; decided anew"
+                f"{change.component}: route {change.route.version} was not applied, "
+                f"{version} is; decided anew"
             )
             continue
         since = [
@@ -41,18 +45,14 @@ def judge(
         elif found:
             effect = _effect(change, median(found))
             effects.append(effect)
-            if (
-                kind_of(change) != IN
-                and effect.share is not None
-                and effect.share < guards.without_effect
-            ):
+            if kind_of(change) != IN and _had_none(effect, guards):
                 blocked[change.component, kind_of(change)] = seen.now + guards.block_s
-                notes.append(_in_vain(effect))
+                notes.append(_no_effect_note(effect))
     return replace(memory, pending=tuple(waiting), blocked=blocked), tuple(effects), tuple(notes)
 
 
-def _judged_plan(
-    memory: Memory, guards: Guards, seen: Evaluation
+def _judge_replan(
+    memory: Memory, seen: Evaluation, guards: Guards
 ) -> tuple[Memory, list[Effect], list[str]]:
     planned = memory.planned
     if planned is None:
@@ -60,7 +60,10 @@ def _judged_plan(
     wanted = {*planned.offer.after}
     now = {each.name for each in seen.components}
     if now != wanted:
-        note = f"components {', '.join(planned.offer.after)} were not taken, there are {', '.join(sorted(now))}"
+        note = (
+            f"components {', '.join(planned.offer.after)} were not taken, "
+            f"there are {', '.join(sorted(now))}"
+        )
         return replace(memory, planned=None), [], [note]
     found = [
         fact.between
@@ -69,23 +72,22 @@ def _judged_plan(
     ]
     if len(found) < guards.steps(guards.judge_steps, seen.period_s):
         return memory, [], []
-    rows = planned.offer
-    expected = (
-        planned.between * rows.rows_after / rows.rows_before
-        if rows.rows_before
-        else planned.between
-    )
+    expected, rows = planned.between, planned.offer
+    if rows.rows_before:
+        expected = planned.between * rows.rows_after / rows.rows_before
     effect = Effect(
         what=PLAN, unit=BETWEEN, before=planned.between, expected=expected, observed=median(found)
     )
     memory = replace(memory, planned=None)
-    if effect.share is not None and effect.share < guards.without_effect:
-        blocked = {
-            **memory.blocked,
-            ("", PLAN): seen.now + max(guards.block_s, guards.replan_s) * 4,
-        }
-        return replace(memory, blocked=blocked), [effect], [_in_vain(effect)]
+    if _had_none(effect, guards):
+        until = seen.now + max(guards.block_s, guards.replan_s) * 4
+        memory = replace(memory, blocked={**memory.blocked, ("", PLAN): until})
+        return memory, [effect], [_no_effect_note(effect)]
     return memory, [effect], []
+
+
+def _had_none(effect: Effect, guards: Guards) -> bool:
+    return effect.share is not None and effect.share < guards.without_effect
 
 
 def _effect(change: Change, found: float) -> Effect:
@@ -100,36 +102,35 @@ def _effect(change: Change, found: float) -> Effect:
     )
 
 
-def _in_vain(effect: Effect) -> str:
+def _no_effect_note(effect: Effect) -> str:
     return (
-        f"{effect.what} had no effect: {effect.expected:.3g} {effect.unit} were expected, {effect.observed:.3g} found, "
-        f"{effect.before:.3g} before"
+        f"{effect.what} had no effect: {effect.expected:.3g} {effect.unit} were expected, "
+        f"{effect.observed:.3g} found, {effect.before:.3g} before"
     )
 
 
-def shorter(memory: Memory, each: Loaded, route: Route) -> Expected:
-    """What another number of slots promises: the longest slot takes the share of its load; what it takes beside that stays."""
-    known = [
-        fact.longest_s[each.name]
-        for fact in memory.history.facts[-3:]
-        if each.name in fact.longest_s
-    ]
+def predict_resize(memory: Memory, each: ComponentEvaluation, route: Route) -> Expected:
+    """What another number of slots promises: seconds of the longest slot per row.
+
+    They fall with the longest slot's share of the load; what it takes beside its load stays.
+    """
+    recent = memory.history.facts[-3:]
+    known = [fact.longest_s[each.name] for fact in recent if each.name in fact.longest_s]
     before = median(known) if known else 0.0
     now, then = each.slot_shares.max(), replace(each, route=route).slot_shares.max()
     return Expected(before=before, after=max(0.0, before - each.cost_s * float(now - then)))
 
 
-def evener(memory: Memory, each: Loaded, route: Route) -> Expected:
-    """What other shards in the same slots promise: the same, over the mean of all slots, which stays."""
-    facts = [
-        fact
-        for fact in memory.history.facts[-3:]
+def predict_reroute(memory: Memory, each: ComponentEvaluation, route: Route) -> Expected:
+    """What other shards in the same slots promise: the longest slot over the mean of all slots."""
+    recent = memory.history.facts[-3:]
+    known = [
+        fact.uneven[each.name]
+        for fact in recent
         if each.name in fact.uneven and each.name in fact.longest_s
     ]
-    if not facts:
+    if not known:
         return Expected(before=0.0, after=0.0)
-    longest = shorter(memory, each, route)
-    before = median(fact.uneven[each.name] for fact in facts)
-    return Expected(
-        before=before, after=before * longest.after / longest.before if longest.before else before
-    )
+    before, longest = median(known), predict_resize(memory, each, route)
+    after = before * longest.after / longest.before if longest.before else before
+    return Expected(before=before, after=after)

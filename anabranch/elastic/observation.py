@@ -1,12 +1,15 @@
-"""What the controller passes from stage to stage: an `Observation` of one step, what it means, what is to change and why.
+"""What the controller passes from stage to stage.
 
-Unknown is None, "no change" is a decision without changes, and times are seconds that somebody else has measured.
+An `Observation` of one step, what it means (`Evaluation`), what a policy asks for
+(`PolicyRequest`), and what is to change and why (`Decision`). Unknown is None, "no change" is a
+decision without changes, and times are seconds that somebody else has measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -15,43 +18,48 @@ import numpy.typing as npt
 from anabranch.plan.route import Route
 
 Floats: TypeAlias = npt.NDArray[np.float64]
+SlotTable: TypeAlias = npt.NDArray[np.int64]
 
 
-_tables: dict[int, tuple[tuple[int, ...], npt.NDArray[np.int64]]] = {}
-_MANY_TABLES = 256
+def slot_table(route: Route) -> SlotTable:
+    """The slot of each shard as a read-only array."""
+    return _slot_table(route.slot_of)
 
 
-def slot_table(route: Route) -> npt.NDArray[np.int64]:
-    """The slot of each shard as an array; kept, because making it of thousands of shards takes longer than what is done with it."""
-    held = _tables.get(id(route.slot_of))
-    if held is None or held[0] is not route.slot_of:
-        if len(_tables) >= _MANY_TABLES:
-            _tables.clear()
-        held = _tables[id(route.slot_of)] = route.slot_of, np.array(route.slot_of, dtype=np.int64)
-    return held[1]
+@lru_cache(maxsize=256)
+def _slot_table(slot_of: tuple[int, ...]) -> SlotTable:
+    """Cached: for thousands of shards, making the array takes longer than what is done with it."""
+    table = np.array(slot_of, dtype=np.int64)
+    table.flags.writeable = False
+    return table
 
 
 def by_slot(values: Floats, route: Route) -> Floats:
     """Figures by shard, added up by slot."""
-    return np.bincount(slot_table(route), weights=values, minlength=route.slots).astype(
-        np.float64, copy=False
-    )
+    return _add_up(values, slot_table(route), route.slots)
+
+
+def _add_up(values: Floats, table: SlotTable, slots: int) -> Floats:
+    sums = np.bincount(table, weights=values, minlength=slots)
+    return sums.astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSeen:
+class SourceObservation:
     """One source in one step."""
 
-    rows: float  # that the step took
-    rows_per_s: float | None = (
-        None  # that arrive; None where nobody has counted them, then what the step took counts
-    )
-    backlog: float = 0.0  # rows that wait at the source after the step
-    lag_s: float | None = None  # how far the newest event time is behind the clock
+    # Rows that the step took.
+    rows: float
+    # Rows that arrive per second. None: nobody has counted them, so what the step took counts.
+    rows_per_s: float | None = None
+    # Rows that wait at the source after the step.
+    backlog: float = 0.0
+    # How far the newest event time is behind the clock.
+    lag_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ComponentSeen:
+class ComponentObservation:
     """One component in one step: figures by shard, and the seconds of each slot."""
 
     name: str
@@ -63,23 +71,34 @@ class ComponentSeen:
     slot_s: Floats
     level: int = 0
     parents: tuple[str, ...] = ()
-    busy_s: Floats | None = (
-        None  # that slots spent on the rows of each shard, waiting for others included; None: the CPU
-    )
+    # Seconds that slots spent on the rows of each shard, waiting for others included. None: cpu_s.
+    busy_s: Floats | None = None
+    slot_of: SlotTable = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slot_of", slot_table(self.route))
 
     @property
     def work_s(self) -> Floats:
-        """What a shard takes of its slot: an operator that waits for a service uses no CPU, and yet nobody else has the slot."""
+        """Seconds that each shard takes of its slot.
+
+        An operator that waits for a service uses no CPU, and yet nobody else has the slot.
+        """
         return self.cpu_s if self.busy_s is None else self.busy_s
+
+    def by_slot(self, values: Floats) -> Floats:
+        """Figures by shard, added up by slot."""
+        return _add_up(values, self.slot_of, self.route.slots)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """Another cut into components that a planner offers, and the rows of a step that cross from one to another, now and then."""
+    """Other components that a planner offers for the same operators."""
 
     planner: str
     before: tuple[str, ...]
     after: tuple[str, ...]
+    # Rows of a step that cross from one component to another.
     rows_before: float
     rows_after: float
 
@@ -92,16 +111,16 @@ class Observation:
     at: float  # its end
     duration_s: float
     cores: int
-    sources: Mapping[str, SourceSeen]
-    components: tuple[ComponentSeen, ...]
+    sources: Mapping[str, SourceObservation]
+    components: tuple[ComponentObservation, ...]
     interval_s: float = 0.0  # of the trigger; 0: the next step follows at once
     disturbed: bool = False  # the job was tried again, or shards were restored
     closing: bool = False  # a step without input
-    offer: Offer | None = None  # where somebody has planned anew
+    offer: Offer | None = None  # present where a planner has planned again
 
     @property
     def rows(self) -> float:
-        """That the step took from all sources."""
+        """Rows that the step took from all sources."""
         return sum(source.rows for source in self.sources.values())
 
     @property
@@ -111,20 +130,25 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Loaded:
-    """One component as the policies see it: smoothed, and without steps that tell nothing."""
+class ComponentEvaluation:
+    """One component as the policies see it: smoothed, without the steps that say nothing."""
 
     name: str
     level: int
     parents: tuple[str, ...]
     route: Route
     share: Floats  # of the component's work, by shard; sums to 1
-    cost_s: float  # seconds of a core for a row
-    selectivity: float  # rows out for a row in
-    rate: float  # rows that arrive a second
-    rates: tuple[tuple[float, float], ...]  # (when, rows a second), oldest first
-    pending: float  # rows a second to be worked off beside what arrives, so that what waits is gone in time
+    cost_s: float  # seconds of a core per row
+    selectivity: float  # rows out per row in
+    rate: float  # rows that arrive per second
+    rates: tuple[tuple[float, float], ...]  # (when, rows per second), oldest first
+    # Rows per second to work off beside what arrives, so that the backlog is gone in time.
+    pending: float
     busy: float  # share of the time that a slot works on rows, on average over the slots
+    slot_of: SlotTable = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slot_of", slot_table(self.route))
 
     @property
     def slots(self) -> int:
@@ -132,7 +156,7 @@ class Loaded:
 
     @property
     def slot_shares(self) -> Floats:
-        return by_slot(self.share, self.route)
+        return _add_up(self.share, self.slot_of, self.slots)
 
     @property
     def imbalance(self) -> float:
@@ -150,7 +174,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What the steps so far mean. `holds` says why nothing should be decided now, in words; empty where all is well."""
+    """What the steps so far mean."""
 
     step: int
     now: float
@@ -159,17 +183,17 @@ class Evaluation:
     fixed_s: float  # of a step, outside slot tasks
     overhead_s: float  # of a slot task, outside its shards
     cores: int
-    components: tuple[Loaded, ...]
+    components: tuple[ComponentEvaluation, ...]
     backlog: float
     waits: bool  # rows wait, beyond what the next step takes in any case
     drains: bool  # no rows wait, or they get fewer and are gone in time at this pace
     idle: bool
     interval_s: float = 0.0  # of the trigger
-    holds: tuple[str, ...] = ()
+    holds: tuple[str, ...] = ()  # why nothing should be decided now, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class PolicyRequest:
     """What a policy asks for: slots by component, and why."""
 
     slots: Mapping[str, int]
@@ -179,10 +203,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """The effect of a change, before and as promised.
+    """The effect of a change: the figure before it, and the figure that it promises.
 
-    Of other slots: seconds of the longest slot for a row of the component. Of other shards in the same slots: the longest slot over
-    the mean of all, which does not depend on how busy the machine is meanwhile.
+    For a resize: seconds of the longest slot per row of the component. For a reroute: the longest
+    slot over the mean of all, which does not depend on how busy the machine is meanwhile.
     """
 
     before: float
@@ -214,7 +238,7 @@ Change: TypeAlias = Reroute | Resize
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What came of a change: the figure it was made for, before it, as promised, and as found since."""
+    """What came of a change: the figure before it, as promised, and as measured since."""
 
     what: str  # which component, and what kind of change
     unit: str
@@ -231,19 +255,17 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is to change before the next step, and why; no changes is a decision too."""
+    """What is to change before the next step, and why. No changes is a decision too."""
 
     step: int
     changes: tuple[Change, ...] = ()
     reason: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
-    advice: bool = False  # only said, not to be applied
+    advice: bool = False  # only reported, not to be applied
     notes: tuple[str, ...] = ()  # what a person should know though nothing changes
     replan: Offer | None = None  # other components
     effects: tuple[Effect, ...] = ()  # of earlier changes
-    pause_s: float = (
-        0.0  # what the change costs by itself, in the way of a rival that must stop for it
-    )
+    pause_s: float = 0.0  # how long the run must stop for the change; 0 but for the papers' rivals
 
     def __bool__(self) -> bool:
         return bool(self.changes) or self.replan is not None

@@ -1,7 +1,8 @@
-"""What a policy would have decided: recorded observations, one after another, as if its decisions had been carried out.
+"""What a policy would have decided: a recorded run, as if its decisions had been carried out.
 
-What arrives and what each shard takes is as it was recorded. Where the policy would have had other routes by then, the seconds of
-slots and the duration of the step are those that the recorded work gives on them. What waits at the sources stays as recorded.
+What arrives and what each shard takes is as it was recorded. Where the policy would have had other
+routes by then, the seconds of slots and the duration of the step are those that the recorded work
+gives on them. The backlog at the sources stays as recorded.
 """
 
 from __future__ import annotations
@@ -13,16 +14,15 @@ from itertools import pairwise
 import numpy as np
 
 from anabranch.elastic.controller import control
+from anabranch.elastic.evaluation import levels_s
 from anabranch.elastic.memory import Memory, kind_of
 from anabranch.elastic.observation import (
-    ComponentSeen,
+    ComponentObservation,
     Decision,
-    Floats,
     Observation,
     Resize,
     by_slot,
 )
-from anabranch.elastic.policies.latency import makespan
 from anabranch.elastic.settings import Elastic
 from anabranch.plan.route import Route
 
@@ -37,7 +37,10 @@ class Replayed:
 
 
 def replay(recorded: Iterable[Observation], settings: Elastic) -> list[Replayed]:
-    """All decisions of a policy over a history; "advise" decides as "on" does, since nothing is carried out here."""
+    """All decisions of a policy over a history.
+
+    "advise" decides as "on" does, because nothing is carried out here.
+    """
     settings = replace(settings, mode="on")
     memory, routes, found = Memory(), dict[str, Route](), list[Replayed]()
     for each in recorded:
@@ -49,15 +52,15 @@ def replay(recorded: Iterable[Observation], settings: Elastic) -> list[Replayed]
 
 
 def on_routes(seen: Observation, routes: Mapping[str, Route]) -> Observation:
-    """The step as it would have been on other routes; components that they do not fit stay as they were."""
+    """The step as it would have been on other routes; what they do not fit stays as it was."""
     components = tuple(_on_route(each, routes.get(each.name)) for each in seen.components)
     if all(a is b for a, b in zip(components, seen.components, strict=True)):
         return seen
-    gained_s = _levels_s(components, seen.cores) - _levels_s(seen.components, seen.cores)
+    gained_s = levels_s(components, seen.cores) - levels_s(seen.components, seen.cores)
     return replace(seen, components=components, duration_s=max(0.0, seen.duration_s + gained_s))
 
 
-def _on_route(each: ComponentSeen, route: Route | None) -> ComponentSeen:
+def _on_route(each: ComponentObservation, route: Route | None) -> ComponentObservation:
     if route is None or len(route.slot_of) != len(each.rows):
         return each
     beside = np.maximum(0.0, each.slot_s - by_slot(each.work_s, each.route))
@@ -65,15 +68,8 @@ def _on_route(each: ComponentSeen, route: Route | None) -> ComponentSeen:
     return replace(each, route=route, slot_s=by_slot(each.work_s, route) + overhead_s)
 
 
-def _levels_s(components: Sequence[ComponentSeen], cores: int) -> float:
-    levels: dict[int, list[Floats]] = {}
-    for each in components:
-        levels.setdefault(each.level, []).append(each.slot_s)
-    return sum(makespan(np.concatenate(tasks), cores) for tasks in levels.values())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class ReplayTotals:
     """A replay in figures; "recorded" is what the run did."""
 
     steps: int
@@ -89,15 +85,15 @@ class Totals:
     pause_s: float
 
 
-def totals(replayed: Sequence[Replayed]) -> Totals:
-    """What a replay comes to."""
+def totals(replayed: Sequence[Replayed]) -> ReplayTotals:
+    """The figures of a replay."""
     changes = [change for each in replayed for change in each.decision.changes]
     sizes = [change for change in changes if isinstance(change, Resize)]
     ways: dict[str, list[bool]] = {}
     for change in sizes:
         ways.setdefault(change.component, []).append(change.route.slots > change.before)
     count = max(1, len(replayed))
-    return Totals(
+    return ReplayTotals(
         steps=len(replayed),
         seconds=replayed[-1].recorded.at - replayed[0].recorded.at if replayed else 0.0,
         resizes=len(sizes),
@@ -113,14 +109,14 @@ def totals(replayed: Sequence[Replayed]) -> Totals:
 
 
 def _slot_seconds(steps: Sequence[Observation]) -> float:
-    """Slots that were there, over the time from step to step."""
+    """Slots times the time from step to step."""
     return sum(
         (b.at - a.at) * sum(each.route.slots for each in b.components) for a, b in pairwise(steps)
     )
 
 
 def figures_of(decision: Decision) -> dict[str, float]:
-    """All figures behind a decision: those of the policy, and what each change does and promises."""
+    """All figures of a decision: those of the policy, and what each change does and promises."""
     found = dict(decision.figures)
     for change in decision.changes:
         name, expected = change.component, change.expected

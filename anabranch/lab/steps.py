@@ -16,15 +16,15 @@ import numpy as np
 from anabranch.elastic.controller import Memory, control
 from anabranch.elastic.evaluation import History, evaluate
 from anabranch.elastic.observation import (
-    ComponentSeen,
+    ComponentObservation,
     Decision,
     Evaluation,
     Floats,
     Observation,
-    SourceSeen,
+    SourceObservation,
     by_slot,
 )
-from anabranch.elastic.policies.latency import StepModel, Work, makespan
+from anabranch.elastic.policies.latency import ComponentWork, StepModel, makespan
 from anabranch.elastic.settings import Elastic, Guards
 from anabranch.plan.route import Route, even_route
 
@@ -72,7 +72,8 @@ def expected_s(known: Evaluation, seen: Observation) -> float:
     """What the step model makes of the rows of a step, by what was known before it: fixed, and for each level overhead and work."""
     rows = {each.name: float(each.rows.sum()) for each in seen.components}
     works = [
-        Work(each.level, each.cost_s * rows[each.name], each.hot_share) for each in known.components
+        ComponentWork(each.level, each.cost_s * rows[each.name], each.hot_share)
+        for each in known.components
     ]
     slots = [each.slots for each in known.components]
     busy = [each.imbalance for each in known.components if rows[each.name] > 0]
@@ -163,16 +164,16 @@ class Steps:
             at=self._at,
             duration_s=duration_s,
             cores=self.cores,
-            sources={_SOURCE: SourceSeen(rows=rows, rows_per_s=self._waits / period_s)},
+            sources={_SOURCE: SourceObservation(rows=rows, rows_per_s=self._waits / period_s)},
             components=tuple(seen),
             interval_s=self.interval_s,
         )
 
-    def _component(self, part: Part, rows: float, noisy: float) -> ComponentSeen:
+    def _component(self, part: Part, rows: float, noisy: float) -> ComponentObservation:
         route = self.routes[part.name]
         own = rows * part.per_row * self.shares
         cpu_s = own * part.cost_s * noisy
-        return ComponentSeen(
+        return ComponentObservation(
             name=part.name,
             route=route,
             rows=own,

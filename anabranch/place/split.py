@@ -26,23 +26,25 @@ class Period:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class PeriodCost:
     """Seconds of CPU and of latency in a period."""
 
     cpu_s: float
     latency_s: float
 
 
-def split_cost(period: Period) -> Cost:
+def split_cost(period: Period) -> PeriodCost:
     """T_p E + PW_p K_1 groups + MK_p K_1, and no latency."""
     sent = period.partials * period.state_cost_s * period.shards
-    return Cost(period.rows * period.row_cost_s + sent + period.moved * period.state_cost_s, 0.0)
+    return PeriodCost(
+        period.rows * period.row_cost_s + sent + period.moved * period.state_cost_s, 0.0
+    )
 
 
-def combine_cost(period: Period) -> Cost:
+def combine_cost(period: Period) -> PeriodCost:
     """T_p W E + MK_p K_1 PW_p, and MK_p L of latency."""
     computed = period.rows * period.windows * period.row_cost_s
-    return Cost(
+    return PeriodCost(
         computed + period.moved * period.state_cost_s * period.partials,
         period.moved * period.move_s,
     )
@@ -54,8 +56,8 @@ class Choice:
 
     way: str
     reason: str
-    split: Cost
-    combine: Cost
+    split: PeriodCost
+    combine: PeriodCost
 
 
 def choose(period: Period, way: str, latency_s: float | None = None, worth: float = 0.9) -> Choice:

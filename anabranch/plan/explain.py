@@ -18,11 +18,11 @@ from anabranch.plan.operators.joins import JoinSide
 from anabranch.plan.operators.process import ProcessPlan
 from anabranch.plan.panes import Panes
 from anabranch.plan.planners.measured import Measures
-from anabranch.plan.planners.solution import Reason
+from anabranch.plan.planners.solution import FusionReason
 from anabranch.topology.apply import AUTO, HASH, OSG, ROUND_ROBIN
 from anabranch.topology.durations import format_duration
 from anabranch.topology.graph import Apply, Compute, Graph, Join, Process, Sink, inputs_of
-from anabranch.topology.state_types import spelled
+from anabranch.topology.state_types import spell_type
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 FORMATS = ("text", "json", "mermaid")
@@ -147,7 +147,7 @@ def _process(plan: Plan, node: Node, process: ProcessPlan) -> dict[str, Any]:
         "rows": _inflow(plan, node),
         "combined": read,
         "process": f"{logic.name}, {form}, by {'event time' if logic.order == 'event_time' else 'arrival'}",
-        "state": spelled(logic.described())
+        "state": spell_type(logic.described())
         + (f", kept for {format_duration(logic.ttl_us)}" if logic.ttl_us else ""),
         "output": ", ".join(f"{each.name}: {each.type}" for each in process.result_fields),
         "event_time": logic.event_time,
@@ -262,7 +262,7 @@ def _exchange(plan: Plan, level: int) -> str:
     return f"rows to slots for {', '.join(routed)}{combined}{behind}"
 
 
-def _why(plan: Plan, reason: Reason) -> str:
+def _why(plan: Plan, reason: FusionReason) -> str:
     nodes = [
         each
         for each in plan.parts_of(reason.stream.target)

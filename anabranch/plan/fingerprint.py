@@ -8,7 +8,7 @@ from anabranch.aggregates.specs import text_of
 from anabranch.plan.model import Node
 from anabranch.plan.operators.joins import JoinSide
 from anabranch.topology.durations import format_duration
-from anabranch.topology.state_types import spelled
+from anabranch.topology.state_types import spell_type
 
 
 def fingerprint(node: Node) -> dict[str, str]:
@@ -37,7 +37,7 @@ def fingerprint(node: Node) -> dict[str, str]:
             "stream": node.feed.stream,
             "keys": ", ".join(f"{field.name}: {field.type}" for field in node.compute.by) or "none",
             "event time": event_time,
-            "state": spelled(node.process.logic.described()),
+            "state": spell_type(node.process.logic.described()),
         }
     return {
         "stream": node.feed.stream,

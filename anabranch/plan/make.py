@@ -18,9 +18,9 @@ from anabranch.plan.operators.sessions import NO_WINDOWS, session_plan
 from anabranch.plan.panes import Panes, panes_of
 from anabranch.plan.planners.cost import Adaptation
 from anabranch.plan.planners.measured import Measures
-from anabranch.plan.planners.problem import Hints, Operator, Stream, Streams
+from anabranch.plan.planners.problem import Hints, PlannerOperator, StreamEdge, StreamGraph
 from anabranch.plan.planners.registry import AUTO, UNFUSED, plan_by
-from anabranch.plan.planners.solution import ComponentPlan
+from anabranch.plan.planners.solution import FusionPlan
 from anabranch.plan.sharing import Sharing, share_or_not
 from anabranch.topology.graph import (
     Compute,
@@ -75,7 +75,7 @@ def plan_again(
         return make_plan(graph, shared=shared)
 
 
-def plan_of(graph: Graph, nodes: Sequence[Node], fusion: ComponentPlan) -> Plan:
+def plan_of(graph: Graph, nodes: Sequence[Node], fusion: FusionPlan) -> Plan:
     """The plan whose components a planner has chosen."""
     parts: dict[str, list[Node]] = {}
     for node in nodes:
@@ -154,7 +154,7 @@ def _nodes(
 
 def streams_of(
     nodes: Sequence[Node], rates: Mapping[str, float] | None = None
-) -> tuple[Streams, Hints]:
+) -> tuple[StreamGraph, Hints]:
     """The nodes and the streams between them as planners know them, and those that Spark SQL must stand between."""
     first = {node.operator: node for node in reversed(nodes)}
     ordered = [first[name] for name in dict.fromkeys(node.operator for node in nodes)]
@@ -162,9 +162,11 @@ def streams_of(
         (node.feed.stream, node.operator): node for node in nodes if node.feed.stream in first
     }
     between = [(source, node) for (source, _), node in streaming.items()]
-    operators = tuple(Operator(name=node.operator, attributes=node.attributes) for node in ordered)
+    operators = tuple(
+        PlannerOperator(name=node.operator, attributes=node.attributes) for node in ordered
+    )
     streams = tuple(
-        Stream(source, node.operator, (rates or {}).get(node.operator, 1.0))
+        StreamEdge(source, node.operator, (rates or {}).get(node.operator, 1.0))
         for source, node in between
     )
     # Both sides of a join may come from one operator, one of them behind maps.
@@ -173,7 +175,7 @@ def streams_of(
         for node in nodes
         if node.feed.stream in first and not is_plain(node)
     }
-    return Streams(operators, streams), Hints(apart=tuple(apart))
+    return StreamGraph(operators, streams), Hints(apart=tuple(apart))
 
 
 def is_plain(node: Node) -> bool:

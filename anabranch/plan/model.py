@@ -16,7 +16,7 @@ from anabranch.plan.operators.base import Feed, Input, OperatorPlan
 from anabranch.plan.operators.joins import JoinSide, Side
 from anabranch.plan.operators.process import ProcessPlan
 from anabranch.plan.operators.sessions import SessionPlan
-from anabranch.plan.planners.solution import ComponentPlan
+from anabranch.plan.planners.solution import FusionPlan
 from anabranch.plan.sharing import Sharing
 from anabranch.topology.graph import APPLIES, Compute, Consolidate, Field, Source
 from anabranch.topology.windows import Session, Window
@@ -97,7 +97,7 @@ class Plan:
     sources: tuple[Source, ...]
     nodes: tuple[Node, ...]  # in the order of the topology, which numbers them
     components: tuple[Component, ...]
-    fusion: ComponentPlan
+    fusion: FusionPlan
     applies: tuple[
         Applied, ...
     ] = ()  # between sources and the first level, in the order of the topology

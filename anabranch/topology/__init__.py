@@ -1,31 +1,8 @@
 """What the user writes, as values: windows, aggregates and an immutable graph of operators."""
 
+from anabranch.aggregates import functions
 from anabranch.aggregates.custom import udaf
-from anabranch.aggregates.functions import (
-    approx_count_distinct,
-    avg,
-    bool_and,
-    bool_or,
-    collect_list,
-    collect_set,
-    count,
-    count_distinct,
-    every,
-    first,
-    last,
-    max,
-    max_by,
-    min,
-    min_by,
-    quantile,
-    some,
-    stddev,
-    stddev_pop,
-    sum,
-    top_k,
-    var_pop,
-    variance,
-)
+from anabranch.aggregates.functions import *  # noqa: F403 - that module has the one list
 from anabranch.aggregates.specs import Aggregate
 from anabranch.topology.durations import duration_us, format_duration
 from anabranch.topology.graph import Compute, Consolidate, Field, Graph, Map, Operator, Sink, Source
@@ -51,35 +28,13 @@ __all__ = [
     "Sink",
     "Source",
     "Window",
-    "approx_count_distinct",
-    "avg",
-    "bool_and",
-    "bool_or",
-    "collect_list",
-    "collect_set",
-    "count",
-    "count_distinct",
     "cumulative",
     "duration_us",
-    "every",
-    "first",
     "format_duration",
     "hopping",
-    "last",
-    "max",
-    "max_by",
-    "min",
-    "min_by",
-    "quantile",
     "session",
     "sliding",
-    "some",
-    "stddev",
-    "stddev_pop",
-    "sum",
-    "top_k",
     "tumbling",
     "udaf",
-    "var_pop",
-    "variance",
 ]
+__all__ += functions.__all__

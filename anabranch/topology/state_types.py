@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import msgspec.inspect
 
-from anabranch.aggregates.custom import settle, type_name
+from anabranch.aggregates.custom import make_picklable, type_name
 from anabranch.errors import TopologyError
 
 _BUILT_IN = (bool, int, float, str, bytes, list, dict, set, tuple)
@@ -34,7 +34,7 @@ class StateType:
     pickled: tuple[type, ...] = ()
 
     def __reduce__(self) -> tuple[Callable[..., StateType], tuple[Any, ...]]:
-        settle(self._info())  # a worker may not have the module of the classes
+        make_picklable(self._info())  # a worker may not have the module of the classes
         return StateType, (self.type, self.pickled)
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class StateType:
     def described(self) -> dict[str, Any]:
         """The type as plain data, for a checkpoint to compare with."""
         found = _described(self._info(), (), self.pickled)
-        settle(self._info())
+        make_picklable(self._info())
         return found
 
     def check(self, make: Callable[[], Any], who: str) -> None:
@@ -83,7 +83,7 @@ class StateType:
                 "def init(self) that returns it"
             ) from None
         finally:
-            settle(self._info())
+            make_picklable(self._info())
 
     def _info(self) -> msgspec.inspect.Type:
         return msgspec.inspect.type_info(self.type)
@@ -150,28 +150,30 @@ def _described(info: Any, inside: tuple[str, ...], pickled: tuple[type, ...]) ->
     return {"kind": kind}
 
 
-def spelled(described: Mapping[str, Any]) -> str:
+def spell_type(described: Mapping[str, Any]) -> str:
     """A described type as a person would write it."""
     kind = described["kind"]
     if kind == "object":
         inner = ", ".join(
-            f"{each['name']}: {spelled(each['type'])}" for each in described["fields"]
+            f"{each['name']}: {spell_type(each['type'])}" for each in described["fields"]
         )
         return f"{described['name']}({inner})"
     if kind == "union":
-        return " | ".join(map(spelled, described["of"]))
+        return " | ".join(map(spell_type, described["of"]))
     if "of" in described:
-        return f"{kind}[{', '.join(map(spelled, described['of']))}]"
+        return f"{kind}[{', '.join(map(spell_type, described['of']))}]"
     if "values" in described:
         return f"one of {', '.join(described['values'])}"
     return str(described.get("name", kind))
 
 
-def misfits(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "state") -> list[str]:  # noqa: PLR0911 - a rule each
+def incompatibilities(  # noqa: PLR0911 - one rule per return
+    old: Mapping[str, Any], new: Mapping[str, Any], where: str = "state"
+) -> list[str]:
     """Why values of one described type cannot be read as another; empty where they can."""
     a, b = old["kind"], new["kind"]
     if a == b == "object":
-        return _object_misfits(old, new, where)
+        return _object_incompatibilities(old, new, where)
     if (
         b == "any"
         or (a, b) == ("int", "float")
@@ -179,18 +181,20 @@ def misfits(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "state"
     ):
         return []
     if a == "union":
-        return [line for each in old["of"] for line in misfits(each, new, where)]
+        return [line for each in old["of"] for line in incompatibilities(each, new, where)]
     if b == "union":
         return (
             []
-            if any(not misfits(old, each, where) for each in new["of"])
+            if any(not incompatibilities(old, each, where) for each in new["of"])
             else [_changed(old, new, where)]
         )
     if a == b and "of" in old and len(old["of"]) == len(new["of"]):
         names = ("keys of ", "") if a == "dict" else ("",) * len(old["of"])
         pairs = zip(names, old["of"], new["of"], strict=True)
         return [
-            line for name, mine, other in pairs for line in misfits(mine, other, f"{name}{where}")
+            line
+            for name, mine, other in pairs
+            for line in incompatibilities(mine, other, f"{name}{where}")
         ]
     if a == b and "values" in old:
         gone = sorted({*old["values"]} - {*new["values"]})
@@ -198,7 +202,9 @@ def misfits(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "state"
     return [] if old == new else [_changed(old, new, where)]
 
 
-def _object_misfits(old: Mapping[str, Any], new: Mapping[str, Any], where: str) -> list[str]:
+def _object_incompatibilities(
+    old: Mapping[str, Any], new: Mapping[str, Any], where: str
+) -> list[str]:
     mine, other = ({each["name"]: each for each in side["fields"]} for side in (old, new))
     found = [f"{where}.{name} is gone" for name in mine if name not in other]
     found += [
@@ -214,12 +220,12 @@ def _object_misfits(old: Mapping[str, Any], new: Mapping[str, Any], where: str) 
         )
     for name in mine:
         if name in other:
-            found += misfits(mine[name]["type"], other[name]["type"], f"{where}.{name}")
+            found += incompatibilities(mine[name]["type"], other[name]["type"], f"{where}.{name}")
     return found
 
 
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any], where: str) -> str:
-    return f"{where} was {spelled(old)} and is {spelled(new)}"
+    return f"{where} was {spell_type(old)} and is {spell_type(new)}"
 
 
 def new_fields(

@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import anabranch.topology as ab
-from anabranch.aggregates.gathered import Distinct, Foremost, Frequent, Hll, Kll, Smallest
-from anabranch.aggregates.partials import AtGreatest, AtLeast, Partial
+from anabranch.aggregates.by_order import AtGreatest, AtLeast
+from anabranch.aggregates.gathered import DistinctValues, Foremost, Frequent, Hll, Kll, Smallest
+from anabranch.aggregates.partials import Partial
 from anabranch.errors import TopologyError
 from anabranch.state.codec.blob import Entries, decode, encode
 from anabranch.types import Array, from_ordered, objects, ordered
@@ -59,7 +60,7 @@ def arrow(kind: str) -> pa.DataType:
 
 # What the lift gives, in Python: of rows with normal values.
 LIFTS: dict[str, tuple[Callable[[str], Partial], Callable[[list[Row]], Any]]] = {
-    "distinct": (Distinct, lambda rows: frozenset(value for _, value in rows)),
+    "distinct": (DistinctValues, lambda rows: frozenset(value for _, value in rows)),
     "smallest": (
         lambda kind: Smallest(kind, 2),
         lambda rows: tuple(sorted({value for _, value in rows})[:2]),

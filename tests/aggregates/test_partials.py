@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.aggregates.by_order import Earliest, Latest
 from anabranch.aggregates.partials import (
     Count,
-    Earliest,
     Greatest,
-    Latest,
     Least,
     Moments,
     Partial,

@@ -8,7 +8,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.elastic.balance import EVEN, THETA, Move, balance, flux, imbalance, moved, spread
+from anabranch.elastic.balance import (
+    EVEN,
+    THETA,
+    ShardMove,
+    apply_moves,
+    balance,
+    flux,
+    imbalance,
+    spread,
+)
 from anabranch.plan.route import Route, even_route
 
 LOADS = st.lists(
@@ -25,8 +34,8 @@ def slot_loads(loads: np.ndarray, slot_of: tuple[int, ...], slots: int) -> np.nd
 def test_the_shard_nearest_to_half_the_difference_moves() -> None:
     loads = np.array([5.0, 3.0, 2.0, 1.0, 1.0])
     assert imbalance(loads, (0, 0, 0, 1, 1), 2) == 10 / 6
-    assert balance(loads, (0, 0, 0, 1, 1), 2) == [Move(1, 0, 1)]  # 7 and 5: 7/6 is below 1.2
-    assert moved((0, 0, 0, 1, 1), [Move(1, 0, 1)]) == (0, 1, 0, 1, 1)
+    assert balance(loads, (0, 0, 0, 1, 1), 2) == [ShardMove(1, 0, 1)]  # 7 and 5: 7/6 is below 1.2
+    assert apply_moves((0, 0, 0, 1, 1), [ShardMove(1, 0, 1)]) == (0, 1, 0, 1, 1)
 
 
 def test_three_equal_shards_on_two_slots_stay() -> None:
@@ -48,7 +57,7 @@ def test_balancing_never_raises_the_imbalance_and_ends_even_or_where_no_move_hel
         assert before[move.before] >= before.max() * (1 - 1e-9)
         assert before[move.after] <= before.min() + before.max() * 1e-9
         assert at[move.shard] == move.before
-        at = moved(at, [move])
+        at = apply_moves(at, [move])
         now = imbalance(loads, at, slots)
         assert now <= last * (1 + 1e-9)
         last = now
@@ -67,7 +76,7 @@ def test_balancing_never_raises_the_imbalance_and_ends_even_or_where_no_move_hel
 def test_many_small_shards_always_end_below_theta(slots: int, seed: int) -> None:
     loads = np.random.default_rng(seed).uniform(0.5, 1.0, size=slots * 12)
     slot_of = (0,) * len(loads)
-    assert imbalance(loads, moved(slot_of, balance(loads, slot_of, slots)), slots) <= THETA
+    assert imbalance(loads, apply_moves(slot_of, balance(loads, slot_of, slots)), slots) <= THETA
 
 
 @given(LOADS, st.integers(1, 8))
@@ -80,7 +89,7 @@ def test_flux_pairs_the_first_with_the_last_and_lowers_the_variance(
     )
     before = slot_loads(loads, slot_of, slots)
     moves = flux(loads, slot_of, slots)
-    after = slot_loads(loads, moved(slot_of, moves), slots)
+    after = slot_loads(loads, apply_moves(slot_of, moves), slots)
     assert len({slot for move in moves for slot in (move.before, move.after)}) == 2 * len(moves)
     assert after.var() <= before.var() * (1 + 1e-9)
     order = np.argsort(-before, kind="stable").tolist()
@@ -91,7 +100,7 @@ def test_flux_pairs_the_first_with_the_last_and_lowers_the_variance(
 
 def test_flux_moves_the_biggest_suitable_shard() -> None:
     loads = np.array([6.0, 5.0, 4.0, 3.0, 1.0, 1.0])
-    assert flux(loads, (0, 0, 1, 1, 2, 3), 4) == [Move(0, 0, 3), Move(2, 1, 2)]
+    assert flux(loads, (0, 0, 1, 1, 2, 3), 4) == [ShardMove(0, 0, 3), ShardMove(2, 1, 2)]
 
 
 @given(LOADS, st.integers(1, 8), st.integers(1, 8))

@@ -17,13 +17,13 @@ import pytest
 
 from anabranch.elastic import (
     AutoScale,
-    ComponentSeen,
+    ComponentObservation,
     Decision,
     Elastic,
     Guards,
     Memory,
     Observation,
-    SourceSeen,
+    SourceObservation,
     control,
 )
 from anabranch.elastic.controller import kind_of
@@ -84,7 +84,7 @@ class Loop:
         period_s = max(self.interval_s, duration_s)
         self.waits += self.rate(self.at) * period_s
         self.at += period_s
-        component = ComponentSeen(
+        component = ComponentObservation(
             name="areas",
             route=self.route,
             rows=rows * self.weights,
@@ -93,7 +93,7 @@ class Loop:
             state_bytes=np.zeros(self.shards),
             slot_s=slot_s,
         )
-        source = SourceSeen(rows=rows, backlog=self.waits)
+        source = SourceObservation(rows=rows, backlog=self.waits)
         return Observation(
             step=self.step,
             interval_s=self.interval_s,
@@ -394,7 +394,7 @@ def test_what_a_slot_takes_whatever_its_rows_is_not_the_load_of_its_shards() -> 
         rows = np.array([10.0] * 32) * chance.uniform(0.95, 1.05)
         slot_s = 0.05 + 5e-5 * by_slot(rows, route)
         work_s = rows * (slot_s / by_slot(rows, route))[np.array(route.slot_of)]
-        seen = ComponentSeen(
+        seen = ComponentObservation(
             name="areas",
             route=route,
             rows=rows,
@@ -403,7 +403,7 @@ def test_what_a_slot_takes_whatever_its_rows_is_not_the_load_of_its_shards() -> 
             state_bytes=rows,
             slot_s=slot_s + 0.01,
         )
-        sources = {"loans": SourceSeen(rows=float(rows.sum()))}
+        sources = {"loans": SourceObservation(rows=float(rows.sum()))}
         observed = Observation(
             step=step, at=float(step), duration_s=0.3, cores=2, sources=sources, components=(seen,)
         )

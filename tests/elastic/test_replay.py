@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from anabranch.elastic import (
-    ComponentSeen,
+    ComponentObservation,
     Elastic,
     Guards,
     Memory,
     Observation,
-    SourceSeen,
+    SourceObservation,
     control,
 )
 from anabranch.elastic.observation import Offer, Resize, by_slot
@@ -34,7 +34,7 @@ def step(number: int, rate: float, route: Route, **changes: Any) -> Observation:
     weights = np.linspace(1.0, 1.4, shards)
     weights /= weights.sum()
     components = tuple(
-        ComponentSeen(
+        ComponentObservation(
             name=name,
             route=route,
             rows=rate * part * weights,
@@ -53,7 +53,7 @@ def step(number: int, rate: float, route: Route, **changes: Any) -> Observation:
         duration_s=0.2 + sum(makespan(each.slot_s, 8) for each in components),
         cores=8,
         interval_s=1.0,
-        sources={"loans": SourceSeen(rows=rate, rows_per_s=rate)},
+        sources={"loans": SourceObservation(rows=rate, rows_per_s=rate)},
         components=components,
     )
     return replace(seen, **changes)
@@ -182,7 +182,7 @@ def test_work_is_what_a_slot_spends_not_the_cpu_alone() -> None:
 
 
 def test_closing_steps_tell_nothing_until_nothing_else_comes_for_long() -> None:
-    nothing = SourceSeen(rows=0.0)
+    nothing = SourceObservation(rows=0.0)
     mixed = []
     for each in RECORDED[:100]:
         mixed += [

@@ -150,7 +150,7 @@ def test_planners_that_fuse_nothing_fail_the_claims_on_communication(
         ),
     )
     monkeypatch.setattr(
-        cbp, "refined_partition", lambda costs, _: [1 << i for i in range(len(costs.space.units))]
+        cbp, "refine_partition", lambda costs, _: [1 << i for i in range(len(costs.space.units))]
     )
     found = cbp_verdicts(replace(SMALL, repeats=1))
     for each in ("cbp-3a-mwsc-10", "cbp-4-mwsc-uniform", "cbp-4-mwsc-skewed"):

@@ -130,7 +130,7 @@ def test_costs_stand_beside_those_of_the_unfused_plan_in_every_format() -> None:
     facts = json.loads(explain(graph, plan, "json", known))["fusion"]
     assert (facts["communication"], facts["communication_unfused"]) == (1, 9 + 1 + 1)
     assert (facts["adaptation"], facts["adaptation_unfused"]) == (0, 0)
-    told = "1 rows a step between components + 0 for state that moves; unfused 11 + 0; planned by moves"
+    told = "1 rows a step between components + 0 for state that moves; unfused 11 + 0; planned by greedy"
     assert f"  cost: {told}" in explain(graph, plan, "text", known)
     assert f"  %% cost: {told}" in explain(graph, plan, "mermaid", known)
     wave = {

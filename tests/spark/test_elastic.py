@@ -15,7 +15,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.cli import main
-from anabranch.elastic import Evaluation, Wanted
+from anabranch.elastic import Evaluation, PolicyRequest
 from anabranch.state.checkpoint.events import read_events
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.history import read_history
@@ -55,9 +55,9 @@ HASTY = ab.Guards(
 class Wishes:
     """Two slots, then three, then one."""
 
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
         slots = 2 if seen.step < 5 else 3 if seen.step < 9 else 1
-        return Wanted(
+        return PolicyRequest(
             slots={each.name: slots for each in seen.components},
             reason="as the test wants",
             figures={"most": most},
@@ -70,7 +70,7 @@ def waits(row: dict[str, Any]) -> dict[str, Any]:
 
 
 class Broken:
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
         raise ZeroDivisionError("a policy of the user's own")
 
 

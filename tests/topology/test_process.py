@@ -17,7 +17,7 @@ from anabranch.state.checkpoint.header import open_or_create
 from anabranch.testing import ProcessTester
 from anabranch.topology.graph import Field, Graph, Process, Source
 from anabranch.topology.process import logic_of
-from anabranch.topology.state_types import misfits
+from anabranch.topology.state_types import incompatibilities
 
 FIELDS = (Field("k", "string"), Field("at", "timestamp"), Field("v", "double"))
 
@@ -163,5 +163,5 @@ def test_columns_of_state_may_be_added_behind_those_that_there_are() -> None:
     assert second.state("a") == {"n": 2, "top": 7.0}
     assert second.step([("a", 2)]) == [{"k": "a", "n": 3}]
     old, new = (tester._plan.logic.described() for tester in (first, second))
-    assert misfits(old, new) == []
-    assert "by place" in misfits(new | {"fields": new["fields"][::-1]}, new)[0]
+    assert incompatibilities(old, new) == []
+    assert "by place" in incompatibilities(new | {"fields": new["fields"][::-1]}, new)[0]

@@ -13,7 +13,7 @@ from pyspark import cloudpickle
 
 from anabranch.topology.graph import Field
 from anabranch.topology.process import logic_of
-from anabranch.topology.state_types import StateType, misfits
+from anabranch.topology.state_types import StateType, incompatibilities
 
 FIELDS = (Field("k", "string"), Field("at", "timestamp"), Field("v", "double"))
 
@@ -122,7 +122,7 @@ def test_another_state_is_accepted_where_it_reads_what_is_stored(
             msgspec.defstruct("S", [(name, kind, None) for name, kind in fields.items()])
         ).described()
 
-    found = misfits(described(old), described(new))
+    found = incompatibilities(described(old), described(new))
     assert found == [] if told is None else any(told in line for line in found), found
 
 
@@ -131,4 +131,4 @@ def test_a_new_field_without_a_default_cannot_be_read() -> None:
         StateType(msgspec.defstruct("S", fields)).described()
         for fields in (["a"], ["a", ("b", int)])
     )
-    assert misfits(old, new) == ["state.b is new and has no default"]
+    assert incompatibilities(old, new) == ["state.b is new and has no default"]

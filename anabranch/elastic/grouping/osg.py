@@ -19,11 +19,11 @@ from anabranch.elastic.grouping.sketches import (
     Osg,
     Sketches,
     Values,
-    added_to_cells,
+    add_to_cells,
     cells_of,
-    change,
-    merged,
-    nothing_seen,
+    empty_sketches,
+    merge_sketches,
+    relative_change,
     times_of,
 )
 from anabranch.elastic.observation import Floats
@@ -51,10 +51,10 @@ class Task:
 
 def new_task(settings: Osg) -> Task:
     """A task that has seen nothing."""
-    return Task(sketches=nothing_seen(settings))
+    return Task(sketches=empty_sketches(settings))
 
 
-def executed(
+def measure_rows(
     task: Task, values: Values, seconds: Floats, settings: Osg
 ) -> tuple[Task, Sketches | None]:
     """A task after some more rows, and the newest sketches that it sends to the scheduler, if it sends any.
@@ -69,16 +69,19 @@ def executed(
         more = slice(at, upto)
         task = replace(
             task,
-            sketches=added_to_cells(task.sketches, cells[:, more], seconds[more]),
+            sketches=add_to_cells(task.sketches, cells[:, more], seconds[more]),
             since=task.since + upto - at,
             seconds=task.seconds + float(seconds[more].sum()),
             rows=task.rows + upto - at,
         )
         at = upto
         if task.since == settings.window:
-            if task.snapshot is not None and change(task.snapshot, task.sketches) <= settings.mu:
+            if (
+                task.snapshot is not None
+                and relative_change(task.snapshot, task.sketches) <= settings.mu
+            ):
                 sent = task.sketches
-                task = replace(task, sketches=nothing_seen(settings), snapshot=None, since=0)
+                task = replace(task, sketches=empty_sketches(settings), snapshot=None, since=0)
             else:
                 task = replace(task, snapshot=task.sketches.ratios(), since=0)
     return task, sent
@@ -116,7 +119,7 @@ def new_scheduler(slots: int, first: int = 0) -> Scheduler:
     return Scheduler(sketches=(None,) * slots, estimated=np.zeros(slots), turn=first % slots)
 
 
-def received(scheduler: Scheduler, slot: int, sketches: Sketches) -> Scheduler:
+def receive_sketches(scheduler: Scheduler, slot: int, sketches: Sketches) -> Scheduler:
     """The scheduler with new sketches of a task: once it has those of all tasks it asks them all, and again with each change."""
     known = tuple(sketches if i == slot else each for i, each in enumerate(scheduler.sketches))
     scheduler = replace(scheduler, sketches=known)
@@ -133,7 +136,7 @@ def received(scheduler: Scheduler, slot: int, sketches: Sketches) -> Scheduler:
     )
 
 
-def answered(scheduler: Scheduler, slot: int, epoch: int, difference: float) -> Scheduler:
+def receive_answer(scheduler: Scheduler, slot: int, epoch: int, difference: float) -> Scheduler:
     """The scheduler after an answer: by how much the time of a task is above the estimate that came with the question.
 
     With the last answer the estimates are put right.
@@ -151,7 +154,7 @@ def answered(scheduler: Scheduler, slot: int, epoch: int, difference: float) -> 
     )
 
 
-def assigned(scheduler: Scheduler, values: Values, settings: Osg) -> tuple[Scheduler, Assigned]:
+def assign_rows(scheduler: Scheduler, values: Values, settings: Osg) -> tuple[Scheduler, Assigned]:
     """Gives rows to slots in the order in which they come, and the scheduler after it."""
     slots = scheduler.slots
     if scheduler.state is State.ROUND_ROBIN:
@@ -207,7 +210,7 @@ def costs_of(sketches: Sequence[Sketches | None], values: Values, settings: Osg)
     A value that the sketches of a task have not seen is taken from those of all tasks together, and one that none has seen is
     taken to be an average row.
     """
-    everything = merged(each for each in sketches if each is not None)
+    everything = merge_sketches(each for each in sketches if each is not None)
     if everything is None:
         return np.zeros((len(sketches), len(values)))
     common = times_of(everything, values, settings)

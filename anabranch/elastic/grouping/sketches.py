@@ -22,13 +22,13 @@ __all__ = [
     "Osg",
     "Sketches",
     "Values",
-    "added",
-    "added_to_cells",
+    "add_rows",
+    "add_to_cells",
     "cells_of",
-    "change",
+    "empty_sketches",
     "frequency",
-    "merged",
-    "nothing_seen",
+    "merge_sketches",
+    "relative_change",
     "times_of",
     "variation",
 ]
@@ -68,7 +68,7 @@ class Sketches:
         return np.divide(self.times, self.frequencies, out=np.zeros_like(self.times), where=seen)
 
 
-def nothing_seen(settings: Osg) -> Sketches:
+def empty_sketches(settings: Osg) -> Sketches:
     """Sketches of no rows."""
     return Sketches(np.zeros(settings.shape), np.zeros(settings.shape))
 
@@ -86,12 +86,12 @@ def cells_of(values: Values, settings: Osg) -> Cells:
     return cells
 
 
-def added(sketches: Sketches, values: Values, seconds: Floats, settings: Osg) -> Sketches:
+def add_rows(sketches: Sketches, values: Values, seconds: Floats, settings: Osg) -> Sketches:
     """The sketches after some more rows, each with its value and the time that it took."""
-    return added_to_cells(sketches, cells_of(values, settings), seconds)
+    return add_to_cells(sketches, cells_of(values, settings), seconds)
 
 
-def added_to_cells(sketches: Sketches, cells: Cells, seconds: Floats) -> Sketches:
+def add_to_cells(sketches: Sketches, cells: Cells, seconds: Floats) -> Sketches:
     """The sketches after some more rows, whose cells are known."""
     rows, columns = sketches.frequencies.shape
     places = (cells + np.arange(0, rows * columns, columns)[:, None]).ravel()
@@ -102,7 +102,7 @@ def added_to_cells(sketches: Sketches, cells: Cells, seconds: Floats) -> Sketche
     return Sketches(sketches.frequencies + counts, sketches.times + times)
 
 
-def merged(many: Iterable[Sketches]) -> Sketches | None:
+def merge_sketches(many: Iterable[Sketches]) -> Sketches | None:
     """Sketches of all rows that some have seen; None of none."""
     found = list(many)
     if not found:
@@ -129,7 +129,7 @@ def times_of(sketches: Sketches, values: Values, settings: Osg) -> Floats:
     return estimated
 
 
-def change(snapshot: Floats, sketches: Sketches) -> float:
+def relative_change(snapshot: Floats, sketches: Sketches) -> float:
     """The relative error between a snapshot and the sketches now: eta, equation 14."""
     total = float(snapshot.sum())
     differing = float(np.abs(snapshot - sketches.ratios()).sum())

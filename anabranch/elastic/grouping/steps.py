@@ -12,8 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from anabranch.elastic.grouping.osg import Scheduler, State, Task, new_scheduler, new_task, received
-from anabranch.elastic.grouping.sketches import Osg, Sketches, merged, variation
+from anabranch.elastic.grouping.osg import (
+    Scheduler,
+    State,
+    Task,
+    new_scheduler,
+    new_task,
+    receive_sketches,
+)
+from anabranch.elastic.grouping.sketches import Osg, Sketches, merge_sketches, variation
 from anabranch.errors import TopologyError, unknown
 from anabranch.topology.apply import AUTO, GROUPINGS, HASH, OSG, ROUND_ROBIN
 
@@ -23,11 +30,11 @@ __all__ = [
     "OSG",
     "ROUND_ROBIN",
     "Grouping",
-    "TaskSeen",
+    "TaskObservation",
     "after_step",
+    "grouping_is_useless",
     "new_grouping",
     "partition_scheduler",
-    "pays_not",
     "with_slots",
 ]
 
@@ -42,7 +49,7 @@ _ORDER_S = 1e-9  # between slots that have got nothing yet: schedulers begin wit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TaskSeen:
+class TaskObservation:
     """What a task tells after a step: itself, the newest sketches that it sends, and its time against the estimate of it."""
 
     task: Task
@@ -86,7 +93,7 @@ def new_grouping(wanted: str, slots: int, settings: Osg) -> Grouping:
     )
 
 
-def after_step(grouping: Grouping, seen: Mapping[int, TaskSeen]) -> Grouping:
+def after_step(grouping: Grouping, seen: Mapping[int, TaskObservation]) -> Grouping:
     """The grouping of the next step, from what the tasks of this one tell."""
     tasks = tuple(
         seen[slot].task if slot in seen else each for slot, each in enumerate(grouping.tasks)
@@ -96,7 +103,7 @@ def after_step(grouping: Grouping, seen: Mapping[int, TaskSeen]) -> Grouping:
         scheduler = replace(scheduler, state=State.RUN, to_ask=0)
     for slot, each in sorted(seen.items()):
         if each.sent is not None:
-            scheduler = received(scheduler, slot, each.sent)
+            scheduler = receive_sketches(scheduler, slot, each.sent)
     scheduler = replace(scheduler, estimated=np.zeros(len(tasks)))
     way, reason = _choice(grouping, scheduler)
     return replace(
@@ -108,7 +115,7 @@ def with_slots(grouping: Grouping, slots: int, settings: Osg) -> Grouping:
     """The grouping for another number of slots: what is known of rows stays known, new tasks are taken to be like the others."""
     if slots == grouping.slots:
         return grouping
-    everything = merged(each for each in grouping.scheduler.sketches if each is not None)
+    everything = merge_sketches(each for each in grouping.scheduler.sketches if each is not None)
     known = grouping.state is not State.ROUND_ROBIN
     more = slots - grouping.slots
     sketches = (*grouping.scheduler.sketches, *([everything if known else None] * more))[:slots]
@@ -116,7 +123,7 @@ def with_slots(grouping: Grouping, slots: int, settings: Osg) -> Grouping:
     if known:
         last = sketches[-1]
         assert last is not None, "a scheduler that knows has the sketches of all"
-        scheduler = received(scheduler, slots - 1, last)
+        scheduler = receive_sketches(scheduler, slots - 1, last)
     tasks = (*grouping.tasks, *(new_task(settings) for _ in range(more)))[:slots]
     return replace(grouping, tasks=tasks, scheduler=scheduler)
 
@@ -130,7 +137,7 @@ def partition_scheduler(grouping: Grouping, partition: int) -> Scheduler:
     return replace(grouping.scheduler, estimated=order, turn=partition % slots)
 
 
-def pays_not(grouping: Grouping) -> bool:
+def grouping_is_useless(grouping: Grouping) -> bool:
     """Whether it is known that grouping by cost does not pay, so that it is enough to watch whether that changes."""
     return (
         grouping.wanted == AUTO
@@ -143,7 +150,7 @@ def _choice(grouping: Grouping, scheduler: Scheduler) -> tuple[str, str]:
     """How rows are grouped: as asked for; by cost only once all tasks have told theirs; and by itself where that varies."""
     if grouping.wanted in {ROUND_ROBIN, HASH}:
         return grouping.way, grouping.reason
-    everything = merged(each for each in scheduler.sketches if each is not None)
+    everything = merge_sketches(each for each in scheduler.sketches if each is not None)
     if everything is None or scheduler.state is State.ROUND_ROBIN:
         known = sum(each is not None for each in scheduler.sketches)
         return ROUND_ROBIN, f"{known} of {scheduler.slots} slots have told what rows take"
@@ -159,7 +166,7 @@ def _choice(grouping: Grouping, scheduler: Scheduler) -> tuple[str, str]:
     return OSG, f"{told}; that is not less than {limit:.0%}"
 
 
-def _error(seen: Mapping[int, TaskSeen]) -> float | None:
+def _error(seen: Mapping[int, TaskObservation]) -> float | None:
     estimates = [
         (each.seconds, each.estimated_s) for each in seen.values() if each.estimated_s is not None
     ]

@@ -15,7 +15,8 @@ from math import ceil, isfinite
 
 import numpy as np
 
-from anabranch.elastic.observation import Evaluation, Floats, Loaded, Wanted
+from anabranch.elastic.observation import ComponentEvaluation, Evaluation, Floats, PolicyRequest
+from anabranch.elastic.policies.base import BasePolicy
 
 _ABOVE = 2.0  # a forecast beyond this multiple of all that was seen is no forecast
 
@@ -108,7 +109,7 @@ def new_slots(slots: int, needed: float, usable: float, reserved: float, beta: f
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AutoScale:
+class AutoScale(BasePolicy):
     """AutoScale+ as a policy, with the paper's parameters (its Table 2)."""
 
     weight: float = 0.3
@@ -117,7 +118,7 @@ class AutoScale:
     interval_s: float = 10.0
     margin: float = 0.9
 
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
         """Slots of all components, parents before their children. A latency target is no part of this policy."""
         del latency_s, most
         outputs: dict[str, float] = {}
@@ -138,16 +139,18 @@ class AutoScale:
         ideal = ", ".join(
             f"{name} {value:.2f}" for name, value in figures.items() if name.endswith("ideal slots")
         )
-        return Wanted(slots=slots, reason=f"forecast input over capacity: {ideal}", figures=figures)
+        return PolicyRequest(
+            slots=slots, reason=f"forecast input over capacity: {ideal}", figures=figures
+        )
 
-    def estimated_input(self, each: Loaded, from_parents: float) -> float:
+    def estimated_input(self, each: ComponentEvaluation, from_parents: float) -> float:
         """Rows of the next interval: combined from the own past and the parents' output, and what is pending (equation 5)."""
         own = forecast(each.rates, self.interval_s) * self.interval_s
         return (
             self.combine(own, from_parents) if each.parents else own
         ) + each.pending * self.interval_s
 
-    def usable(self, each: Loaded, cores: int) -> float:
+    def usable(self, each: ComponentEvaluation, cores: int) -> float:
         """Of the least lucky slot, by equation 8. Slots share cores evenly: as many to a core as there must be on one."""
         threads = ceil(each.slots / max(1, cores))
         cpu = usable_cpu(

@@ -1,9 +1,13 @@
-"""The papers' rivals: what AutoScale+ and Elasticutor are compared with (DABS-Storm 7.2, Elasticutor 5).
+"""The papers' rivals: what AutoScale+ and Elasticutor are compared with.
 
-Static and incremental choose slots; learning maps input rates to slots by what it has seen (Gedik et al., as DABS-Storm uses it).
-The resource-centric and the executor-centric ways use the same model of latency and the same balancing (Elasticutor 5) and differ in
-what a change costs: a live run with such a policy waits for as long as the paper measured. The naive executor-centric one leaves
-out of account where shards are, which on one host shows in how many of them move; for cores of hosts it is `naive` in assignment.py.
+DABS-Storm 7.2: `Static` and `Incremental` choose slots; `Learning` maps input rates to slots by
+what it has seen (Gedik et al., as DABS-Storm uses it). Enorm 3.2: `Flux` moves shards between pairs
+of slots.
+Elasticutor 5: the resource-centric and the executor-centric ways use the same model of latency and
+the same balancing, and differ in what a change costs: a live run with such a policy waits for as
+long as the paper measured. The naive executor-centric one leaves out of account where shards are,
+which on one host shows in how many of them move; for cores of hosts it is `naive` in
+place/assignment.py.
 """
 
 from __future__ import annotations
@@ -14,39 +18,53 @@ from math import floor, log
 
 import numpy as np
 
-from anabranch.elastic.observation import Change, Evaluation, Loaded, Wanted
+from anabranch.elastic.balance import assign_anew
+from anabranch.elastic.observation import Change, ComponentEvaluation, Evaluation, PolicyRequest
+from anabranch.elastic.policies.base import BasePolicy
 from anabranch.elastic.policies.latency import Network
+from anabranch.plan.route import Route
 
-_OVERLOADED = (
-    1e5  # what slots are worth that cannot keep up: less than any number of slots that can
-)
+# The (negative) value of slots that cannot keep up: less than any number of slots that can.
+_OVERLOADED = 1e5
 
 
 @dataclass(frozen=True, slots=True)
-class Static:
+class Static(BasePolicy):
     """Slots never change."""
 
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
         del latency_s, most
-        return Wanted(
+        return PolicyRequest(
             slots={each.name: each.slots for each in seen.components}, reason="slots are fixed"
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Flux(Static):
+    """Slots never change; shards move as in Flux, whatever balancing is set (Enorm 3.2)."""
+
+    def balancing(self, setting: str) -> str:
+        del setting
+        return "flux"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Incremental:
-    """One slot more above a threshold of CPU usage, one less below another: nothing else counts (DABS-Storm 7.2, without figures)."""
+class Incremental(BasePolicy):
+    """One slot more above a threshold of CPU usage, one less below another.
+
+    Nothing else counts (DABS-Storm 7.2, which gives no figures).
+    """
 
     above: float = 0.8
     below: float = 0.4
 
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
         del latency_s
         slots = {each.name: self.next(each, most) for each in seen.components}
         usage = ", ".join(f"{each.name} {each.busy:.0%}" for each in seen.components)
-        return Wanted(slots=slots, reason=f"CPU usage: {usage}")
+        return PolicyRequest(slots=slots, reason=f"CPU usage: {usage}")
 
-    def next(self, each: Loaded, most: int) -> int:
+    def next(self, each: ComponentEvaluation, most: int) -> int:
         if each.busy > self.above:
             return min(most, each.slots + 1)
         return max(1, each.slots - 1) if each.busy < self.below else each.slots
@@ -54,7 +72,7 @@ class Incremental:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """What has been learnt: for (step of the input rate, slots) the value of running so, and how often it was tried."""
+    """The value of (state of the input rate, slots) a value, and how often it was tried."""
 
     values: Mapping[tuple[int, int], float] = field(default_factory=dict)
     tried: Mapping[tuple[int, int], int] = field(default_factory=dict)
@@ -64,7 +82,10 @@ class Knowledge:
         return floor(log(rate + 1.0) / log(1.0 + self.fineness))
 
     def learnt(self, rate: float, slots: int, busy: float, above: float = 0.8) -> Knowledge:
-        """After a step with that input, so many slots and that usage: fewer slots are better, unless they are overloaded."""
+        """After a step with this input, slots and usage.
+
+        Fewer slots are better, unless they are overloaded.
+        """
         reward = -float(slots) if busy <= above else -_OVERLOADED * busy
         place = (self.state(rate), slots)
         times = self.tried.get(place, 0) + 1
@@ -75,7 +96,7 @@ class Knowledge:
         )
 
     def best(self, rate: float) -> int | None:
-        """The best slots known for such a rate; None where nothing is, or only what was overloaded."""
+        """The best slots known for such a rate; None if none is known that keeps up."""
         at = self.state(rate)
         known = {
             slots: value
@@ -86,10 +107,11 @@ class Knowledge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learning:
-    """Slots by the mean input rate of the recent past, without regard to what waits, as DABS-Storm describes its rival.
+class Learning(BasePolicy):
+    """Slots by the mean input rate of the recent past, as DABS-Storm describes its rival.
 
-    An unknown rate is answered by one slot more or less, by usage. With `explore` > 0 other slots are tried now and then, by a seed.
+    The backlog does not count. An unknown rate is answered by one slot more or less, by usage. With
+    `explore` > 0 other slots are tried now and then, by a seed.
     """
 
     knowledge: Knowledge = field(default_factory=Knowledge)
@@ -110,7 +132,7 @@ class Learning:
                 )
         return replace(self, knowledge=knowledge)
 
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
         del latency_s
         chance = np.random.default_rng([self.seed, seen.step])
         slots = {}
@@ -120,7 +142,7 @@ class Learning:
             if chance.random() < self.explore:
                 chosen = each.slots + int(chance.integers(-1, 2))
             slots[each.name] = min(most, max(1, chosen))
-        return Wanted(
+        return PolicyRequest(
             slots=slots, reason=f"learnt from {len(self.knowledge.values)} pairs of rate and slots"
         )
 
@@ -132,7 +154,10 @@ def mean_rate(rates: Sequence[tuple[float, float]]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paradigm:
-    """What it costs to move shards: to agree on it, with each task upstream where the route is global, and to carry state."""
+    """What it costs to move shards: to agree on it, and to carry state.
+
+    Where the route is global, all tasks upstream must agree.
+    """
 
     name: str
     agree_s: float
@@ -140,43 +165,45 @@ class Paradigm:
     bytes_per_s: float = 125e6  # Elasticutor's network, 1 Gbit/s
 
     def pause_s(self, shards: int, upstream: int, moved_bytes: float) -> float:
-        """How long rows of the moved shards wait. `moved_bytes` is what crosses hosts: on one host, nothing."""
-        return (
-            self.agree_s + self.agree_upstream_s * upstream if shards else 0.0
-        ) + moved_bytes / self.bytes_per_s
+        """How long rows of the moved shards wait. `moved_bytes` crosses hosts: 0 on one host."""
+        agree_s = self.agree_s + self.agree_upstream_s * upstream if shards else 0.0
+        return agree_s + moved_bytes / self.bytes_per_s
 
 
-EXECUTOR_CENTRIC = Paradigm(
-    name="executor-centric", agree_s=0.002
-)  # Elasticutor 5.1: some 2 ms, whatever is upstream
-RESOURCE_CENTRIC = Paradigm(
-    name="resource-centric", agree_s=0.2, agree_upstream_s=0.005
-)  # 2 to 3 orders more, and growing
+# Elasticutor 5.1: some 2 ms, whatever is upstream; 2 to 3 orders more, and growing.
+EXECUTOR_CENTRIC = Paradigm(name="executor-centric", agree_s=0.002)
+RESOURCE_CENTRIC = Paradigm(name="resource-centric", agree_s=0.2, agree_upstream_s=0.005)
 NAIVE = replace(EXECUTOR_CENTRIC, name="naive executor-centric")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Centric:
-    """Elasticutor's own model of latency, with what a change costs in one of the paradigms that it compares."""
+class Centric(BasePolicy):
+    """Elasticutor's model of latency, with what a change costs in one of its paradigms."""
 
     paradigm: Paradigm
     model: Network = field(default_factory=Network)
     careful: bool = True  # whether shards stay where they are if they can
 
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
-        found = self.model.wanted(seen, latency_s, most)
-        return replace(found, reason=f"{self.paradigm.name}: {found.reason}")
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
+        request = self.model.wanted(seen, latency_s, most)
+        return replace(request, reason=f"{self.paradigm.name}: {request.reason}")
+
+    def resized(self, each: ComponentEvaluation, slots: int) -> Route:
+        if self.careful:
+            return BasePolicy.resized(self, each, slots)
+        return assign_anew(each.share, slots, each.route.version + 1)
 
     def pause_s(self, seen: Evaluation, changes: Sequence[Change]) -> float:
-        """How long rows wait for the changes: those of one component after those of another. On one host no state travels."""
-        slots = {each.name: each.slots for each in seen.components}
-        before = {each.name: each for each in seen.components}
+        """How long rows wait: the changes of components follow each other.
+
+        On one host no state travels.
+        """
+        components = {each.name: each for each in seen.components}
         pause_s = 0.0
         for change in changes:
-            each = before[change.component]
-            shards = sum(
-                a != b for a, b in zip(each.route.slot_of, change.route.slot_of, strict=True)
-            )
-            upstream = sum(slots[parent] for parent in each.parents) or seen.cores
+            each = components[change.component]
+            pairs = zip(each.route.slot_of, change.route.slot_of, strict=True)
+            shards = sum(before != after for before, after in pairs)
+            upstream = sum(components[parent].slots for parent in each.parents) or seen.cores
             pause_s += self.paradigm.pause_s(shards, upstream, 0.0)
         return pause_s

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import ceil, floor, inf
 
-from anabranch.elastic.observation import Evaluation, Floats, Wanted
+from anabranch.elastic.observation import Evaluation, Floats, PolicyRequest
 from anabranch.elastic.policies.autoscale import forecast
+from anabranch.elastic.policies.base import BasePolicy
 
 _NEAR_BEST = (
     1.05  # where no number of slots meets the target: the fewest that come that near to the best
@@ -98,7 +99,7 @@ def makespan(tasks: Sequence[float] | Floats, cores: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ComponentWork:
     """A component's part of the work: seconds of a core for each second of input, and the share of its hottest shard."""
 
     level: int
@@ -132,7 +133,7 @@ class StepModel:
     interval_s: float = 0.0  # of the trigger; 0: the next step follows at once
     uneven: float = 1.1  # longest slot over mean, as balancing leaves it
 
-    def parts(self, works: Sequence[Work], slots: Sequence[int]) -> tuple[float, float]:
+    def parts(self, works: Sequence[ComponentWork], slots: Sequence[int]) -> tuple[float, float]:
         """(a, b): seconds of a step without rows, and seconds more for each second of input."""
         without, each_s = self.fixed_s, 0.0
         both = sorted(zip(works, slots, strict=True), key=lambda pair: pair[0].level)
@@ -149,7 +150,7 @@ class StepModel:
             each_s += longest
         return without, each_s
 
-    def predict(self, works: Sequence[Work], slots: Sequence[int]) -> StepTime:
+    def predict(self, works: Sequence[ComponentWork], slots: Sequence[int]) -> StepTime:
         """A step of so many slots when what arrives stays the same; infinite where it cannot keep up."""
         return self._time(*self.parts(works, slots))
 
@@ -160,11 +161,13 @@ class StepModel:
             return StepTime(inf, inf)
         return StepTime(without / (1 - each_s), without / (1 - each_s))
 
-    def fewest(self, works: Sequence[Work], target_s: float, most: int) -> Allocation:
+    def fewest(self, works: Sequence[ComponentWork], target_s: float, most: int) -> Allocation:
         """The fewest slots that meet the target; `most` bounds the slots of one level."""
         return first(self.search(works, target_s, most), target_s)
 
-    def search(self, works: Sequence[Work], target_s: float, most: int) -> list[Allocation]:
+    def search(
+        self, works: Sequence[ComponentWork], target_s: float, most: int
+    ) -> list[Allocation]:
         """From the stable minimum, one slot at a time where the latency falls most, until the target is met or slots run out."""
         slots = [max(1, min(most, floor(each.work) + 1)) for each in works]
         for level in {each.level for each in works}:
@@ -188,7 +191,7 @@ class StepModel:
         return tried
 
     def _rank(
-        self, works: Sequence[Work], slots: Sequence[int], j: int
+        self, works: Sequence[ComponentWork], slots: Sequence[int], j: int
     ) -> tuple[float, float, float]:
         """How good one more slot for j is: by latency; while that is infinite, or two are equal, by the work that remains."""
         more = [k + (i == j) for i, k in enumerate(slots)]
@@ -206,7 +209,7 @@ def first(tried: Sequence[Allocation], target_s: float) -> Allocation:
     return next(each for each in tried if each.latency_s <= _NEAR_BEST * best)
 
 
-def _by_level(works: Sequence[Work], slots: Sequence[int]) -> dict[int, int]:
+def _by_level(works: Sequence[ComponentWork], slots: Sequence[int]) -> dict[int, int]:
     used: dict[int, int] = {}
     for each, k in zip(works, slots, strict=True):
         used[each.level] = used.get(each.level, 0) + k
@@ -214,7 +217,7 @@ def _by_level(works: Sequence[Work], slots: Sequence[int]) -> dict[int, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stepwise:
+class Stepwise(BasePolicy):
     """The policy of a live run: the step model over the forecast input. Slots stay while the target holds and fewer come near it."""
 
     beta: float = 0.8
@@ -222,7 +225,7 @@ class Stepwise:
     uneven: float = 1.1
     combine: Callable[[float, float], float] = max
 
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
         """The fewest slots whose predicted latency is below the target; without a target, that keep up with time to spare."""
         model = StepModel(
             fixed_s=seen.fixed_s,
@@ -232,7 +235,7 @@ class Stepwise:
             uneven=self.uneven,
         )
         works = tuple(
-            Work(
+            ComponentWork(
                 each.level,
                 each.cost_s * (self._rate(each.rate, each.rates) + each.pending),
                 each.hot_share,
@@ -254,7 +257,7 @@ class Stepwise:
             "target s": target_s,
             "latency after s": chosen.latency_s,
         }
-        return Wanted(
+        return PolicyRequest(
             slots=dict(zip(names, chosen.slots, strict=True)),
             reason=_reason(figures, met=needed.met),
             figures=figures,
@@ -263,7 +266,7 @@ class Stepwise:
     def _rate(self, rate: float, rates: Sequence[tuple[float, float]]) -> float:
         return self.combine(rate, forecast(rates, self.ahead_s))
 
-    def _spare(self, model: StepModel, works: Sequence[Work]) -> float:
+    def _spare(self, model: StepModel, works: Sequence[ComponentWork]) -> float:
         """The latency of steps that work four fifths of their time at most: without a target, what lasts longer is too long."""
         without = model.parts(works, [1] * len(works))[0]
         return max(2 * without / (1 - self.beta), 2 * model.interval_s)
@@ -280,12 +283,12 @@ def _reason(figures: Mapping[str, float], *, met: bool) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class Network(BasePolicy):
     """Elasticutor's own policy: the Jackson network over what is measured now. For the lab: steps are not queues."""
 
     target_s: float = 1.0
 
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
         """The paper's allocation; `most` bounds the slots of all components together."""
         working = [each for each in seen.components if each.rate > 0 and each.cost_s > 0]
         slots = (
@@ -294,14 +297,14 @@ class Network:
             else {each.name: 1 for each in seen.components}
         )
         if not working:
-            return Wanted(slots=slots, reason="nothing arrives")
+            return PolicyRequest(slots=slots, reason="nothing arrives")
         arrives = max(
             each.rate for each in working if each.level == min(one.level for one in working)
         )
         stations = [Station(each.rate, 1 / each.cost_s) for each in working]
         found = allocate(stations, arrives, self.target_s if latency_s is None else latency_s, most)
         slots |= {each.name: k for each, k in zip(working, found.slots, strict=True)}
-        return Wanted(
+        return PolicyRequest(
             slots=slots,
             reason=f"Jackson network: {found.latency_s:.3f} s with {sum(found.slots)} slots",
             figures={"predicted latency s": found.latency_s},

@@ -23,9 +23,9 @@ from anabranch.plan.planners.cbp import plan_greedily
 from anabranch.plan.planners.chooser import plan_components
 from anabranch.plan.planners.cola import place_slots
 from anabranch.plan.planners.cost import Adaptation, Costs
-from anabranch.plan.planners.problem import Space, Streams
-from anabranch.plan.planners.set_cover import greedy_cover, pool, refined_partition
-from anabranch.plan.planners.solution import ComponentPlan, component_plan
+from anabranch.plan.planners.problem import Space, StreamGraph
+from anabranch.plan.planners.set_cover import greedy_cover, pool, refine_partition
+from anabranch.plan.planners.solution import FusionPlan, fusion_plan
 
 WAYS = ("greedy", "mwsc", "cover", "baseline")
 _SLOTS = 4  # of a host: Storm's default
@@ -41,7 +41,7 @@ class Cost:
     seconds: float
 
 
-def cost_of(plan: ComponentPlan, drawn: Drawn, rules: Adaptation, seconds: float) -> Cost:
+def cost_of(plan: FusionPlan, drawn: Drawn, rules: Adaptation, seconds: float) -> Cost:
     """What a plan costs in the minutes after those that it was made from."""
     costs = Costs(Space(drawn.run, ordered=False), rules)
     of = {name: i for i, each in enumerate(plan.components) for name in each.operators}
@@ -72,9 +72,9 @@ def costs_of_all(drawn: Drawn, rules: Adaptation, *, most: int, hosts: int) -> d
     began = time.perf_counter()
     listed = pool(costs, most)
     pooled = time.perf_counter() - began
-    for way, choose in (("mwsc", refined_partition), ("cover", greedy_cover)):
+    for way, choose in (("mwsc", refine_partition), ("cover", greedy_cover)):
         began = time.perf_counter()
-        plan = component_plan(costs, choose(costs, listed), way)
+        plan = fusion_plan(costs, choose(costs, listed), way)
         found[way] = cost_of(plan, drawn, rules, pooled + time.perf_counter() - began)
     began = time.perf_counter()
     placed = place_slots(drawn.run, rules, hosts)
@@ -103,7 +103,7 @@ class Setting:
     def load(self, stream: str) -> Load:
         return Load(minutes=self.minutes, drift=self.drift, skewed=stream == "skewed")
 
-    def rules(self, streams: Streams, every: int = 1) -> Adaptation:
+    def rules(self, streams: StreamGraph, every: int = 1) -> Adaptation:
         """A slot takes a quarter of what a host can do: Storm's supervisors have four slots."""
         return Adaptation(
             capacity=rows_per_minute(streams) / (_SLOTS * self.hosts * self.busy), every=every
@@ -161,7 +161,7 @@ def road_rows(setting: Setting) -> list[tuple[str, int, float, float, float]]:
     """The extended Linear Road of 180 operators over two hours, with and without levels."""
     streams = linear_road(setting.seed, replace(setting.load("skewed"), minutes=120))
     rules = Adaptation(capacity=Road().capacity)
-    planners: dict[str, Callable[[], ComponentPlan]] = {
+    planners: dict[str, Callable[[], FusionPlan]] = {
         "greedy": lambda: plan_greedily(streams, rules, ordered=False),
         "greedy, level by level": lambda: plan_greedily(streams, rules),
         "chooser, level by level": lambda: plan_components(streams, rules),

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch.plan.planners.problem import Operator, Stream, Streams
+from anabranch.plan.planners.problem import PlannerOperator, StreamEdge, StreamGraph
 
 _RATE = 10_000  # rows of the source a second: a Poisson process
 _STATE = 10_000
@@ -56,8 +56,8 @@ class Load:
 class Drawn:
     """A graph twice: the minutes that a plan is made from, and as many after them, in which it is judged."""
 
-    seen: Streams
-    run: Streams
+    seen: StreamGraph
+    run: StreamGraph
     sent: float  # rows of the source in the latter
 
 
@@ -86,10 +86,10 @@ def random_graph(seed: int, operators: int, degree: int, load: Load) -> Drawn:
         60.0 * noise.multinomial(taken[j], shares).astype(np.float64) for j in range(operators)
     ]
 
-    def within(minutes: slice) -> Streams:
-        return Streams(
+    def within(minutes: slice) -> StreamGraph:
+        return StreamGraph(
             tuple(
-                Operator(
+                PlannerOperator(
                     name=f"o{j}",
                     attributes=keys[j],
                     state=float(states[j]),
@@ -98,7 +98,7 @@ def random_graph(seed: int, operators: int, degree: int, load: Load) -> Drawn:
                 for j in range(operators)
             ),
             tuple(
-                Stream(f"o{a}", f"o{b}", 60.0 * float(sent[a][minutes].sum()))
+                StreamEdge(f"o{a}", f"o{b}", 60.0 * float(sent[a][minutes].sum()))
                 for a, b in sorted(edges)
             ),
         )
@@ -118,14 +118,14 @@ def _probabilities(chance: np.random.Generator, count: int) -> Array:
     return found
 
 
-def rows_per_minute(streams: Streams) -> float:
+def rows_per_minute(streams: StreamGraph) -> float:
     """What all operators take together in the mean minute."""
     return sum(
         float(each.loads.sum(axis=1).mean()) for each in streams.operators if each.loads is not None
     )
 
 
-def linear_road(seed: int, load: Load, roads: int = 30, joints: int = 10) -> Streams:
+def linear_road(seed: int, load: Load, roads: int = 30, joints: int = 10) -> StreamGraph:
     """The extended Linear Road: six operators for each road of a random network; o6 follows vehicles on to the next roads.
 
     The paper's Fig. 6 is a drawing; keys of o1 to o4 are those of its Fig. 1, the rest and the selectivities are ours.
@@ -162,7 +162,7 @@ def linear_road(seed: int, load: Load, roads: int = 30, joints: int = 10) -> Str
         taken[6] += before * _ON
         for o, rate in taken.items():
             operators.append(
-                Operator(
+                PlannerOperator(
                     name=f"r{road}.o{o}",
                     attributes=frozenset(keys[o].split()),
                     state=0.0 if o == 1 else float(chance.poisson(_STATE)),
@@ -171,11 +171,12 @@ def linear_road(seed: int, load: Load, roads: int = 30, joints: int = 10) -> Str
             )
         whole = minute * load.minutes
         streams += [
-            Stream(f"r{road}.o{a}", f"r{road}.o{b}", whole * rate) for (a, b), rate in inner.items()
+            StreamEdge(f"r{road}.o{a}", f"r{road}.o{b}", whole * rate)
+            for (a, b), rate in inner.items()
         ]
         streams += [
-            Stream(f"r{road}.o6", f"r{r}.o6", whole * _ON)
+            StreamEdge(f"r{road}.o6", f"r{r}.o6", whole * _ON)
             for r, (first, _) in enumerate(network)
             if first == end
         ]
-    return Streams(tuple(operators), tuple(streams))
+    return StreamGraph(tuple(operators), tuple(streams))

@@ -18,13 +18,13 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch.elastic.balance import THETA, balance, moved, spread
+from anabranch.elastic.balance import THETA, apply_moves, balance, spread
 from anabranch.plan.planners.cbp import plan_greedily
 from anabranch.plan.planners.cola import place_slots
 from anabranch.plan.planners.cost import Adaptation, Costs
-from anabranch.plan.planners.problem import Operator, Space, Streams
-from anabranch.plan.planners.set_cover import pool, refined_partition
-from anabranch.plan.planners.solution import component_plan
+from anabranch.plan.planners.problem import PlannerOperator, Space, StreamGraph
+from anabranch.plan.planners.set_cover import pool, refine_partition
+from anabranch.plan.planners.solution import fusion_plan
 from anabranch.plan.route import Route, even_route
 
 Array = NDArray[np.float64]
@@ -73,11 +73,13 @@ class Deployed:
     sent: float
 
 
-def deployments(streams: Streams, rules: Adaptation, road: Road, most: int) -> dict[str, Deployed]:
+def deployments(
+    streams: StreamGraph, rules: Adaptation, road: Road, most: int
+) -> dict[str, Deployed]:
     """The plans of both planners, and operators by themselves on machines chosen by communication."""
     costs = Costs(Space(streams, ordered=False), rules)
     greedy = plan_greedily(streams, rules, ordered=False)
-    mwsc = component_plan(costs, refined_partition(costs, pool(costs, most)), "mwsc")
+    mwsc = fusion_plan(costs, refine_partition(costs, pool(costs, most)), "mwsc")
     placed = place_slots(streams, rules, road.hosts)
     away = 1 - 1 / road.hosts
     return {
@@ -114,11 +116,13 @@ def _route(loads: Array, route: Route, slots: int, theta: float) -> Route:
     if slots != route.slots:
         return spread(loads, route, slots)
     return Route(
-        moved(route.slot_of, balance(loads, route.slot_of, slots, theta)), slots, route.version + 1
+        apply_moves(route.slot_of, balance(loads, route.slot_of, slots, theta)),
+        slots,
+        route.version + 1,
     )
 
 
-def row_cost_s(streams: Streams, sent: float, road: Road) -> float:
+def row_cost_s(streams: StreamGraph, sent: float, road: Road) -> float:
     """What it costs to process or to send a row, so that machines that send so much are as busy as they are to be."""
     loads = [o.loads for o in streams.operators if o.loads is not None]
     return (
@@ -130,7 +134,9 @@ def row_cost_s(streams: Streams, sent: float, road: Road) -> float:
     )
 
 
-def latency(streams: Streams, deployed: Deployed, every: int, road: Road, cost_s: float) -> Latency:
+def latency(
+    streams: StreamGraph, deployed: Deployed, every: int, road: Road, cost_s: float
+) -> Latency:
     """Follows rows of all roads and minutes through a deployment."""
     by_name = {operator.name: operator for operator in streams.operators}
     sums = [_sums([by_name[name] for name in sorted(names)]) for names in deployed.components]
@@ -162,7 +168,7 @@ def latency(streams: Streams, deployed: Deployed, every: int, road: Road, cost_s
     )
 
 
-def _sums(operators: Sequence[Operator]) -> tuple[Array, Array]:
+def _sums(operators: Sequence[PlannerOperator]) -> tuple[Array, Array]:
     """Loads and states of a component, by minute and shard."""
     known = [(each.state, each.loads) for each in operators if each.loads is not None]
     states = [state * own / np.maximum(1, own.sum(axis=1, keepdims=True)) for state, own in known]

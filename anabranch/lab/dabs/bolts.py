@@ -19,16 +19,16 @@ import numpy.typing as npt
 from anabranch.elastic.grouping.osg import (
     Scheduler,
     Task,
-    answered,
-    assigned,
-    executed,
+    assign_rows,
+    measure_rows,
     new_scheduler,
     new_task,
-    received,
+    receive_answer,
+    receive_sketches,
 )
 from anabranch.elastic.grouping.sketches import Osg
-from anabranch.elastic.observation import Evaluation, Floats, Loaded
-from anabranch.elastic.settings import Policy
+from anabranch.elastic.observation import ComponentEvaluation, Evaluation, Floats
+from anabranch.elastic.policies.base import Policy
 from anabranch.plan.route import even_route
 
 Values: TypeAlias = npt.NDArray[np.int64]
@@ -140,7 +140,7 @@ class _Operator:
             first = self.turn
             self.turn = (first + len(rows)) % self.slots
             return [(first + i) % self.slots for i in range(len(rows))]
-        self.scheduler, chosen = assigned(self.scheduler, self.values[rows], self.osg)
+        self.scheduler, chosen = assign_rows(self.scheduler, self.values[rows], self.osg)
         self.asked |= {rows[row]: (epoch, estimated) for row, epoch, estimated in chosen.asked}
         places: list[int] = chosen.slots.tolist()
         return places
@@ -162,12 +162,12 @@ class _Operator:
     def _learnt(self, scheduler: Scheduler, slot: int, rows: list[int], osg: Osg) -> Scheduler:
         costs = np.array([self.costs[row] for row in rows])
         spent = self.tasks[slot].seconds + np.cumsum(costs)
-        self.tasks[slot], sent = executed(self.tasks[slot], self.values[rows], costs, osg)
+        self.tasks[slot], sent = measure_rows(self.tasks[slot], self.values[rows], costs, osg)
         for i, row in enumerate(rows):
             if row in self.asked:
                 epoch, estimated = self.asked.pop(row)
-                scheduler = answered(scheduler, slot, epoch, float(spent[i]) - estimated)
-        return scheduler if sent is None else received(scheduler, slot, sent)
+                scheduler = receive_answer(scheduler, slot, epoch, float(spent[i]) - estimated)
+        return scheduler if sent is None else receive_sketches(scheduler, slot, sent)
 
     def stop(self) -> None:
         """Takes back all rows that are not done."""
@@ -339,11 +339,11 @@ class _Run:
             idle=False,
         )
 
-    def _loaded(self, each: _Operator) -> Loaded:
+    def _loaded(self, each: _Operator) -> ComponentEvaluation:
         interval, bolt = self.storm.interval_s, each.bolt
         seconds = min(self.now - self.started, self.storm.window_s)
         went = sum(each.went[-interval:])
-        return Loaded(
+        return ComponentEvaluation(
             name=bolt.name,
             level=bolt.level,
             parents=bolt.parents,

@@ -25,10 +25,10 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from anabranch.elastic.observation import Evaluation, Floats, Wanted
+from anabranch.elastic.observation import Evaluation, Floats, PolicyRequest
 from anabranch.elastic.policies.autoscale import AutoScale
+from anabranch.elastic.policies.base import Policy
 from anabranch.elastic.policies.baselines import Incremental, Knowledge, Learning
-from anabranch.elastic.settings import Policy
 from anabranch.lab.claims import Claim
 from anabranch.lab.dabs.bolts import Bolt, Lived, Storm, drawn, live
 from anabranch.lab.report import AsJson, Chart, Plot, Report, Seed, Table, show
@@ -158,7 +158,7 @@ class Each:
 
     policies: Mapping[str, Policy]
 
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
         slots: dict[str, int] = {}
         for each in seen.components:
             slots |= (
@@ -166,7 +166,7 @@ class Each:
                 .wanted(replace(seen, components=(each,)), latency_s, most)
                 .slots
             )
-        return Wanted(slots=slots, reason="each operator by itself")
+        return PolicyRequest(slots=slots, reason="each operator by itself")
 
 
 def policy_of(name: str, bolts: Sequence[Bolt], rates: Floats, setting: Setting) -> Policy:

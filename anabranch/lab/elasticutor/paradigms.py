@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from anabranch.elastic.balance import THETA, balance, moved, spread
+from anabranch.elastic.balance import THETA, apply_moves, balance, spread
 from anabranch.elastic.observation import Floats
 from anabranch.elastic.policies.baselines import EXECUTOR_CENTRIC, RESOURCE_CENTRIC, Paradigm
 from anabranch.elastic.policies.latency import Station, allocate
@@ -142,7 +142,7 @@ class Elastic:
         moves = balance(loads, unit.route.slot_of, len(unit.cores), self.theta)
         if moves:
             unit.route = Route(
-                moved(unit.route.slot_of, moves), len(unit.cores), unit.route.version + 1
+                apply_moves(unit.route.slot_of, moves), len(unit.cores), unit.route.version + 1
             )
             self._move(run, unit)
 

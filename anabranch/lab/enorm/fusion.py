@@ -17,7 +17,7 @@ import typer
 from anabranch.lab.claims import Claim
 from anabranch.lab.report import AsJson, Chart, Plot, Report, Table, show
 from anabranch.plan.planners.fusion import Score, fuse, fuse_baseline
-from anabranch.plan.planners.problem import Operator, Stream, Streams
+from anabranch.plan.planners.problem import PlannerOperator, StreamEdge, StreamGraph
 
 WAYS = (
     "comm",
@@ -29,13 +29,13 @@ WAYS = (
 
 def random_job(
     chance: random.Random, operators: int, attributes: int = 30, change: int = 3
-) -> Streams:
+) -> StreamGraph:
     """A job in levels; each operator sends what it has to the next level, ever less of the rest to each operator there."""
     names = [f"a{i}" for i in range(attributes)]
     size = attributes // 2
     made = []
     for i in range(operators):
-        made.append(Operator(name=f"o{i}", attributes=frozenset(chance.sample(names, size))))
+        made.append(PlannerOperator(name=f"o{i}", attributes=frozenset(chance.sample(names, size))))
         size = min(attributes, max(1, size + chance.randint(-change, change)))
     levels = chance.randint(3, max(3, int(0.75 * operators)))
     level_of = [i * levels // operators for i in range(operators)]
@@ -45,8 +45,8 @@ def random_job(
         for j in (j for j in range(operators) if level_of[j] == level_of[i] + 1):
             rate = chance.uniform(0, left) * chance.random()
             left -= rate
-            streams.append(Stream(f"o{i}", f"o{j}", rate))
-    return Streams(tuple(made), tuple(streams))
+            streams.append(StreamEdge(f"o{i}", f"o{j}", rate))
+    return StreamGraph(tuple(made), tuple(streams))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from anabranch.elastic.balance import THETA, flux, moved
+from anabranch.elastic.balance import THETA, apply_moves, flux
 from anabranch.elastic.observation import Floats
 from anabranch.lab.claims import Claim
 from anabranch.lab.report import AsJson, Chart, Plot, Report, Seed, Table, show
@@ -227,7 +227,7 @@ class Fluxed:
             return
         took = self.setting.keys * self.setting.key_s
         shards = np.array([move.shard for move in moves])
-        cores = np.array(moved(run.core_of[0].tolist(), moves))[shards]
+        cores = np.array(apply_moves(run.core_of[0].tolist(), moves))[shards]
         pause = took if self.way == DISRUPTIVE else 0.0
         for core in (*run.core_of[0][shards], *cores):
             run.rows[0, core] += took / 2 / self.setting.row_s if self.way == DISRUPTIVE else 0.0

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from anabranch.errors import NotYetError
 from anabranch.plan.operators.base import Feed
-from anabranch.plan.planners.solution import ComponentPlan
+from anabranch.plan.planners.solution import FusionPlan
 from anabranch.topology.apply import Work
 from anabranch.topology.graph import Apply, Field, Graph, Source
 
-NOTHING_FUSED = ComponentPlan(
+NOTHING_FUSED = FusionPlan(
     planner="none",
     components=(),
     communication=0.0,

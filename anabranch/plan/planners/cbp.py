@@ -10,21 +10,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from anabranch.plan.planners.cost import Adaptation, Costs
-from anabranch.plan.planners.problem import Hints, Space, Streams, bits
-from anabranch.plan.planners.solution import ComponentPlan, component_plan
+from anabranch.plan.planners.problem import Hints, Space, StreamGraph, bits
+from anabranch.plan.planners.solution import FusionPlan, fusion_plan
 
+GREEDY = "greedy"
 NO_HINTS = Hints()
 _GAIN = 1e-9  # of the rate of all streams: a smaller profit is rounding
 
 
 def plan_greedily(
-    streams: Streams, adaptation: Adaptation, hints: Hints = NO_HINTS, *, ordered: bool = True
-) -> ComponentPlan:
+    streams: StreamGraph, adaptation: Adaptation, hints: Hints = NO_HINTS, *, ordered: bool = True
+) -> FusionPlan:
     """Algorithm 1."""
     costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
-    return component_plan(
-        costs, improved(costs, depth_first(costs)), "moves from a depth-first plan"
-    )
+    return fusion_plan(costs, improve_by_moves(costs, depth_first(costs)), GREEDY)
 
 
 def depth_first(costs: Costs) -> list[int]:
@@ -55,7 +54,7 @@ def depth_first(costs: Costs) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class UnitMove:
     """An operator (or unit) that leaves its component for another, or for one of its own."""
 
     unit: int
@@ -68,12 +67,12 @@ class Move:
         return tuple(c for c in (self.source ^ 1 << self.unit, self.target | 1 << self.unit) if c)
 
 
-def improved(costs: Costs, components: Iterable[int]) -> list[int]:
+def improve_by_moves(costs: Costs, components: Iterable[int]) -> list[int]:
     """The admissible move with the largest profit, again and again, until none has any."""
     space = costs.space
     plan = set(components)
     least = _GAIN * max(space.streams.rate, 1.0)
-    moves: dict[int, list[Move]] = {}
+    moves: dict[int, list[UnitMove]] = {}
     changed = space.every
     while True:
         for component in plan:
@@ -88,7 +87,7 @@ def improved(costs: Costs, components: Iterable[int]) -> list[int]:
         changed = best.source | best.target
 
 
-def _moves(costs: Costs, unit: int, of: dict[int, int], least: float) -> list[Move]:
+def _moves(costs: Costs, unit: int, of: dict[int, int], least: float) -> list[UnitMove]:
     """All moves of a unit that leave two feasible components, with profits above the least (equations before Algorithm 1)."""
     space, source = costs.space, of[unit]
     rest = source ^ 1 << unit
@@ -113,11 +112,11 @@ def _moves(costs: Costs, unit: int, of: dict[int, int], least: float) -> list[Mo
             - (costs.adaptation(rest, source) if rest else 0.0)
         )
         if profit > least and costs.is_feasible(grown) and (not rest or costs.is_feasible(rest)):
-            found.append(Move(unit, source, target, profit))
+            found.append(UnitMove(unit, source, target, profit))
     return found
 
 
-def _best(space: Space, plan: set[int], moves: dict[int, list[Move]]) -> Move | None:
+def _best(space: Space, plan: set[int], moves: dict[int, list[UnitMove]]) -> UnitMove | None:
     """The move of the largest profit whose plan can run level by level; of equals the first."""
     every = sorted(
         (move for each in moves.values() for move in each),

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from anabranch.errors import TopologyError
 from anabranch.plan.planners.cost import Adaptation, Costs, cut_into_slots
-from anabranch.plan.planners.problem import Hints, Operator, Space, Streams, bits
-from anabranch.plan.planners.solution import ComponentPlan, component_plan
+from anabranch.plan.planners.problem import Hints, PlannerOperator, Space, StreamGraph, bits
+from anabranch.plan.planners.solution import FusionPlan, fusion_plan
 
 Array = NDArray[np.float64]
+COLA = "cola"
 NO_HINTS = Hints()
 
 
@@ -35,8 +36,8 @@ class Placed:
 
 
 def plan_cola(
-    streams: Streams, adaptation: Adaptation, hints: Hints = NO_HINTS, *, ordered: bool = True
-) -> ComponentPlan:
+    streams: StreamGraph, adaptation: Adaptation, hints: Hints = NO_HINTS, *, ordered: bool = True
+) -> FusionPlan:
     """From one part with all operators down: a part that cannot be a component is cut where the rate across is least."""
     costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
     space = costs.space
@@ -71,7 +72,7 @@ def plan_cola(
         components = [c for c in components if c != largest] + [
             found for half in halves for found in parts(half)
         ]
-    return component_plan(costs, _united(costs, components), "cola")
+    return fusion_plan(costs, _united(costs, components), COLA)
 
 
 def _united(costs: Costs, components: list[int]) -> list[int]:
@@ -118,7 +119,7 @@ def _mask(part: NDArray[np.intp]) -> int:
     return sum(1 << int(i) for i in part)
 
 
-def place_slots(streams: Streams, adaptation: Adaptation, hosts: int) -> Placed:
+def place_slots(streams: StreamGraph, adaptation: Adaptation, hosts: int) -> Placed:
     """Places the slots of all operators on about so many hosts, of which each takes its share of the load and a tenth more."""
     shares = [_shares(operator, adaptation) for operator in streams.operators]
     first = np.cumsum([0, *(share.shape[1] for share in shares)])
@@ -149,7 +150,7 @@ def place_slots(streams: Streams, adaptation: Adaptation, hosts: int) -> Placed:
     )
 
 
-def _shares(operator: Operator, adaptation: Adaptation) -> Array:
+def _shares(operator: PlannerOperator, adaptation: Adaptation) -> Array:
     """The share of each slot (a column) in an operator's load in each window (a row), its shards cut by the window before."""
     if operator.loads is None:
         raise TopologyError(f"operator {operator.name!r} has no loads: slots are placed by load")

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch.errors import TopologyError
-from anabranch.plan.planners.problem import Operator, Space, bits
+from anabranch.plan.planners.problem import PlannerOperator, Space, bits
 
 Histograms = NDArray[np.float64]
 
@@ -152,7 +152,7 @@ def cut_into_slots(loads: Histograms, slots: NDArray[np.int64]) -> NDArray[np.in
 
 
 def _unit(
-    unit: tuple[Operator, ...], shape: tuple[int, ...], every: int
+    unit: tuple[PlannerOperator, ...], shape: tuple[int, ...], every: int
 ) -> tuple[Histograms, Histograms]:
     """Loads of a unit between two adaptations, and its state spread over the shards as they are loaded."""
     windows = shape[0] // every

@@ -8,29 +8,40 @@ from enum import StrEnum
 
 from anabranch.errors import TopologyError
 from anabranch.plan.planners.cost import Adaptation, Costs
-from anabranch.plan.planners.problem import ANY, Hints, Space, Streams
-from anabranch.plan.planners.solution import ComponentPlan, component_plan
+from anabranch.plan.planners.problem import ANY, Hints, Space, StreamGraph
+from anabranch.plan.planners.solution import FusionPlan, fusion_plan
 
+BY_RATES, BY_ATTRIBUTES = "fusion by rates", "fusion by attributes"
+BASELINE = "fusion baseline"
 NO_HINTS = Hints()
 UNADAPTED = Adaptation()
 
 
 class Score(StrEnum):
-    """What makes a pair of operators worth fusing."""
+    """What makes a pair of operators worth fusing, as the paper names it."""
 
     COMM = "comm"  # the rate on the stream between them, as measured
     PA = "pa"  # the attributes that their components have in common: needs no run
 
+    @property
+    def planner(self) -> str:
+        """The name of the planner that fuses by this score."""
+        return BY_RATES if self is Score.COMM else BY_ATTRIBUTES
+
 
 def fuse(
-    streams: Streams, score: Score = Score.COMM, hints: Hints = NO_HINTS, *, ordered: bool = True
-) -> ComponentPlan:
+    streams: StreamGraph,
+    score: Score = Score.COMM,
+    hints: Hints = NO_HINTS,
+    *,
+    ordered: bool = True,
+) -> FusionPlan:
     """Algorithm 1: fuse the adjacent pair with the largest score, as long as there is a pair that can be fused."""
     costs = Costs(Space(streams, hints, ordered=ordered), UNADAPTED)
-    return component_plan(costs, fused_by_score(costs, score), f"fusion by {score}")
+    return fusion_plan(costs, fuse_by_score(costs, score), score.planner)
 
 
-def fused_by_score(costs: Costs, score: Score) -> list[int]:
+def fuse_by_score(costs: Costs, score: Score) -> list[int]:
     """Algorithm 1 on units. Of equal scores the first stream counts; components within the bound of adaptation only."""
     space = costs.space
     # For each pair of components with streams between them: minus their largest rate (0 for PA), and the first such stream.
@@ -87,13 +98,13 @@ def _count(space: Space, common: int) -> int:
 
 
 def fuse_baseline(
-    streams: Streams,
+    streams: StreamGraph,
     order: Sequence[str] | None = None,
     hints: Hints = NO_HINTS,
     *,
     whole: bool = True,
     ordered: bool = True,
-) -> ComponentPlan:
+) -> FusionPlan:
     """The paper's baseline: from one operator on, add the downstream operator with the most attributes in common; then from another.
 
     `order` says which operator is next where the paper draws one at random. The paper does not say what becomes of a downstream
@@ -113,7 +124,7 @@ def fuse_baseline(
             ) is not None:
                 of = [both if one & both else one for one in of]
             done |= of[first]
-    return component_plan(Costs(space, UNADAPTED), set(of), "fusion, baseline")
+    return fusion_plan(Costs(space, UNADAPTED), set(of), BASELINE)
 
 
 def _best_downstream(space: Space, of: list[int], component: int, without: int) -> int | None:

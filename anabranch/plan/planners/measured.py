@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from anabranch.plan.planners.problem import Operator
+from anabranch.plan.planners.problem import PlannerOperator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Measures:
         """The rows that each operator takes in a step."""
         return {name: each.rate for name, each in self.operators.items()}
 
-    def of(self, operators: Sequence[Operator]) -> tuple[Operator, ...]:
+    def of(self, operators: Sequence[PlannerOperator]) -> tuple[PlannerOperator, ...]:
         """Operators with the histograms of their loads, over the statistics windows that all of them have."""
         known = [
             each
@@ -48,12 +48,12 @@ class Measures:
         ]
         windows = min((len(each.loads) for each in known), default=0)
 
-        def filled(operator: Operator) -> Operator:
+        def filled(operator: PlannerOperator) -> PlannerOperator:
             each = self.operators.get(operator.name)
             if each is None or not each.loads:
                 return operator
             loads = np.asarray(each.loads[-windows:], dtype=np.float64)
-            return Operator(
+            return PlannerOperator(
                 name=operator.name, attributes=operator.attributes, state=each.state, loads=loads
             )
 

@@ -21,7 +21,7 @@ ANY = -1  # the attributes of an operator that any partitioning suits, as a set 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Operator:
+class PlannerOperator:
     """An operator, the attributes that it may be partitioned by, and what was measured of it in statistics windows."""
 
     name: str
@@ -33,7 +33,7 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class StreamEdge:
     """Rows from one operator to another; the rate is over the whole history, or any time that all streams have in common."""
 
     source: str
@@ -50,11 +50,11 @@ class Hints:
 
 
 @dataclass(frozen=True, eq=False)
-class Streams:
+class StreamGraph:
     """A DAG of operators and the streams between them."""
 
-    operators: tuple[Operator, ...]
-    streams: tuple[Stream, ...]
+    operators: tuple[PlannerOperator, ...]
+    streams: tuple[StreamEdge, ...]
 
     def __post_init__(self) -> None:
         names = [operator.name for operator in self.operators]
@@ -87,7 +87,9 @@ class Streams:
 class Space:
     """The sets of operators that may be components, each a set of bits; operators that a hint fuses are one bit, a unit."""
 
-    def __init__(self, streams: Streams, hints: Hints = Hints(), *, ordered: bool = True) -> None:
+    def __init__(
+        self, streams: StreamGraph, hints: Hints = Hints(), *, ordered: bool = True
+    ) -> None:
         self.streams = streams
         self.hints = hints
         self.ordered = ordered
@@ -96,7 +98,7 @@ class Space:
             if name not in by_name:
                 raise TopologyError(unknown("operator", name, by_name))
         self.attribute_names = sorted({a for o in streams.operators for a in o.attributes or ()})
-        self.units: list[tuple[Operator, ...]] = [
+        self.units: list[tuple[PlannerOperator, ...]] = [
             tuple(by_name[n] for n in unit) for unit in _units(streams, hints)
         ]
         self.unit_of = {operator.name: i for i, unit in enumerate(self.units) for operator in unit}
@@ -122,7 +124,7 @@ class Space:
         self._needs: dict[int, int] = {}
         self._check_units()
 
-    def _bits(self, operator: Operator) -> int:
+    def _bits(self, operator: PlannerOperator) -> int:
         if operator.attributes is None:
             return ANY
         return sum(1 << self.attribute_names.index(name) for name in operator.attributes)
@@ -253,7 +255,7 @@ def bits(units: int) -> Iterator[int]:
         units ^= lowest
 
 
-def _units(streams: Streams, hints: Hints) -> list[list[str]]:
+def _units(streams: StreamGraph, hints: Hints) -> list[list[str]]:
     """Names that hints fuse, united where they overlap; every other operator by itself; in the order of the operators."""
     of: dict[str, set[str]] = {operator.name: {operator.name} for operator in streams.operators}
     for group in hints.fuse:
@@ -267,7 +269,7 @@ def _units(streams: Streams, hints: Hints) -> list[list[str]]:
     ]
 
 
-def _is_connected(names: set[str], streams: Streams) -> bool:
+def _is_connected(names: set[str], streams: StreamGraph) -> bool:
     near: Mapping[str, set[str]] = {name: set() for name in names}
     for stream in streams.streams:
         if stream.source in names and stream.target in names:

@@ -5,49 +5,60 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from anabranch.errors import TopologyError, unknown
-from anabranch.plan.planners.cbp import plan_greedily
-from anabranch.plan.planners.chooser import plan_components
-from anabranch.plan.planners.cola import plan_cola
+from anabranch.plan.planners.cbp import GREEDY, plan_greedily
+from anabranch.plan.planners.chooser import AUTO, plan_components
+from anabranch.plan.planners.cola import COLA, plan_cola
 from anabranch.plan.planners.cost import Adaptation, Costs
-from anabranch.plan.planners.fusion import Score, fuse, fuse_baseline
-from anabranch.plan.planners.problem import Hints, Space, Streams
-from anabranch.plan.planners.set_cover import plan_cover, plan_exactly
-from anabranch.plan.planners.solution import ComponentPlan, component_plan
+from anabranch.plan.planners.fusion import (
+    BASELINE,
+    BY_ATTRIBUTES,
+    BY_RATES,
+    Score,
+    fuse,
+    fuse_baseline,
+)
+from anabranch.plan.planners.problem import Hints, Space, StreamGraph
+from anabranch.plan.planners.set_cover import EXACT, SET_COVER, plan_cover, plan_exactly
+from anabranch.plan.planners.solution import FusionPlan, fusion_plan
 
-AUTO, UNFUSED = "auto", "unfused"
-MOST_EXACTLY = 20_000  # sets of operators that are looked at where the exact plan is asked for by name: half a minute or so
+__all__ = ["AUTO", "PLANNERS", "UNFUSED", "plan_by"]
+
+UNFUSED = "unfused"
+# Sets of operators that are looked at where the exact plan is asked for by name: half a minute.
+MOST_EXACTLY = 20_000
 
 
 def plan_by(
-    name: str, streams: Streams, hints: Hints, adaptation: Adaptation, *, measured: bool
-) -> ComponentPlan:
-    """The plan of a planner; of "auto" by cost where rates are measured, else by attributes, which needs no run."""
+    name: str, streams: StreamGraph, hints: Hints, adaptation: Adaptation, *, measured: bool
+) -> FusionPlan:
+    """The plan of a planner.
+
+    "auto" plans by cost where rates are measured, else by attributes, which needs no run.
+    """
+    if name == AUTO and measured:
+        return plan_components(streams, adaptation, hints)
     if name == AUTO:
-        return (
-            plan_components(streams, adaptation, hints)
-            if measured
-            else fuse(streams, Score.PA, hints)
-        )
+        return fuse(streams, Score.PA, hints)
     if name not in PLANNERS:
         raise TopologyError(unknown("planner", name, [AUTO, *PLANNERS]))
     return PLANNERS[name](streams, adaptation, hints)
 
 
-def _unfused(streams: Streams, adaptation: Adaptation, hints: Hints) -> ComponentPlan:
-    """Every operator by itself, but for those that the user fuses."""
+def _unfused(streams: StreamGraph, adaptation: Adaptation, hints: Hints) -> FusionPlan:
+    """Every operator by itself, except those that the user fuses."""
     costs = Costs(Space(streams, hints), adaptation)
-    return component_plan(costs, [1 << i for i in range(len(costs.space.units))], UNFUSED)
+    return fusion_plan(costs, [1 << i for i in range(len(costs.space.units))], UNFUSED)
 
 
-PLANNERS: Mapping[str, Callable[[Streams, Adaptation, Hints], ComponentPlan]] = {
+PLANNERS: Mapping[str, Callable[[StreamGraph, Adaptation, Hints], FusionPlan]] = {
     UNFUSED: _unfused,
-    "fusion by attributes": lambda streams, _, hints: fuse(streams, Score.PA, hints),
-    "fusion by rates": lambda streams, _, hints: fuse(streams, Score.COMM, hints),
-    "fusion baseline": lambda streams, _, hints: fuse_baseline(streams, hints=hints),
-    "greedy": plan_greedily,
-    "exact": lambda streams, adaptation, hints: plan_exactly(
+    BY_ATTRIBUTES: lambda streams, _, hints: fuse(streams, Score.PA, hints),
+    BY_RATES: lambda streams, _, hints: fuse(streams, Score.COMM, hints),
+    BASELINE: lambda streams, _, hints: fuse_baseline(streams, hints=hints),
+    GREEDY: plan_greedily,
+    EXACT: lambda streams, adaptation, hints: plan_exactly(
         streams, adaptation, hints, most=MOST_EXACTLY
     ),
-    "set cover": plan_cover,
-    "cola": plan_cola,
+    SET_COVER: plan_cover,
+    COLA: plan_cola,
 }

@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anabranch.errors import AnabranchError, TopologyError
-from anabranch.plan.planners.cbp import NO_HINTS, depth_first, improved
+from anabranch.plan.planners.cbp import NO_HINTS, depth_first, improve_by_moves
 from anabranch.plan.planners.cost import Adaptation, Costs
-from anabranch.plan.planners.problem import Hints, Space, Streams, bits
-from anabranch.plan.planners.solution import ComponentPlan, component_plan
+from anabranch.plan.planners.problem import Hints, Space, StreamGraph, bits
+from anabranch.plan.planners.solution import FusionPlan, fusion_plan
 
 if TYPE_CHECKING:
     from scipy.optimize import LinearConstraint
     from scipy.sparse import csr_array
+
+EXACT, SET_COVER = "exact", "set cover"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def feasible_components(costs: Costs, most: int, largest: int | None = None) -> 
     return Candidates(tuple(found), complete=not layer)
 
 
-def grown_components(costs: Costs) -> list[int]:
+def grow_components(costs: Costs) -> list[int]:
     """Larger candidates where not all can be listed: from each unit on and for each of its attributes, neighbours by rate.
 
     On the way a set is taken when it is half as large again as the last one, and the largest: with all of them the integer program
@@ -107,13 +109,13 @@ def grown_components(costs: Costs) -> list[int]:
 
 
 def plan_exactly(
-    streams: Streams,
+    streams: StreamGraph,
     adaptation: Adaptation,
     hints: Hints = NO_HINTS,
     *,
     ordered: bool = True,
     most: int = 1 << 62,
-) -> ComponentPlan:
+) -> FusionPlan:
     """The cheapest plan of all. The number of components may grow exponentially with the operators: see chooser.py."""
     costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
     candidates = feasible_components(costs, most)
@@ -122,20 +124,20 @@ def plan_exactly(
             f"the exact plan of {len(streams.operators)} operators would have more than {most:,} sets to look at; valid: "
             '"auto", which is exact as long as that is affordable, or "greedy"'
         )
-    return component_plan(costs, cheapest_partition(costs, candidates.components), "exact")
+    return fusion_plan(costs, cheapest_partition(costs, candidates.components), EXACT)
 
 
 def plan_cover(
-    streams: Streams,
+    streams: StreamGraph,
     adaptation: Adaptation,
     hints: Hints = NO_HINTS,
     *,
     ordered: bool = True,
     most: int = 20_000,
-) -> ComponentPlan:
+) -> FusionPlan:
     """The greedy set cover over as many of the feasible components as are listed."""
     costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
-    return component_plan(costs, greedy_cover(costs, pool(costs, most)), "greedy set cover")
+    return fusion_plan(costs, greedy_cover(costs, pool(costs, most)), SET_COVER)
 
 
 def pool(costs: Costs, most: int) -> list[int]:
@@ -143,8 +145,8 @@ def pool(costs: Costs, most: int) -> list[int]:
     candidates = feasible_components(costs, most)
     if candidates.complete:
         return list(candidates.components)
-    by_moves = improved(costs, depth_first(costs))
-    return list(dict.fromkeys([*candidates.components, *grown_components(costs), *by_moves]))
+    by_moves = improve_by_moves(costs, depth_first(costs))
+    return list(dict.fromkeys([*candidates.components, *grow_components(costs), *by_moves]))
 
 
 def cheapest_partition(costs: Costs, candidates: Sequence[int]) -> list[int]:
@@ -215,7 +217,7 @@ def _matrix(sets: Sequence[int], candidates: Sequence[int]) -> csr_array:
     return csr_array((np.ones(len(found)), (rows, columns)), shape=(len(sets), len(candidates)))
 
 
-def refined_partition(costs: Costs, candidates: Sequence[int], rounds: int = 3) -> list[int]:
+def refine_partition(costs: Costs, candidates: Sequence[int], rounds: int = 3) -> list[int]:
     """Where not all components are listed: the cheapest partition, then again with components that differ from it by one unit."""
     space = costs.space
     known = dict.fromkeys(candidates)

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from anabranch.plan.planners.cost import Costs
-from anabranch.plan.planners.problem import ANY, Space, Stream
+from anabranch.plan.planners.problem import ANY, Space, StreamEdge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fused:
+class FusedGroup:
     """A component: operators in one slot task, partitioned by the attributes that all of them accept."""
 
     operators: tuple[str, ...]
@@ -20,23 +20,23 @@ class Fused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class FusionReason:
     """Why the operators at both ends of a stream are in one component, or are not."""
 
-    stream: Stream
+    stream: StreamEdge
     fused: bool
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComponentPlan:
+class FusionPlan:
     """The components, in the order of their first operators. cost = communication + adaptation (CBP, equation 1)."""
 
     planner: str
-    components: tuple[Fused, ...]
+    components: tuple[FusedGroup, ...]
     communication: float
     adaptation: float
-    reasons: tuple[Reason, ...]
+    reasons: tuple[FusionReason, ...]
     communication_unfused: float  # with every operator by itself, but for those that hints fuse
     adaptation_unfused: float
     above_bound: tuple[
@@ -56,12 +56,12 @@ class ComponentPlan:
         return frozenset(frozenset(component.operators) for component in self.components)
 
 
-def component_plan(costs: Costs, components: Iterable[int], planner: str) -> ComponentPlan:
+def fusion_plan(costs: Costs, components: Iterable[int], planner: str) -> FusionPlan:
     """The plan of a partition of the units."""
     space = costs.space
     ordered = sorted(components, key=lambda c: c & -c)
     fused = tuple(
-        Fused(
+        FusedGroup(
             operators=space.names(c),
             attributes=space.attributes_named(c),
             saved=_saved(space, c),
@@ -70,7 +70,7 @@ def component_plan(costs: Costs, components: Iterable[int], planner: str) -> Com
         for c in ordered
     )
     reasons = _reasons(costs, ordered)
-    return ComponentPlan(
+    return FusionPlan(
         planner=planner,
         components=fused,
         communication=sum(reason.stream.rate for reason in reasons if not reason.fused),
@@ -88,7 +88,7 @@ def _saved(space: Space, component: int) -> float:
     return sum(s.rate for s in space.streams.streams if s.source in names and s.target in names)
 
 
-def _reasons(costs: Costs, components: list[int]) -> tuple[Reason, ...]:
+def _reasons(costs: Costs, components: list[int]) -> tuple[FusionReason, ...]:
     space = costs.space
     of = {name: c for c in components for name in space.names(c)}
     known: dict[tuple[int, int], str] = {}
@@ -96,16 +96,16 @@ def _reasons(costs: Costs, components: list[int]) -> tuple[Reason, ...]:
     for stream in space.streams.streams:
         a, b = of[stream.source], of[stream.target]
         if a == b:
-            found.append(Reason(stream=stream, fused=True, text=_fused(space, stream, a)))
+            found.append(FusionReason(stream=stream, fused=True, text=_fused(space, stream, a)))
             continue
         pair = (min(a, b), max(a, b))
         if pair not in known:
             known[pair] = _refused(costs, a, b, components)
-        found.append(Reason(stream=stream, fused=False, text=known[pair]))
+        found.append(FusionReason(stream=stream, fused=False, text=known[pair]))
     return tuple(found)
 
 
-def _fused(space: Space, stream: Stream, component: int) -> str:
+def _fused(space: Space, stream: StreamEdge, component: int) -> str:
     by = _attributes(space, component)
     if space.unit_of[stream.source] == space.unit_of[stream.target]:
         return f"fused by a hint, partitioned by {by}"

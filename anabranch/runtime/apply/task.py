@@ -14,9 +14,14 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from anabranch.elastic.grouping.osg import assigned, costs_of, executed
+from anabranch.elastic.grouping.osg import assign_rows, costs_of, measure_rows
 from anabranch.elastic.grouping.sketches import Osg, Sketches
-from anabranch.elastic.grouping.steps import Grouping, TaskSeen, partition_scheduler, pays_not
+from anabranch.elastic.grouping.steps import (
+    Grouping,
+    TaskObservation,
+    grouping_is_useless,
+    partition_scheduler,
+)
 from anabranch.faults import Faults
 from anabranch.runtime.apply.calls import Calls
 from anabranch.runtime.operator import Emitted
@@ -41,7 +46,7 @@ Told: TypeAlias = dict[tuple[int, int, int], "ApplyReport"]  # by job, number of
 class ApplyReport:
     """One slot of an apply in one step."""
 
-    seen: TaskSeen
+    seen: TaskObservation
     rows_out: int
     failed: int
     results: Written | None
@@ -83,7 +88,9 @@ class ScheduleTask:
                 if grouping.way == HASH:
                     slots[mine] = values[mine] % self.slots
                 elif len(mine):
-                    schedulers[number], given = assigned(schedulers[number], values[mine], settings)
+                    schedulers[number], given = assign_rows(
+                        schedulers[number], values[mine], settings
+                    )
                     slots[mine] = given.slots
             yield batch.select([*self.names, VALUE]).append_column(SLOT, pa.array(slots))
 
@@ -158,7 +165,7 @@ class _Slot:
         sample = (
             len(rows)
             if values is None
-            else min(len(rows), _WATCHED if pays_not(work.grouping) else _MEASURED)
+            else min(len(rows), _WATCHED if grouping_is_useless(work.grouping) else _MEASURED)
         )
         yield from self._call(given.slice(0, sample), values)
         yield from self._call(given.slice(sample), None)
@@ -177,7 +184,9 @@ class _Slot:
         called = work.calls(given, known)
         self.seconds += float(called.seconds.sum())
         if known is not None:
-            self.machine, sent = executed(self.machine, known, called.seconds, work.calls.work.osg)
+            self.machine, sent = measure_rows(
+                self.machine, known, called.seconds, work.calls.work.osg
+            )
             self.sent = self.sent if sent is None else sent
         self.failed += len(called.failed)
         if called.failed and work.letters:
@@ -199,7 +208,7 @@ class _Slot:
         results = self._write("applied", self.results)
         letters = self._write("failed", self.letters)
         return ApplyReport(
-            seen=TaskSeen(
+            seen=TaskObservation(
                 task=self.machine,
                 sent=self.sent,
                 rows=self.rows,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from anabranch.elastic.observation import ComponentSeen, Observation, SourceSeen
+from anabranch.elastic.observation import ComponentObservation, Observation, SourceObservation
 from anabranch.plan.model import Component, Plan
 from anabranch.plan.route import Route
 from anabranch.runtime.reports import Report
@@ -52,7 +52,7 @@ def observe(
 
 def _component(
     plan: Plan, component: Component, route: Route, reports: Sequence[Report]
-) -> ComponentSeen:
+) -> ComponentObservation:
     shards = len(route.slot_of)
     rows, rows_out, cpu_s, busy_s, state_bytes = (np.zeros(shards) for _ in range(5))
     slot_s = np.zeros(route.slots)
@@ -75,7 +75,7 @@ def _component(
         cpu_s += own
         if (total := own.sum()) > 0:
             busy_s += own * (work_s / total)
-    return ComponentSeen(
+    return ComponentObservation(
         name=component.name,
         route=route,
         rows=rows,
@@ -89,7 +89,7 @@ def _component(
     )
 
 
-def _applied(plan: Plan, route: Route, progress: Progress) -> ComponentSeen:
+def _applied(plan: Plan, route: Route, progress: Progress) -> ComponentObservation:
     """All applies as one component before the first level.
 
     Their rows may go to any slot and have no state, so nothing is gained by moving shards: each slot has an even part of all work,
@@ -107,7 +107,7 @@ def _applied(plan: Plan, route: Route, progress: Progress) -> ComponentSeen:
     first = {each.name for each in plan.applies if each.stage == 1}
     last = {each.name for each in plan.applies} - {each.feed.stream for each in plan.applies}
     busy_s = part * slot_s.sum()
-    return ComponentSeen(
+    return ComponentObservation(
         name=APPLIES,
         route=route,
         rows=part * sum(each.rows_in for name, each in seen.items() if name in first),
@@ -138,7 +138,7 @@ def _leaving(plan: Plan, component: Component) -> set[str]:
 
 def _sources(
     plan: Plan, commit: Commit, reports: Sequence[Report], progress: Progress
-) -> dict[str, SourceSeen]:
+) -> dict[str, SourceObservation]:
     """Rows by what operators took of each source, until Spark tells how many it read."""
     taken: dict[str, float] = {}
     for report in reports:
@@ -149,7 +149,7 @@ def _sources(
     found = {}
     for source in plan.sources:
         seen_us = commit.seen.get(source.name)
-        found[source.name] = SourceSeen(
+        found[source.name] = SourceObservation(
             rows=max(
                 (
                     taken.get(node.name, 0.0)
@@ -167,7 +167,7 @@ def completed(
     seen: Observation, spark: BatchProgress | None, before: Observation | None
 ) -> Observation:
     """The observation with what Spark knows of the batch, and with the rate at which rows arrive since the step before."""
-    sources: Mapping[str, SourceSeen] = seen.sources
+    sources: Mapping[str, SourceObservation] = seen.sources
     if spark is not None:
         if len(spark.rows) == len(sources):
             given = zip(sources.items(), spark.rows, spark.backlog, strict=True)
@@ -192,7 +192,7 @@ def completed(
     return replace(seen, sources=sources)
 
 
-def _arriving(each: SourceSeen, before: SourceSeen | None, period_s: float) -> float:
+def _arriving(each: SourceObservation, before: SourceObservation | None, period_s: float) -> float:
     """What was taken, and what waits more than before."""
     waited = each.backlog if before is None else before.backlog
     return max(0.0, each.rows + each.backlog - waited) / period_s

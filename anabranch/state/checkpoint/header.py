@@ -35,8 +35,7 @@ from anabranch.state.checkpoint.commits import (
     open_checkpoint,
 )
 from anabranch.state.checkpoint.files import Files
-from anabranch.topology.state_types import misfits as misfits_of_state
-from anabranch.topology.state_types import new_fields
+from anabranch.topology.state_types import incompatibilities, new_fields
 from anabranch.topology.windows import Session, Window
 
 
@@ -223,7 +222,7 @@ def _evolved(kept: Kept, fresh: Kept, unlike: list[str]) -> tuple[Kept, list[str
         for part, text in fresh.fingerprint.items()
         if part != "state"
     )
-    wrong = misfits_of_state(old, new) if same else unlike
+    wrong = incompatibilities(old, new) if same else unlike
     if kept.contents.vectorised != fresh.contents.vectorised:
         wrong = [
             f"state: the checkpoint has it {'as columns' if kept.contents.vectorised else 'per key'}"

@@ -15,7 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch.elastic.observation import ComponentSeen, Floats, Observation, SourceSeen
+from anabranch.elastic.observation import (
+    ComponentObservation,
+    Floats,
+    Observation,
+    SourceObservation,
+)
 from anabranch.errors import CheckpointError
 from anabranch.plan.route import Route
 from anabranch.state.checkpoint.files import Files
@@ -115,7 +120,7 @@ def table_of(steps: Sequence[Observation]) -> pa.Table:
     )
 
 
-def _row(seen: Observation, each: ComponentSeen) -> dict[str, Any]:
+def _row(seen: Observation, each: ComponentObservation) -> dict[str, Any]:
     return {
         "step": seen.step,
         "at": round(seen.at * 1e6),
@@ -190,7 +195,7 @@ def _observation(rows: Sequence[dict[str, Any]]) -> Observation:
         disturbed=first["disturbed"],
         closing=first["closing"],
         sources={
-            each["name"]: SourceSeen(
+            each["name"]: SourceObservation(
                 rows=each["rows"],
                 rows_per_s=each["rows_per_s"],
                 backlog=each["backlog"],
@@ -202,11 +207,11 @@ def _observation(rows: Sequence[dict[str, Any]]) -> Observation:
     )
 
 
-def _component(row: dict[str, Any]) -> ComponentSeen:
+def _component(row: dict[str, Any]) -> ComponentObservation:
     def floats(name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
         return np.array(row[name], dtype=np.float64)
 
-    return ComponentSeen(
+    return ComponentObservation(
         name=row["component"],
         level=row["level"],
         parents=tuple(row["parents"]),

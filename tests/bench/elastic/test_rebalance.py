@@ -21,7 +21,7 @@ from anabranch.bench.elastic.rebalance import (
     rebalance,
 )
 from anabranch.bench.keyed.input import KeyedSpec, write_keyed_input
-from anabranch.elastic.observation import ComponentSeen, Observation
+from anabranch.elastic.observation import ComponentObservation, Observation
 from anabranch.errors import TopologyError
 from anabranch.plan.route import Route, even_route
 
@@ -46,7 +46,7 @@ def test_the_input_brings_each_key_once_and_then_popular_keys_that_change(tmp_pa
 
 def seen(*work: float, route: Route) -> Observation:
     zero = np.zeros(len(work))
-    component = ComponentSeen(
+    component = ComponentObservation(
         name="held",
         route=route,
         rows=zero,

@@ -13,23 +13,23 @@ from hypothesis import strategies as st
 
 from anabranch.elastic.grouping.osg import (
     State,
-    answered,
-    assigned,
+    assign_rows,
     costs_of,
-    executed,
     greedy,
+    measure_rows,
     new_scheduler,
     new_task,
-    received,
+    receive_answer,
+    receive_sketches,
 )
 from anabranch.elastic.grouping.sketches import (
     Osg,
-    added,
+    add_rows,
     cells_of,
-    change,
+    empty_sketches,
     frequency,
-    merged,
-    nothing_seen,
+    merge_sketches,
+    relative_change,
     times_of,
     variation,
 )
@@ -39,11 +39,11 @@ from anabranch.elastic.grouping.steps import (
     OSG,
     ROUND_ROBIN,
     Grouping,
-    TaskSeen,
+    TaskObservation,
     after_step,
+    grouping_is_useless,
     new_grouping,
     partition_scheduler,
-    pays_not,
     with_slots,
 )
 from anabranch.errors import TopologyError
@@ -96,12 +96,12 @@ def test_a_sketch_never_counts_less_than_there_was_and_pieces_merge_to_the_whole
 ) -> None:
     values, seconds = array([v for v, _ in rows]), np.array([s for _, s in rows])
     half = len(rows) // 2
-    whole = added(nothing_seen(SMALL), values, seconds, SMALL)
+    whole = add_rows(empty_sketches(SMALL), values, seconds, SMALL)
     parts = [
-        added(nothing_seen(SMALL), values[cut], seconds[cut], SMALL)
+        add_rows(empty_sketches(SMALL), values[cut], seconds[cut], SMALL)
         for cut in (slice(half), slice(half, None))
     ]
-    both = merged(parts)
+    both = merge_sketches(parts)
     assert both is not None
     np.testing.assert_allclose(both.frequencies, whole.frequencies)
     np.testing.assert_allclose(both.times, whole.times, atol=1e-6)
@@ -119,7 +119,7 @@ def test_the_error_of_counts_is_within_epsilon_but_for_delta() -> None:
     misses = []
     for seed in range(20):
         values = array(rng.zipf(1.5, 5000).clip(max=10**12))
-        sketch = added(nothing_seen(Osg(seed=seed)), values, np.ones(5000), Osg(seed=seed))
+        sketch = add_rows(empty_sketches(Osg(seed=seed)), values, np.ones(5000), Osg(seed=seed))
         known, counts = np.unique(values, return_counts=True)
         off = frequency(sketch, known, Osg(seed=seed)) - counts
         misses.append((off >= 0.05 * (5000 - counts)).mean())
@@ -127,7 +127,7 @@ def test_the_error_of_counts_is_within_epsilon_but_for_delta() -> None:
 
 
 def test_the_time_of_a_value_without_collisions_is_its_mean_and_one_never_seen_is_unknown() -> None:
-    sketch = added(nothing_seen(SMALL), array([7, 7, 9]), np.array([1.0, 3.0, 10.0]), SMALL)
+    sketch = add_rows(empty_sketches(SMALL), array([7, 7, 9]), np.array([1.0, 3.0, 10.0]), SMALL)
     np.testing.assert_allclose(times_of(sketch, array([7, 9]), SMALL), [2.0, 10.0])
     unseen = next(
         v
@@ -141,31 +141,31 @@ def test_the_time_of_a_value_without_collisions_is_its_mean_and_one_never_seen_i
 
 def test_equation_14_by_hand() -> None:
     settings = Osg(epsilon=0.9, delta=0.5)  # 1 x 3
-    first = added(nothing_seen(settings), array([1]), np.array([4.0]), settings)
-    assert change(first.ratios(), first) == 0.0
-    later = added(
+    first = add_rows(empty_sketches(settings), array([1]), np.array([4.0]), settings)
+    assert relative_change(first.ratios(), first) == 0.0
+    later = add_rows(
         first, array([1]), np.array([2.0]), settings
     )  # 4 -> 3 in the only cell that is used
-    assert change(first.ratios(), later) == pytest.approx(0.25)
-    assert change(nothing_seen(settings).ratios(), later) == np.inf
+    assert relative_change(first.ratios(), later) == pytest.approx(0.25)
+    assert relative_change(empty_sketches(settings).ratios(), later) == np.inf
 
 
 def test_a_task_takes_a_snapshot_then_sends_when_stable_and_begins_anew() -> None:
     task = new_task(SMALL)
     steady = array([1, 2] * 4), np.array([1.0, 2.0] * 4)
-    task, sent = executed(task, steady[0][:5], steady[1][:5], SMALL)
+    task, sent = measure_rows(task, steady[0][:5], steady[1][:5], SMALL)
     assert (task.snapshot, sent, task.since) == (None, None, 5)
-    task, sent = executed(task, steady[0][5:], steady[1][5:], SMALL)
+    task, sent = measure_rows(task, steady[0][5:], steady[1][5:], SMALL)
     assert sent is None
     assert task.snapshot is not None
-    task, sent = executed(task, *steady, SMALL)
+    task, sent = measure_rows(task, *steady, SMALL)
     assert sent is not None
     assert sent.rows == 16
     assert (task.snapshot, task.sketches.rows, task.rows, task.seconds) == (None, 0, 16, 24.0)
-    task, _ = executed(task, *steady, SMALL)
-    task, sent = executed(task, steady[0], steady[1] * 3, SMALL)  # twice the mean: not stable
+    task, _ = measure_rows(task, *steady, SMALL)
+    task, sent = measure_rows(task, steady[0], steady[1] * 3, SMALL)  # twice the mean: not stable
     assert sent is None
-    task, sent = executed(task, steady[0], steady[1] * 2, SMALL)
+    task, sent = measure_rows(task, steady[0], steady[1] * 2, SMALL)
     assert sent is not None
     assert sent.rows == 24
 
@@ -175,12 +175,12 @@ def test_a_task_is_the_same_however_its_rows_are_cut(
     rows: list[tuple[int, float]], data: st.DataObject
 ) -> None:
     values, seconds = array([v for v, _ in rows]), np.array([s for _, s in rows])
-    whole, sent_whole = executed(new_task(SMALL), values, seconds, SMALL)
+    whole, sent_whole = measure_rows(new_task(SMALL), values, seconds, SMALL)
     task, sent = new_task(SMALL), None
     at = 0
     while at < len(rows):
         upto = data.draw(st.integers(at + 1, len(rows)))
-        task, found = executed(task, values[at:upto], seconds[at:upto], SMALL)
+        task, found = measure_rows(task, values[at:upto], seconds[at:upto], SMALL)
         sent, at = found or sent, upto
     np.testing.assert_allclose(task.sketches.times, whole.sketches.times, atol=1e-9)
     assert (task.since, task.rows, task.snapshot is None) == (
@@ -194,23 +194,23 @@ def test_a_task_is_the_same_however_its_rows_are_cut(
 
 
 def test_the_scheduler_goes_through_its_states() -> None:
-    costs = added(nothing_seen(SMALL), array([1, 2]), np.array([5.0, 1.0]), SMALL)
+    costs = add_rows(empty_sketches(SMALL), array([1, 2]), np.array([5.0, 1.0]), SMALL)
     scheduler = new_scheduler(2)
-    scheduler, given_ = assigned(scheduler, array([1, 1, 1]), SMALL)
+    scheduler, given_ = assign_rows(scheduler, array([1, 1, 1]), SMALL)
     assert given_.slots.tolist() == [0, 1, 0]
-    scheduler = received(scheduler, 0, costs)
+    scheduler = receive_sketches(scheduler, 0, costs)
     assert scheduler.state is State.ROUND_ROBIN
-    scheduler, given_ = assigned(scheduler, array([1]), SMALL)
+    scheduler, given_ = assign_rows(scheduler, array([1]), SMALL)
     assert given_.slots.tolist() == [1]
-    scheduler = received(scheduler, 1, costs)
+    scheduler = receive_sketches(scheduler, 1, costs)
     assert scheduler.state is State.SEND_ALL
-    scheduler, given_ = assigned(scheduler, array([1]), SMALL)
+    scheduler, given_ = assign_rows(scheduler, array([1]), SMALL)
     assert (scheduler.state, given_.slots.tolist(), given_.asked) == (
         State.SEND_ALL,
         [0],
         ((0, 1, 5.0),),
     )
-    scheduler, given_ = assigned(
+    scheduler, given_ = assign_rows(
         scheduler, array([2, 2, 2]), SMALL
     )  # one is asked, two go to the least loaded
     assert (scheduler.state, given_.slots.tolist(), given_.asked) == (
@@ -218,15 +218,15 @@ def test_the_scheduler_goes_through_its_states() -> None:
         [1, 1, 1],
         ((0, 1, 1.0),),
     )
-    scheduler = answered(scheduler, 0, 1, -4.5)
+    scheduler = receive_answer(scheduler, 0, 1, -4.5)
     assert scheduler.state is State.WAIT_ALL
-    assert answered(scheduler, 1, 0, 0.0) is scheduler  # of an earlier epoch
-    scheduler = answered(scheduler, 1, 1, 0.25)
+    assert receive_answer(scheduler, 1, 0, 0.0) is scheduler  # of an earlier epoch
+    scheduler = receive_answer(scheduler, 1, 1, 0.25)
     assert scheduler.state is State.RUN
     np.testing.assert_allclose(scheduler.estimated, [0.5, 3.25])
-    scheduler, given_ = assigned(scheduler, array([1, 2]), SMALL)
+    scheduler, given_ = assign_rows(scheduler, array([1, 2]), SMALL)
     assert given_.slots.tolist() == [0, 1]
-    scheduler = received(scheduler, 0, costs)
+    scheduler = receive_sketches(scheduler, 0, costs)
     assert (scheduler.state, scheduler.epoch) == (State.SEND_ALL, 2)
 
 
@@ -234,17 +234,17 @@ def test_the_scheduler_goes_through_its_states() -> None:
 def test_assigning_row_by_row_is_assigning_all_at_once(
     rows: list[int], slots: int, data: st.DataObject
 ) -> None:
-    seen = added(
-        nothing_seen(SMALL), array([0, 1, 2, 3, 4]), np.array([1.0, 2.0, 4.0, 8.0, 16.0]), SMALL
+    seen = add_rows(
+        empty_sketches(SMALL), array([0, 1, 2, 3, 4]), np.array([1.0, 2.0, 4.0, 8.0, 16.0]), SMALL
     )
     scheduler = new_scheduler(slots)
     for slot in range(slots):
-        scheduler = received(scheduler, slot, seen)
-    whole_after, whole = assigned(scheduler, array(rows), SMALL)
+        scheduler = receive_sketches(scheduler, slot, seen)
+    whole_after, whole = assign_rows(scheduler, array(rows), SMALL)
     chosen, at, asked = [], 0, []
     while at < len(rows):
         upto = data.draw(st.integers(at + 1, len(rows)))
-        scheduler, part = assigned(scheduler, array(rows[at:upto]), SMALL)
+        scheduler, part = assign_rows(scheduler, array(rows[at:upto]), SMALL)
         asked += [(row + at, epoch, time) for row, epoch, time in part.asked]
         chosen += part.slots.tolist()
         at = upto
@@ -292,7 +292,7 @@ class Stream:
         for partition in range(partitions):
             mine = slice(partition, None, partitions)
             scheduler = partition_scheduler(self.grouping, partition)
-            _, given_ = assigned(scheduler, self.ids[drawn[mine]], self.settings)
+            _, given_ = assign_rows(scheduler, self.ids[drawn[mine]], self.settings)
             slots[mine] = (
                 given_.slots
                 if self.grouping.way != HASH
@@ -302,11 +302,11 @@ class Stream:
         seen = {}
         for slot, task in enumerate(self.grouping.tasks):
             mine_ = slots == slot
-            task_after, sent = executed(task, values[mine_], seconds[mine_], self.settings)
+            task_after, sent = measure_rows(task, values[mine_], seconds[mine_], self.settings)
             estimate = costs_of(self.grouping.scheduler.sketches, values[mine_], self.settings)[
                 slot
             ].sum()
-            seen[slot] = TaskSeen(
+            seen[slot] = TaskObservation(
                 task=task_after,
                 sent=sent,
                 rows=int(mine_.sum()),
@@ -364,12 +364,12 @@ def test_auto_stays_by_turns_where_all_values_cost_the_same_or_next_to_nothing(
     assert stream.grouping.way == ROUND_ROBIN
     assert why in stream.grouping.reason
     assert stream.grouping.state is not State.ROUND_ROBIN  # it knows, and stays
-    assert pays_not(stream.grouping)
+    assert grouping_is_useless(stream.grouping)
     stream.costs = stream.rng.integers(1, 65, 512) * 1e-3
     for _ in range(10):
         stream.step()
     assert stream.grouping.way == OSG
-    assert not pays_not(stream.grouping)
+    assert not grouping_is_useless(stream.grouping)
 
 
 def test_another_number_of_slots_keeps_what_is_known() -> None:
@@ -393,25 +393,25 @@ def test_schedulers_of_several_partitions_begin_with_different_slots() -> None:
         stream.grouping, scheduler=replace(stream.grouping.scheduler, state=State.RUN)
     )
     firsts = {
-        int(assigned(partition_scheduler(running, p), stream.ids[:1], Osg())[1].slots[0])
+        int(assign_rows(partition_scheduler(running, p), stream.ids[:1], Osg())[1].slots[0])
         for p in range(8)
     }
     assert firsts == set(range(8))
     turns = new_grouping(ROUND_ROBIN, 8, Osg())
     assert {
-        int(assigned(partition_scheduler(turns, p), stream.ids[:1], Osg())[1].slots[0])
+        int(assign_rows(partition_scheduler(turns, p), stream.ids[:1], Osg())[1].slots[0])
         for p in range(8)
     } == firsts
 
 
 def test_variation_is_none_for_equal_costs_and_large_for_unlike_ones() -> None:
     values = np.arange(40)
-    assert variation(added(nothing_seen(SMALL), values, np.full(40, 0.5), SMALL)) == pytest.approx(
-        0.0, abs=1e-9
-    )
+    assert variation(
+        add_rows(empty_sketches(SMALL), values, np.full(40, 0.5), SMALL)
+    ) == pytest.approx(0.0, abs=1e-9)
     unlike = np.where(values % 2, 1.0, 0.0)
-    assert 0.3 < variation(added(nothing_seen(SMALL), values, unlike, SMALL)) <= 1.0
-    assert variation(nothing_seen(SMALL)) == 0.0
+    assert 0.3 < variation(add_rows(empty_sketches(SMALL), values, unlike, SMALL)) <= 1.0
+    assert variation(empty_sketches(SMALL)) == 0.0
 
 
 def test_an_unknown_grouping_is_refused() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import anabranch.elastic.policies.autoscale as plus
 from anabranch.elastic import AutoScale, Elastic, Evaluation
-from anabranch.elastic.observation import Loaded
+from anabranch.elastic.observation import ComponentEvaluation
 from anabranch.elastic.policies.baselines import (
     EXECUTOR_CENTRIC,
     RESOURCE_CENTRIC,
@@ -20,22 +20,30 @@ from anabranch.elastic.policies.baselines import (
     Static,
 )
 from anabranch.elastic.policies.latency import (
+    ComponentWork,
     Network,
     Station,
     StepModel,
     Stepwise,
-    Work,
     allocate,
     makespan,
     network_latency_s,
     waits,
 )
 from anabranch.errors import TopologyError
-from anabranch.place.split import COMBINE, SPLIT, Cost, Period, choose, combine_cost, split_cost
+from anabranch.place.split import (
+    COMBINE,
+    SPLIT,
+    Period,
+    PeriodCost,
+    choose,
+    combine_cost,
+    split_cost,
+)
 from anabranch.plan.route import even_route
 
 
-def loaded(name: str = "a", **changed: object) -> Loaded:
+def loaded(name: str = "a", **changed: object) -> ComponentEvaluation:
     figures: dict[str, object] = {
         "name": name,
         "level": 0,
@@ -49,10 +57,10 @@ def loaded(name: str = "a", **changed: object) -> Loaded:
         "pending": 0.0,
         "busy": 0.75,
     }
-    return Loaded(**{**figures, **changed})  # type: ignore[arg-type]
+    return ComponentEvaluation(**{**figures, **changed})  # type: ignore[arg-type]
 
 
-def evaluation(*components: Loaded, cores: int = 32) -> Evaluation:
+def evaluation(*components: ComponentEvaluation, cores: int = 32) -> Evaluation:
     return Evaluation(
         step=9,
         now=9.0,
@@ -201,7 +209,7 @@ def test_tasks_on_cores() -> None:
 
 def test_the_time_of_a_step_is_fixed_and_the_longest_slot_of_each_level() -> None:
     model = StepModel(fixed_s=0.2, overhead_s=0.05, cores=4, interval_s=1.0, uneven=1.0)
-    works = [Work(0, 1.2), Work(1, 0.4)]
+    works = [ComponentWork(0, 1.2), ComponentWork(1, 0.4)]
     # 0.2 + (0.05 + 1.2 / 4) + (0.05 + 0.4 / 2) for a second of input
     assert model.predict(works, [4, 2]).step_s == pytest.approx(0.8)
     assert model.predict(works, [4, 2]).latency_s == pytest.approx(1.8)
@@ -210,20 +218,22 @@ def test_the_time_of_a_step_is_fixed_and_the_longest_slot_of_each_level() -> Non
     assert model.predict(works, [1, 1]).step_s == inf
     # three tasks on two cores: two of them one after another
     two = StepModel(fixed_s=0.2, overhead_s=0.05, cores=2, interval_s=1.0, uneven=1.0)
-    assert two.predict([Work(0, 0.6)], [3]).step_s == pytest.approx(0.2 + 2 * 0.05 + 2 * 0.2)
-    assert two.predict([Work(0, 0.6)], [2]).step_s == pytest.approx(0.2 + 0.05 + 0.3)
+    assert two.predict([ComponentWork(0, 0.6)], [3]).step_s == pytest.approx(
+        0.2 + 2 * 0.05 + 2 * 0.2
+    )
+    assert two.predict([ComponentWork(0, 0.6)], [2]).step_s == pytest.approx(0.2 + 0.05 + 0.3)
 
 
 def test_a_hot_shard_bounds_what_slots_can_do() -> None:
     model = StepModel(fixed_s=0.1, overhead_s=0.0, cores=16, uneven=1.0)
-    found = model.fewest([Work(0, 1.5, hot_share=0.5)], 0.5, 16)
+    found = model.fewest([ComponentWork(0, 1.5, hot_share=0.5)], 0.5, 16)
     assert not found.met
     assert found.slots == (2,)
 
 
 def test_components_of_one_level_share_its_slots() -> None:
     model = StepModel(fixed_s=0.1, overhead_s=0.01, cores=8, uneven=1.0)
-    found = model.fewest([Work(0, 1.0), Work(0, 1.0)], 0.4, 8)
+    found = model.fewest([ComponentWork(0, 1.0), ComponentWork(0, 1.0)], 0.4, 8)
     assert found.met
     assert found.slots == (3, 3)  # 0.11 / (1 - 1/3), twice
 
@@ -239,7 +249,7 @@ def test_components_of_one_level_share_its_slots() -> None:
 def test_the_step_model_keeps_to_its_limits(
     given_works: list[tuple[int, float, float]], target: float
 ) -> None:
-    works = [Work(*each) for each in given_works]
+    works = [ComponentWork(*each) for each in given_works]
     model = StepModel(fixed_s=0.1, overhead_s=0.01, cores=8)
     found = model.fewest(works, target, 8)
     for level in range(3):
@@ -304,8 +314,8 @@ PERIOD = Period(
 
 
 def test_the_costs_of_split_and_combine() -> None:
-    assert split_cost(PERIOD) == Cost(pytest.approx(1 + 1.6 + 0.04), 0.0)
-    assert combine_cost(PERIOD) == Cost(pytest.approx(5 + 0.4), pytest.approx(0.8))
+    assert split_cost(PERIOD) == PeriodCost(pytest.approx(1 + 1.6 + 0.04), 0.0)
+    assert combine_cost(PERIOD) == PeriodCost(pytest.approx(5 + 0.4), pytest.approx(0.8))
 
 
 def test_the_cheaper_way_is_chosen_within_the_latency() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from anabranch.elastic.observation import Evaluation, Floats, Wanted
+from anabranch.elastic.observation import Evaluation, Floats, PolicyRequest
 from anabranch.elastic.policies.baselines import Static
 from anabranch.lab.dabs import osg
 from anabranch.lab.dabs.bolts import Bolt, Lived, Storm, drawn, live
@@ -34,9 +34,9 @@ class Fixed:
 
     slots: int
 
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
         del latency_s, most
-        return Wanted(slots={each.name: self.slots for each in seen.components}, reason="")
+        return PolicyRequest(slots={each.name: self.slots for each in seen.components}, reason="")
 
 
 def lived(rates: Floats, slots: int, storm: Storm) -> Lived:

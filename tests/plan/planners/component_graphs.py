@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from anabranch.plan.planners.cost import Adaptation, Costs
-from anabranch.plan.planners.problem import Hints, Operator, Space, Stream, Streams
-from anabranch.plan.planners.solution import ComponentPlan
+from anabranch.plan.planners.problem import Hints, PlannerOperator, Space, StreamEdge, StreamGraph
+from anabranch.plan.planners.solution import FusionPlan
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn
@@ -21,10 +21,10 @@ def operator(
     attributes: str | None,
     load: Sequence[Sequence[float]] | None = None,
     state: float = 0,
-) -> Operator:
+) -> PlannerOperator:
     """An operator; attributes are letters."""
     loads = None if load is None else np.array(load, dtype=float)
-    return Operator(
+    return PlannerOperator(
         name=name,
         attributes=None if attributes is None else frozenset(attributes),
         state=state,
@@ -32,20 +32,21 @@ def operator(
     )
 
 
-def streams(attributes: dict[str, str | None], *edges: tuple[str, str, float]) -> Streams:
-    return Streams(
-        tuple(operator(n, a) for n, a in attributes.items()), tuple(Stream(*edge) for edge in edges)
+def streams(attributes: dict[str, str | None], *edges: tuple[str, str, float]) -> StreamGraph:
+    return StreamGraph(
+        tuple(operator(n, a) for n, a in attributes.items()),
+        tuple(StreamEdge(*edge) for edge in edges),
     )
 
 
 @st.composite
-def graphs(draw: DrawFn, most: int = 7) -> Streams:
+def graphs(draw: DrawFn, most: int = 7) -> StreamGraph:
     """Up to seven operators over three attributes, measured over four windows of three shards."""
     count = draw(st.integers(1, most))
     sets = st.none() | st.frozensets(st.sampled_from("abc"), min_size=0, max_size=3)
     loads = st.lists(st.lists(st.integers(0, 30), min_size=3, max_size=3), min_size=4, max_size=4)
     operators = tuple(
-        Operator(
+        PlannerOperator(
             name=f"o{i}",
             attributes=draw(sets),
             state=draw(st.integers(0, 50)),
@@ -55,9 +56,9 @@ def graphs(draw: DrawFn, most: int = 7) -> Streams:
     )
     pairs = [(a, b) for a in range(count) for b in range(a + 1, count)]
     edges = draw(st.lists(st.sampled_from(pairs), max_size=12, unique=True)) if pairs else []
-    return Streams(
+    return StreamGraph(
         operators,
-        tuple(Stream(f"o{a}", f"o{b}", float(draw(st.integers(0, 60)))) for a, b in edges),
+        tuple(StreamEdge(f"o{a}", f"o{b}", float(draw(st.integers(0, 60)))) for a, b in edges),
     )
 
 
@@ -90,7 +91,7 @@ def feasible_plans(costs: Costs) -> Iterator[list[int]]:
             yield plan
 
 
-def cheapest(streams: Streams, adaptation: Adaptation, hints: Hints, *, ordered: bool) -> float:
+def cheapest(streams: StreamGraph, adaptation: Adaptation, hints: Hints, *, ordered: bool) -> float:
     """The least cost of all partitions."""
     costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
     together = sum(
@@ -106,7 +107,7 @@ def cheapest(streams: Streams, adaptation: Adaptation, hints: Hints, *, ordered:
 
 
 def check(
-    plan: ComponentPlan, streams: Streams, *, ordered: bool, bound: float = float("inf")
+    plan: FusionPlan, streams: StreamGraph, *, ordered: bool, bound: float = float("inf")
 ) -> None:
     """What every plan must be, worked out anew from names."""
     names = [name for component in plan.components for name in component.operators]

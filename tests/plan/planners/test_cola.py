@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from anabranch.errors import TopologyError
 from anabranch.plan.planners.cola import place_slots, plan_cola, sparse_parts
 from anabranch.plan.planners.cost import Adaptation
-from anabranch.plan.planners.problem import Stream, Streams
+from anabranch.plan.planners.problem import StreamEdge, StreamGraph
 from anabranch.plan.planners.set_cover import plan_exactly
 from tests.plan.planners.component_graphs import adaptations, check, graphs, operator, streams
 
@@ -27,7 +27,7 @@ def test_a_graph_is_cut_where_the_rate_across_is_least() -> None:
 @settings(max_examples=40)
 @given(graphs(), adaptations, st.booleans())
 def test_as_a_planner_it_gives_components_that_can_run(
-    graph: Streams, adaptation: Adaptation, ordered: bool
+    graph: StreamGraph, adaptation: Adaptation, ordered: bool
 ) -> None:
     plan = plan_cola(graph, adaptation, ordered=ordered)
     check(plan, graph, ordered=ordered, bound=adaptation.bound)
@@ -40,8 +40,8 @@ def test_a_stream_between_slots_of_two_operators_is_saved_only_where_both_ends_s
     None
 ):
     loads = [[10, 10, 10, 10]] * 3
-    graph = Streams(
-        (operator("a", "x", loads), operator("b", "y", loads)), (Stream("a", "b", 100),)
+    graph = StreamGraph(
+        (operator("a", "x", loads), operator("b", "y", loads)), (StreamEdge("a", "b", 100),)
     )
     one = place_slots(graph, Adaptation(capacity=20), hosts=1)
     assert (one.hosts, one.slots, one.communication) == (1, 4, 0)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from anabranch.errors import TopologyError
 from anabranch.plan.planners.fusion import Score, fuse, fuse_baseline
-from anabranch.plan.planners.problem import Hints, Streams
+from anabranch.plan.planners.problem import Hints, StreamGraph
 from tests.plan.planners.component_graphs import check, graphs, streams
 
 LENDING = streams(  # Enorm, Fig. 1 and 2: 2 and 3 by area, 4 and 5 over everything
@@ -51,14 +51,14 @@ def test_the_baseline_goes_on_downstream_from_the_operator_that_is_drawn() -> No
 
 
 @given(graphs(), st.sampled_from(Score), st.booleans())
-def test_what_is_fused_is_a_plan(graph: Streams, score: Score, ordered: bool) -> None:
+def test_what_is_fused_is_a_plan(graph: StreamGraph, score: Score, ordered: bool) -> None:
     check(fuse(graph, score, ordered=ordered), graph, ordered=ordered)
     check(fuse_baseline(graph, ordered=ordered), graph, ordered=ordered)
     check(fuse_baseline(graph, whole=False, ordered=ordered), graph, ordered=ordered)
 
 
 @given(graphs())
-def test_nothing_that_could_be_fused_by_attributes_is_left(graph: Streams) -> None:
+def test_nothing_that_could_be_fused_by_attributes_is_left(graph: StreamGraph) -> None:
     plan = fuse(graph, Score.PA)
     allowed = ("no attribute", "would wait")
     assert all(

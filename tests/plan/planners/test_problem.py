@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from anabranch.errors import TopologyError
-from anabranch.plan.planners.problem import Hints, Space, Streams, bits
+from anabranch.plan.planners.problem import Hints, Space, StreamGraph, bits
 from tests.plan.planners.component_graphs import graphs, operator, streams
 
 
@@ -31,7 +31,7 @@ def test_a_map_takes_part_in_everything_and_a_global_aggregate_in_nothing() -> N
 
 
 @given(graphs())
-def test_a_set_that_is_not_convex_is_in_no_ordered_plan(graph: Streams) -> None:
+def test_a_set_that_is_not_convex_is_in_no_ordered_plan(graph: StreamGraph) -> None:
     space = Space(graph)
     for units in range(1, space.every + 1):
         alone = [1 << i for i in bits(space.every & ~units)]
@@ -89,6 +89,6 @@ def test_graphs_that_are_not_valid_are_refused() -> None:
     with pytest.raises(TopologyError, match="rate -1"):
         streams({"a": "x", "b": "x"}, ("a", "b", -1))
     with pytest.raises(TopologyError, match="'a' is there twice"):
-        Streams((operator("a", "x"), operator("a", "y")), ())
+        StreamGraph((operator("a", "x"), operator("a", "y")), ())
     with pytest.raises(TopologyError, match="one shape"):
-        Streams((operator("a", "x", [[1, 2]]), operator("b", "y", [[1]])), ())
+        StreamGraph((operator("a", "x", [[1, 2]]), operator("b", "y", [[1]])), ())

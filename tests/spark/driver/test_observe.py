@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anabranch.elastic import Elastic, Evaluation, Guards, Wanted
+from anabranch.elastic import Elastic, Evaluation, Guards, PolicyRequest
 from anabranch.errors import TopologyError
 from anabranch.plan.make import make_plan
 from anabranch.plan.model import Plan
@@ -161,8 +161,8 @@ class Stub:
 
 
 class More:
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
-        return Wanted(
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
+        return PolicyRequest(
             slots=dict.fromkeys((each.name for each in seen.components), 2), reason="more"
         )
 
@@ -252,7 +252,7 @@ def test_a_better_plan_is_looked_for_now_and_then_and_handed_over() -> None:
 
 def test_a_policy_that_fails_is_off_and_said_so_once() -> None:
     class Broken:
-        def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
+        def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
             raise ZeroDivisionError("of the user")
 
     stub = Stub(make_plan(graph(), "fusion by attributes"), {"w0 + w1": even_route(SHARDS, 1)})

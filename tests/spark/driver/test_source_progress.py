@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.elastic.observation import Observation, SourceSeen
+from anabranch.elastic.observation import Observation, SourceObservation
 from anabranch.spark.driver.observe import completed
 from anabranch.spark.driver.source_progress import BatchProgress, backlog, batch_progress
 
@@ -61,8 +61,10 @@ def test_a_batch() -> None:
     assert batch_progress({"batchId": 0}).seconds is None
 
 
-def seen(at: float, rows: float, *, closing: bool = False, **sources: SourceSeen) -> Observation:
-    given = sources or {"loans": SourceSeen(rows=rows)}
+def seen(
+    at: float, rows: float, *, closing: bool = False, **sources: SourceObservation
+) -> Observation:
+    given = sources or {"loans": SourceObservation(rows=rows)}
     return Observation(
         step=1, at=at, duration_s=0.4, cores=2, sources=given, components=(), closing=closing
     )
@@ -89,5 +91,5 @@ def test_what_arrives_is_what_was_taken_and_what_waits_more_than_before() -> Non
 
 
 def test_sources_that_spark_counts_otherwise_are_left_as_reports_tell() -> None:
-    both = seen(1.0, 0, loans=SourceSeen(rows=7), rates=SourceSeen(rows=8))
+    both = seen(1.0, 0, loans=SourceObservation(rows=7), rates=SourceObservation(rows=8))
     assert completed(both, spark(100, None), None).sources == both.sources

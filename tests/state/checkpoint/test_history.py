@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from anabranch.elastic.observation import ComponentSeen, Observation, SourceSeen
+from anabranch.elastic.observation import ComponentObservation, Observation, SourceObservation
 from anabranch.errors import CheckpointError
 from anabranch.plan.route import even_route
 from anabranch.state.checkpoint import history
@@ -22,7 +22,7 @@ def observation(step: int, shards: int = 16, at: float | None = None) -> Observa
     chance = np.random.default_rng(step)
     names = ("areas", "total") if step % 3 else ("areas",)
     components = tuple(
-        ComponentSeen(
+        ComponentObservation(
             name=name,
             route=replace(even_route(shards, 1 + step % 4), version=step),
             rows=chance.integers(0, 1000, shards).astype(np.float64),
@@ -45,7 +45,7 @@ def observation(step: int, shards: int = 16, at: float | None = None) -> Observa
         disturbed=step % 5 == 0,
         closing=step % 7 == 0,
         sources={
-            "loans": SourceSeen(
+            "loans": SourceObservation(
                 rows=step * 10.0, rows_per_s=None if step == 1 else 7.5, backlog=3.0, lag_s=None
             )
         },
