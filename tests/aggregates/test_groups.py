@@ -1,4 +1,4 @@
-"""Values group by group: cut, filtered, reduced and merged, with groups that have none."""
+"""Values group by group: cut, filtered, reduce_groups and merge_groups, with groups that have none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.aggregates.groups import merged, only, reduced, split
+from anabranch.aggregates.groups import keep_some, merge_groups, reduce_groups, split
 from anabranch.types import Array
 
 GROUPS = st.lists(st.lists(st.integers(-9, 9), max_size=9), max_size=9)
@@ -27,7 +27,7 @@ def test_groups_are_cut_as_they_were_put_together(groups: list[list[int]]) -> No
 @given(GROUPS)
 def test_a_filter_keeps_the_groups_even_those_that_lose_all(groups: list[list[int]]) -> None:
     values, lengths = flat(groups)
-    kept, counts = only(pa.array(values), values > 0, lengths)
+    kept, counts = keep_some(pa.array(values), values > 0, lengths)
     assert [list(each) for each in split(kept.to_pylist(), counts)] == [
         [value for value in each if value > 0] for each in groups
     ]
@@ -40,7 +40,7 @@ def test_one_value_of_each_group_and_what_was_there_for_empty_ones(
     values, lengths = flat(groups)
     into = np.full(len(groups), 99)
     expected = [max(each, default=99) for each in groups]
-    assert reduced(np.maximum, values, lengths, into).tolist() == expected
+    assert reduce_groups(np.maximum, values, lengths, into).tolist() == expected
 
 
 @given(GROUPS)
@@ -54,6 +54,6 @@ def test_merging_by_halves_merges_each_value_once_and_in_order(groups: list[list
         columns[0][at] = columns[0][at] + "," + other[0]
 
     into = [np.array(["none"] * len(groups) + [""], dtype=object)[:-1]]
-    found = merged(join, [texts], lengths, into)[0].tolist()
+    found = merge_groups(join, [texts], lengths, into)[0].tolist()
     assert found == [",".join(map(str, each)) or "none" for each in groups]
     assert sum(merges) == sum(max(len(each) - 1, 0) for each in groups)
