@@ -31,9 +31,9 @@ import anabranch as ab
 from anabranch.bench.elastic.latencies import Latencies, Step, latencies
 from anabranch.bench.report import VERIFIED, told
 from anabranch.bench.side import clocked, emptied
+from anabranch.elastic.forecast import StepForecast, forecast_steps, median_error
 from anabranch.elastic.settings import POLICIES
 from anabranch.errors import TopologyError, unknown
-from anabranch.lab.steps import Foretold, foretold, median_error
 from anabranch.spark.session import local_session
 from anabranch.spark.workload import workload
 from anabranch.state.checkpoint.history import read_history
@@ -155,8 +155,8 @@ class Result:
     foretold: dict[str, Any]
 
 
-def foretold_figures(steps: Sequence[Foretold]) -> dict[str, Any]:
-    """What the step model of the lab expected steps to take, each from those before it, and what they took."""
+def forecast_figures(steps: Sequence[StepForecast]) -> dict[str, Any]:
+    """The step times that the step model expected, each from the steps before it, and the measured ones."""
     if not steps:
         return {"steps_foretold": 0}
     within = sum(each.error <= _WITHIN for each in steps) / len(steps)
@@ -276,7 +276,7 @@ def _run(
     seen = [each for each in read_history(str(place / "checkpoint")) if not each.closing]
     figures = latencies(load, steps, options.latency_s)
     return Result(
-        figures=figures, events=events, files=files, foretold=foretold_figures(foretold(seen))
+        figures=figures, events=events, files=files, foretold=forecast_figures(forecast_steps(seen))
     )
 
 

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from anabranch.bench.elastic.command import ElasticOptions, elastic, foretold_figures, show_elastic
+from anabranch.bench.elastic.command import ElasticOptions, elastic, forecast_figures, show_elastic
 from anabranch.bench.elastic.latencies import Step, latencies, needless_reversals
+from anabranch.elastic.forecast import StepForecast
 from anabranch.errors import TopologyError
-from anabranch.lab.steps import Foretold
 from anabranch.workloads import Workload, constant, stepped, uniform
 
 LOAD = Workload(rate=constant(10), keys=uniform(3), lasting="10 seconds")
@@ -65,19 +65,19 @@ def test_mistakes_in_options_are_named(given: dict[str, Any], message: str) -> N
         ElasticOptions(**given)
 
 
-def test_steps_are_foretold_by_the_model_of_the_lab() -> None:
+def test_the_figures_of_forecasts() -> None:
     few = [
-        Foretold(step=i, expected_s=expected, took_s=1.0)
+        StepForecast(step=i, expected_s=expected, took_s=1.0)
         for i, expected in enumerate((0.9, 1.1, 1.5))
     ]
-    assert foretold_figures(few) == {
+    assert forecast_figures(few) == {
         "steps_foretold": 3,
         "step_s": 1.0,
         "step_s_foretold": 1.1,
         "foretold_error": 0.1,
         "foretold_within_25_percent": 0.667,
     }
-    assert foretold_figures([]) == {"steps_foretold": 0}
+    assert forecast_figures([]) == {"steps_foretold": 0}
 
 
 def test_a_small_benchmark_runs_every_policy_and_verifies_it(spark: SparkSession) -> None:
