@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from anabranch.bench.cases import Case, choose_cases, copies
+from anabranch.bench.cases import WindowCase, choose_cases, copies
 from anabranch.errors import AnabranchError
 from anabranch.topology import Window
 
@@ -48,7 +48,7 @@ class Build:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class BareLimit:
     """The faster engine's result."""
 
     engine: str
@@ -57,7 +57,7 @@ class Limit:
     files: tuple[Path, ...]
 
 
-def plain_builds(case: Case) -> tuple[Build, ...]:
+def plain_builds(case: WindowCase) -> tuple[Build, ...]:
     """Each window from all panes that it has."""
     pieces = [
         Piece(table=0, shifts_us=tuple(i * w.every_us for i in range(copies(w))), floor=True)
@@ -69,7 +69,7 @@ def plain_builds(case: Case) -> tuple[Build, ...]:
     )
 
 
-def plan_builds(case: Case) -> tuple[Build, ...]:
+def plan_builds(case: WindowCase) -> tuple[Build, ...]:
     """Shorter windows first; each window is filled from its start with the longest earlier windows that fit and are aligned."""
     tables = [(case.pane_us, case.pane_us)]
     builds = []
@@ -92,14 +92,18 @@ def plan_builds(case: Case) -> tuple[Build, ...]:
     return tuple(builds)
 
 
-PLANS: dict[str, Callable[[Case], tuple[Build, ...]]] = {
+PLANS: dict[str, Callable[[WindowCase], tuple[Build, ...]]] = {
     "plain": plain_builds,
     "chained": plan_builds,
 }
 
 
 def with_duckdb(
-    case: Case, builds: Sequence[Build], files: Sequence[Path], watermark_us: int, target: Path
+    case: WindowCase,
+    builds: Sequence[Build],
+    files: Sequence[Path],
+    watermark_us: int,
+    target: Path,
 ) -> None:
     """All windows of the case that end at or below the watermark, as one parquet file a window."""
     import duckdb
@@ -139,7 +143,11 @@ def with_duckdb(
 
 
 def with_polars(
-    case: Case, builds: Sequence[Build], files: Sequence[Path], watermark_us: int, target: Path
+    case: WindowCase,
+    builds: Sequence[Build],
+    files: Sequence[Path],
+    watermark_us: int,
+    target: Path,
 ) -> None:
     """The same with Polars."""
     import polars as pl
@@ -199,12 +207,12 @@ def _merge(tables: list[pl.DataFrame], build: Build, watermark_us: int) -> pl.Da
     return merged.collect()
 
 
-Engine: TypeAlias = Callable[[Case, Sequence[Build], Sequence[Path], int, Path], None]
+Engine: TypeAlias = Callable[[WindowCase, Sequence[Build], Sequence[Path], int, Path], None]
 ENGINES: dict[str, Engine] = {"polars": with_polars, "duckdb": with_duckdb}
 
 
 def find_limit(
-    case: Case,
+    case: WindowCase,
     files: Sequence[Path],
     watermark_us: int,
     target: Path,
@@ -212,7 +220,7 @@ def find_limit(
     *,
     plan: str = "plain",
     runs: int = 2,
-) -> Limit:
+) -> BareLimit:
     """Runs both engines in a process of their own and gives the faster."""
     windows = ",".join(f"{window.length_us} us/{window.every_us} us" for window in case.windows)
     job = {"windows": windows, "files": [str(file) for file in files], "watermark_us": watermark_us}
@@ -230,7 +238,7 @@ def find_limit(
     each: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
     engine = min(each, key=lambda name: min(each[name]))
     results = tuple(sorted((target / engine).glob("*.parquet")))
-    return Limit(engine=engine, seconds=min(each[engine]), each_s=each, files=results)
+    return BareLimit(engine=engine, seconds=min(each[engine]), each_s=each, files=results)
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
-from anabranch.bench.cases import Case
+from anabranch.bench.cases import WindowCase
 from anabranch.bench.data import DataSpec
 from anabranch.errors import TopologyError, unknown
 
@@ -84,7 +84,7 @@ class WindowsOptions(SidesOptions):
         if self.native_form not in NATIVE_FORMS:
             raise TopologyError(unknown("--native-form", self.native_form, NATIVE_FORMS))
 
-    def data(self, case: Case | None = None) -> DataSpec:
+    def data(self, case: WindowCase | None = None) -> DataSpec:
         """The input; some cases are about other keys or another density than was asked for."""
         return self.data_of(
             (case and case.keys) or self.keys, case.rows_per_minute if case else None

@@ -28,7 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 import anabranch as ab
-from anabranch.bench.report import told
+from anabranch.bench.report import reporting
 from anabranch.errors import AnabranchError, TopologyError, unknown
 from anabranch.spark.session import local_session
 from anabranch.topology.apply import HASH, OSG, ROUND_ROBIN, Osg
@@ -112,7 +112,7 @@ def result_of(number: int, value: int, phase: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class GroupedStep:
     """One step of one grouping."""
 
     grouping: str  # as it was in this step
@@ -163,7 +163,7 @@ def batches_of(options: OsgOptions) -> list[pa.Table]:
     return found
 
 
-class Side:
+class GroupingRun:
     """One grouping: a run over a directory of its own."""
 
     def __init__(
@@ -174,7 +174,7 @@ class Side:
         app = ab.Topology(f"osg {grouping}")
         rows = spark.readStream.schema(_SCHEMA).parquet(str(self._input))
         self.results = ab.memory()
-        self.steps: list[Step] = []
+        self.steps: list[GroupedStep] = []
         applied = app.source(rows, event_time="at").apply(
             work,
             schema="id bigint, made bigint, done double",
@@ -193,7 +193,7 @@ class Side:
             trigger="50 ms",
         )
 
-    def step(self, number: int, batch: pa.Table, seconds: float) -> Step:
+    def step(self, number: int, batch: pa.Table, seconds: float) -> GroupedStep:
         """Hands a batch over and waits for its step."""
         draft = self._input.parent / "draft"
         pq.write_table(batch, draft, row_group_size=-(-len(batch) // self.options.partitions))
@@ -213,7 +213,7 @@ class Side:
         )
         took = done - seen.started_at
         self.steps.append(
-            Step(
+            GroupedStep(
                 grouping=seen.grouping,
                 makespan_s=seen.makespan_s,
                 ideal_s=seconds / self.options.slots,
@@ -254,11 +254,11 @@ def osg(options: OsgOptions, out: TextIO) -> dict[str, Any]:
     spark = session.newSession()
     spark.conf.set("spark.sql.files.openCostInBytes", "1")
     spark.conf.set("spark.sql.files.minPartitionNum", str(options.partitions))
-    sides: list[Side] = []
+    sides: list[GroupingRun] = []
     try:
         work, batches = times_of(options), batches_of(options)
         for grouping in GROUPINGS:
-            sides += [Side(spark, grouping, place, work, options)]
+            sides += [GroupingRun(spark, grouping, place, work, options)]
         for number, batch in enumerate(batches):
             rows = batch.select(["phase", "value"]).to_pylist()
             seconds = sum(work.seconds[row["phase"]][row["value"]] for row in rows)
@@ -284,7 +284,7 @@ _TEXT = (
 )
 
 
-def _line(number: int, sides: Sequence[Side]) -> str:
+def _line(number: int, sides: Sequence[GroupingRun]) -> str:
     each = ", ".join(
         f"{side.grouping} {side.steps[-1].makespan_s:.2f} s ({side.steps[-1].imbalance:.2f})"
         for side in sides
@@ -292,7 +292,7 @@ def _line(number: int, sides: Sequence[Side]) -> str:
     return f"step {number}: {each}; ideal {sides[0].steps[-1].ideal_s:.2f} s"
 
 
-def _case(side: Side, batches: Sequence[pa.Table], options: OsgOptions) -> dict[str, Any]:
+def _case(side: GroupingRun, batches: Sequence[pa.Table], options: OsgOptions) -> dict[str, Any]:
     """The figures of a grouping, before the change and after the first steps behind it."""
     wrong = side.differences(batches)
     before = side.steps[options.warm : options.change]
@@ -326,7 +326,7 @@ def steps_to_adapt(imbalances: Sequence[float], warm: int, change: int) -> int |
     return None
 
 
-def _medians(steps: Sequence[Step]) -> dict[str, float]:
+def _medians(steps: Sequence[GroupedStep]) -> dict[str, float]:
     return {
         "makespan_s": round(median(each.makespan_s for each in steps), 4),
         "makespan_over_ideal": round(median(each.makespan_s / each.ideal_s for each in steps), 4),
@@ -456,7 +456,7 @@ def osg_command(
 
     Example: anabranch bench osg --steps 60 --rows 800 --most-ms 64
     """
-    with told(show_osg, as_json=json_) as figures:
+    with reporting(show_osg, as_json=json_) as figures:
         options = OsgOptions(
             slots=slots,
             steps=steps,

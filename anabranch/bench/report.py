@@ -18,7 +18,7 @@ VERIFIED = {True: "yes", False: "NO", None: "-"}
 
 
 @contextmanager
-def told(
+def reporting(
     show: Callable[[dict[str, Any], Console], None], *, as_json: bool
 ) -> Iterator[dict[str, Any]]:
     """Prints the figures that are put into it, as a line of JSON or for people; ends with 1 where results differ, 2 for mistakes."""

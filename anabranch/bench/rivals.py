@@ -28,8 +28,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from anabranch.bench.cases import Case, copies
-from anabranch.bench.data import Input
+from anabranch.bench.cases import WindowCase, copies
+from anabranch.bench.data import InputFiles
 from anabranch.bench.measure import SideRun
 from anabranch.topology import Window
 
@@ -60,7 +60,7 @@ class Stop:
     at_last_s: float
 
 
-def read_stream(spark: SparkSession, source: Input) -> DataFrame:
+def read_stream(spark: SparkSession, source: InputFiles) -> DataFrame:
     """The input as a stream, one file a batch: the same for both sides."""
     return (
         spark.readStream.schema(source.schema)
@@ -69,14 +69,14 @@ def read_stream(spark: SparkSession, source: Input) -> DataFrame:
     )
 
 
-def forms_for(case: Case) -> tuple[str, ...]:
+def forms_for(case: WindowCase) -> tuple[str, ...]:
     """The forms that a case is measured in: as everyone would write it first; for several windows also the fastest one there is."""
     if len(case.windows) == 1:
         return ("rows",)
     return ("queries" if len(case.windows) <= _MANY_QUERIES else "rows", "panes")
 
 
-def native_results(rows: DataFrame, case: Case, delay_s: int, form: str) -> DataFrame:
+def native_results(rows: DataFrame, case: WindowCase, delay_s: int, form: str) -> DataFrame:
     """The results of a case: key, window, window_name, n, total, mean, top."""
     marked = rows.withWatermark("at", f"{delay_s} seconds")
     if form == "rows":
@@ -106,7 +106,7 @@ def native_results(rows: DataFrame, case: Case, delay_s: int, form: str) -> Data
 
 
 def _by_window(
-    rows: DataFrame, case: Case, delay_s: int, aggregates: Sequence[Column]
+    rows: DataFrame, case: WindowCase, delay_s: int, aggregates: Sequence[Column]
 ) -> DataFrame:
     if len(case.windows) == 1:
         [only] = case.windows
@@ -147,8 +147,8 @@ def _windows_of_row(window: Window, number: int) -> Column:
 
 def run_native(
     spark: SparkSession,
-    source: Input,
-    case: Case,
+    source: InputFiles,
+    case: WindowCase,
     place: Path,
     settings: NativeSettings,
     stop: Stop | None = None,
@@ -163,7 +163,7 @@ def run_native(
 
 
 def _run_queries(
-    spark: SparkSession, source: Input, case: Case, place: Path, settings: NativeSettings
+    spark: SparkSession, source: InputFiles, case: WindowCase, place: Path, settings: NativeSettings
 ) -> SideRun:
     """A query for each window, one after another: a batch takes what it takes in all of them."""
     runs = []
@@ -190,7 +190,7 @@ def _run_queries(
 
 def run_query(
     results: DataFrame,
-    source: Input,
+    source: InputFiles,
     place: Path,
     target: Path,
     store: str = "memory",
@@ -249,7 +249,7 @@ def committed_files(directory: Path) -> tuple[Path, ...]:
 
 
 def choose_state_store(
-    spark: SparkSession, source: Input, case: Case, place: Path, rounds: int = 2
+    spark: SparkSession, source: InputFiles, case: WindowCase, place: Path, rounds: int = 2
 ) -> dict[str, float]:
     """Seconds that a short trial took with each state store, the better of its rounds, without the first batch; fastest first."""
     seconds: dict[str, list[float]] = {store: [] for store in STATE_STORES}

@@ -15,8 +15,8 @@ from typing import Any, Generic, TextIO, TypeAlias, TypeVar
 from pyspark.sql import SparkSession
 
 import anabranch as ab
-from anabranch.bench.cases import Case
-from anabranch.bench.data import Input
+from anabranch.bench.cases import WindowCase
+from anabranch.bench.data import InputFiles
 from anabranch.bench.measure import SideRun
 from anabranch.bench.memory import peak_mb
 from anabranch.bench.options import SidesOptions
@@ -128,7 +128,9 @@ def heap_gb() -> int:
     return max(1, min(8, (total >> 30) // 2))
 
 
-def run_anabranch(bench: Bench[Options], source: Input, case: Case, place: Path) -> SideRun:
+def run_anabranch(
+    bench: Bench[Options], source: InputFiles, case: WindowCase, place: Path
+) -> SideRun:
     """One run of Anabranch over the input, from an empty checkpoint, in durable mode."""
     app = ab.Topology(f"bench_{case.name}")
     rows = app.source(
@@ -150,7 +152,7 @@ def run_anabranch(bench: Bench[Options], source: Input, case: Case, place: Path)
 def run_topology(
     bench: Bench[Options],
     app: ab.Topology,
-    source: Input,
+    source: InputFiles,
     place: Path,
     planner: str = "auto",
     on_end: OnEnd = lambda _: None,

@@ -83,7 +83,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class SoakContext:
     """What the runs of all sets of windows share."""
 
     spark: SparkSession
@@ -114,7 +114,7 @@ def soak(options: SoakOptions, out: TextIO) -> dict[str, Any]:
             f"{options.steps} batches of {options.rows:,} rows; of {options.keys:,} keys {options.churn:.0%} change each batch"
         )
         sets = [parse_windows(text) for text in options.sets.split(";")]
-        bench = Bench(
+        bench = SoakContext(
             spark=spark,
             place=place,
             state_root=state_root,
@@ -132,7 +132,7 @@ def soak(options: SoakOptions, out: TextIO) -> dict[str, Any]:
     return {"bench": "soak", "cases": found, "flat": flat, "settings": asdict(options)}
 
 
-def _run_set(bench: Bench, windows: tuple[Window, ...]) -> dict[str, Any]:
+def _run_set(bench: SoakContext, windows: tuple[Window, ...]) -> dict[str, Any]:
     spark, place, state_root, batches = bench.spark, bench.place, bench.state_root, bench.batches
     home = place / "run"
     source = spark.readStream.schema(spark.read.parquet(str(place / "input")).schema).option(

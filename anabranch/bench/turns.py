@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from anabranch.bench.data import Input
+from anabranch.bench.data import InputFiles
 from anabranch.bench.measure import SideRun
 from anabranch.errors import AnabranchError
 
@@ -16,7 +16,7 @@ Side: TypeAlias = Callable[[float], SideRun]
 
 def take_turns(
     sides: Mapping[str, Side],
-    source: Input,
+    source: InputFiles,
     rounds: int,
     ends_at: float,
     say: Callable[[str], None],

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from anabranch.bench.cases import Case, copies
+from anabranch.bench.cases import WindowCase, copies
 from anabranch.bench.measure import SideRun
 from anabranch.testing.compare import differences
 from anabranch.testing.reference.database import connect
@@ -26,7 +26,7 @@ _IDENTITY = ["key", "window_start", "window_end"]
 class Reference:
     """The windows of one case over one input. Use it in a `with` statement."""
 
-    def __init__(self, case: Case, files: Sequence[Path]) -> None:
+    def __init__(self, case: WindowCase, files: Sequence[Path]) -> None:
         self._case = case
         self._db = connect()
         self._db.execute(

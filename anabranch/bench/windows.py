@@ -19,12 +19,12 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from anabranch.bench.cases import CASES, Case, choose_cases
-from anabranch.bench.data import Input, write_input
-from anabranch.bench.limit import Limit, find_limit
+from anabranch.bench.cases import CASES, WindowCase, choose_cases
+from anabranch.bench.data import InputFiles, write_input
+from anabranch.bench.limit import BareLimit, find_limit
 from anabranch.bench.measure import MIN_COUNTED, SideRun, counted, speed, warm_batches
 from anabranch.bench.options import WindowsOptions
-from anabranch.bench.report import show, told
+from anabranch.bench.report import reporting, show
 from anabranch.bench.rivals import NativeSettings, Stop, choose_state_store, forms_for, run_native
 from anabranch.bench.side import (
     Bench,
@@ -78,13 +78,13 @@ def windows(options: WindowsOptions, out: TextIO) -> dict[str, Any]:
     }
 
 
-def share_of_time(cases: Sequence[Case]) -> float:
+def share_of_time(cases: Sequence[WindowCase]) -> float:
     """The share of the time left that the first of these cases may use."""
     weights = [_HEAVY_WEIGHT if case.copies > _HEAVY_COPIES else 1 for case in cases]
     return weights[0] / sum(weights)
 
 
-def _input(bench: Bench[WindowsOptions], case: Case) -> Input:
+def _input(bench: Bench[WindowsOptions], case: WindowCase) -> InputFiles:
     """The files of a case; cases over the same rows share them."""
     spec = bench.options.data(case)
     directory = bench.root / ("input" if spec == bench.options.data() else f"input-{case.name}")
@@ -116,7 +116,7 @@ def _prepare(bench: Bench[WindowsOptions]) -> tuple[dict[str, float], Bench[Wind
 
 
 def _measure_case(
-    bench: Bench[WindowsOptions], case: Case, source: Input, seconds: float
+    bench: Bench[WindowsOptions], case: WindowCase, source: InputFiles, seconds: float
 ) -> dict[str, Any]:
     """All rounds of a case, its limit, and the comparison of all its results."""
     batches = len(source.files)
@@ -179,8 +179,8 @@ def _failure(run: SideRun, warm: int, ours_s: float) -> dict[str, Any]:
 
 
 def _limits(
-    bench: Bench[WindowsOptions], case: Case, source: Input, place: Path
-) -> dict[str, Limit]:
+    bench: Bench[WindowsOptions], case: WindowCase, source: InputFiles, place: Path
+) -> dict[str, BareLimit]:
     """The bare limit, and for several windows also with these built from each other.
 
     None where a row lies in so many windows that Polars and DuckDB would need a program of their own for it.
@@ -203,8 +203,8 @@ def _limits(
 
 def _by_number_of_windows(
     bench: Bench[WindowsOptions],
-    case: Case,
-    source: Input,
+    case: WindowCase,
+    source: InputFiles,
     place: Path,
     ours: Sequence[SideRun],
     warm: int,
@@ -232,7 +232,7 @@ def _by_number_of_windows(
 
 
 def _rounds(
-    bench: Bench[WindowsOptions], case: Case, source: Input, place: Path, stop: Stop
+    bench: Bench[WindowsOptions], case: WindowCase, source: InputFiles, place: Path, stop: Stop
 ) -> dict[str, list[SideRun]]:
     """All sides in turns, as many rounds as there is time for: Anabranch, and native in each of its forms."""
     forms = _forms(bench, case)
@@ -262,7 +262,7 @@ def _rounds(
     )
 
 
-def _forms(bench: Bench[WindowsOptions], case: Case) -> tuple[str, ...]:
+def _forms(bench: Bench[WindowsOptions], case: WindowCase) -> tuple[str, ...]:
     wanted = bench.options.native_form
     if not bench.options.native:
         return ()
@@ -275,8 +275,8 @@ def _side_name(form: str, forms: Iterable[str]) -> str:
 
 
 def _figures(
-    case: Case,
-    source: Input,
+    case: WindowCase,
+    source: InputFiles,
     ours: Sequence[SideRun],
     native: Mapping[str, Sequence[SideRun]],
     warm: int,
@@ -309,13 +309,13 @@ def _figures(
     return figures | {"counted_batches": list(batches), "anabranch_batches_s": mine.each_s}
 
 
-def _as_run(limit: Limit, source: Input, plan: str) -> SideRun:
+def _as_run(limit: BareLimit, source: InputFiles, plan: str) -> SideRun:
     name = "limit" if plan == "plain" else f"limit_{plan}"
     return SideRun(side=name, batch_s=(), watermark_us=source.watermark_us(), files=limit.files)
 
 
 def _verify(
-    bench: Bench[WindowsOptions], case: Case, source: Input, runs: Sequence[SideRun]
+    bench: Bench[WindowsOptions], case: WindowCase, source: InputFiles, runs: Sequence[SideRun]
 ) -> dict[str, Any]:
     """Every window at or below the final watermark of each side, all rows, against the reference."""
     with Reference(case, source.files) as reference:
@@ -359,7 +359,7 @@ def _small_batch(bench: Bench[WindowsOptions]) -> dict[str, Any]:
 
 
 def _rounds_small(
-    bench: Bench[WindowsOptions], source: Input, case: Case, place: Path
+    bench: Bench[WindowsOptions], source: InputFiles, case: WindowCase, place: Path
 ) -> tuple[list[SideRun], list[SideRun]]:
     ours: list[SideRun] = []
     native: list[SideRun] = []
@@ -467,7 +467,7 @@ def windows_command(
 
     Example: anabranch bench windows --case A,C --rows 2000000
     """
-    with told(show, as_json=json_) as figures:
+    with reporting(show, as_json=json_) as figures:
         options = WindowsOptions(
             case=case,
             windows=windows_,

@@ -21,10 +21,10 @@ from anabranch.cli.elastic import (
     history_command,
     replay_command,
 )
-from anabranch.cli.load import MistakeError, load_topology, said
+from anabranch.cli.errors import complain, reporting_errors
+from anabranch.cli.load import MistakeError, error_text, load_topology
 from anabranch.cli.run import RunOptions, run_file
 from anabranch.cli.state import state_command
-from anabranch.cli.told import complain, told
 from anabranch.errors import AnabranchError, CheckpointError, TopologyError, unknown
 from anabranch.plan.explain import FORMATS
 from anabranch.plan.planners.cost import Adaptation
@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     try:
         code = app(arguments, prog_name="anabranch", standalone_mode=False)
     except AnabranchError as error:
-        complain(said(error))
+        complain(error_text(error))
         code = 2 if isinstance(error, TopologyError | CheckpointError) else 1
     except Exception as error:
         message = getattr(error, "format_message", None)
@@ -200,7 +200,7 @@ def run(
         since=time.monotonic(),
         elastic=elastic_of(elastic, latency, max_slots, policy),
     )
-    with told(file, log):
+    with reporting_errors(file, log):
         run_file(options)
 
 
@@ -213,7 +213,7 @@ def explain(
 
     Example: anabranch explain examples/lending.py --format mermaid
     """
-    with told(file, None):
+    with reporting_errors(file, None):
         if format not in FORMATS:
             raise MistakeError(unknown("--format", format, FORMATS))
         with redirect_stdout(sys.stderr):  # what the file prints is not the plan
@@ -251,7 +251,7 @@ def plan(
 
     Example: anabranch plan examples/lending.py --stats out/checkpoint --planner exact
     """
-    with told(file, None):
+    with reporting_errors(file, None):
         if format not in FORMATS:
             raise MistakeError(unknown("--format", format, FORMATS))
         if planner not in {AUTO, *PLANNERS}:

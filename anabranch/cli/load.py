@@ -36,7 +36,7 @@ def load_topology(path: Path) -> Topology:
     return next(iter(distinct.values()))
 
 
-def place_of(error: BaseException, path: Path) -> str:
+def error_place(error: BaseException, path: Path) -> str:
     """`FILE:LINE: ` of the line in a file that an error comes from, its causes and its workers included; else empty."""
     full = str(path.absolute())
     for each in _causes(error):
@@ -54,7 +54,7 @@ def place_of(error: BaseException, path: Path) -> str:
     return ""
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An error in one line: what it says, and its kind where it is not one of ours."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     if isinstance(error, SyntaxError):
@@ -81,7 +81,9 @@ def _run(path: Path) -> dict[str, object]:
     try:
         exec(compile(source, module.__file__, "exec", dont_inherit=True), vars(module))  # noqa: S102
     except (Exception, SystemExit) as error:
-        raise MistakeError(f"{place_of(error, path) or f'{path}: '}{said(error)}") from error
+        raise MistakeError(
+            f"{error_place(error, path) or f'{path}: '}{error_text(error)}"
+        ) from error
     finally:
         del sys.modules[_MODULE]
     return vars(module)

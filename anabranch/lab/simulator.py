@@ -64,7 +64,7 @@ class Moves:
 
 
 @dataclass(slots=True)
-class Totals:
+class SimulatedTotals:
     """What has happened since it was last asked."""
 
     span_s: float = 0.0
@@ -99,7 +99,7 @@ class Simulation:
     )
     queue: float = BUFFER
     now: float = 0.0
-    totals: Totals = field(default_factory=Totals)
+    totals: SimulatedTotals = field(default_factory=SimulatedTotals)
 
     def __post_init__(self) -> None:
         count = len(self.jobs)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark import cloudpickle
 
-from anabranch.cli.load import load_topology, place_of
+from anabranch.cli.load import error_place, load_topology
 
 WriteFile = Callable[..., Path]
 
@@ -55,6 +55,6 @@ def test_the_place_of_an_error_is_found_in_its_causes_and_in_the_text_of_workers
     except ZeroDivisionError as cause:
         outer = RuntimeError("the step failed")
         outer.__cause__ = cause
-    assert place_of(outer, path) == f"{path}:3: "
-    assert place_of(RuntimeError(f'x\n  File "{path}", line 7, in f\ny'), path) == f"{path}:7: "
-    assert place_of(RuntimeError("elsewhere"), path) == ""
+    assert error_place(outer, path) == f"{path}:3: "
+    assert error_place(RuntimeError(f'x\n  File "{path}", line 7, in f\ny'), path) == f"{path}:7: "
+    assert error_place(RuntimeError("elsewhere"), path) == ""

@@ -28,8 +28,8 @@ from rich.table import Table
 from rich.text import Text
 
 import anabranch as ab
-from anabranch.bench.elastic.latencies import Latencies, Step, latencies
-from anabranch.bench.report import VERIFIED, told
+from anabranch.bench.elastic.latencies import Latencies, TimedStep, latencies
+from anabranch.bench.report import VERIFIED, reporting
 from anabranch.bench.side import clocked, emptied
 from anabranch.elastic.forecast import StepForecast, forecast_steps, median_error
 from anabranch.elastic.settings import POLICIES
@@ -146,7 +146,7 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class PolicyRun:
     """One run of one policy over one profile."""
 
     figures: Latencies
@@ -243,7 +243,7 @@ def _run(
     policy: str,
     place: Path,
     state_root: Path,
-) -> Result:
+) -> PolicyRun:
     slots, how = options.how(policy)
     rows = workload(spark, load, speed=1.0, partitions=2)
     app = ab.Topology("bench_elastic")
@@ -266,7 +266,7 @@ def _run(
     run.wait()
     began_s = json.loads(run.query.recentProgress[-1].sources[0].endOffset)["began_ms"] / 1000
     steps = [
-        Step(rows=each.rows_in, ended_s=each.finished_at - began_s, slots=each.slots)
+        TimedStep(rows=each.rows_in, ended_s=each.finished_at - began_s, slots=each.slots)
         for each in run.progress
         if each.batch_id is not None
     ]
@@ -275,7 +275,7 @@ def _run(
     files = tuple(sorted((place / "results").rglob("*.parquet")))
     seen = [each for each in read_history(str(place / "checkpoint")) if not each.closing]
     figures = latencies(load, steps, options.latency_s)
-    return Result(
+    return PolicyRun(
         figures=figures, events=events, files=files, foretold=forecast_figures(forecast_steps(seen))
     )
 
@@ -439,7 +439,7 @@ def elastic_command(
 
     Example: anabranch bench elastic --profiles erratic --policies static-small,default,incremental --seconds 60
     """
-    with told(show_elastic, as_json=json_) as figures:
+    with reporting(show_elastic, as_json=json_) as figures:
         options = ElasticOptions(
             profiles=profiles,
             policies=policies,

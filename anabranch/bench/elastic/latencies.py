@@ -19,7 +19,7 @@ _SOON = 5  # steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class TimedStep:
     """A committed step: rows that it had, when it ended (seconds since the workload began), and the slots it used."""
 
     rows: int
@@ -64,7 +64,7 @@ class Latencies:
 
 
 def latencies(
-    load: Workload, steps: Sequence[Step], target_s: float, speed: float = 1.0
+    load: Workload, steps: Sequence[TimedStep], target_s: float, speed: float = 1.0
 ) -> Latencies:
     """The figures of a run: steps took the rows of the workload in their order; closing steps have none."""
     ends = np.repeat([step.ended_s for step in steps], [step.rows for step in steps])
@@ -88,7 +88,7 @@ def latencies(
     )
 
 
-def needless_reversals(load: Workload, steps: Sequence[Step], speed: float = 1.0) -> int:
+def needless_reversals(load: Workload, steps: Sequence[TimedStep], speed: float = 1.0) -> int:
     """How often slots went up and soon down again, or down and up, while the input stayed as it was."""
     changes = [
         (i, b.slots - a.slots) for i, (a, b) in enumerate(pairwise(steps), 1) if b.slots != a.slots

@@ -21,12 +21,12 @@ import typer
 from rich.console import Console
 
 import anabranch as ab
-from anabranch.bench.data import Input
+from anabranch.bench.data import InputFiles
 from anabranch.bench.elastic.command import Waits
 from anabranch.bench.elastic.repartition import Repartitioned, repartitioned
 from anabranch.bench.keyed.input import FILL_ROWS, KeyedSpec, write_keyed_input
 from anabranch.bench.options import SidesOptions
-from anabranch.bench.report import told
+from anabranch.bench.report import reporting
 from anabranch.bench.rivals import read_stream
 from anabranch.bench.side import Bench, clear, clocked, emptied, open_bench
 from anabranch.elastic.observation import Observation, by_slot
@@ -115,7 +115,7 @@ def rebalance(options: RebalanceOptions, out: TextIO) -> dict[str, Any]:
 
 def _start(
     bench: Bench[RebalanceOptions],
-    source: Input,
+    source: InputFiles,
     place: Path,
     elastic: ab.Elastic | None,
     counted: ab.Aggregate,
@@ -140,7 +140,7 @@ def _start(
 
 
 def _finish(
-    bench: Bench[RebalanceOptions], run: ab.Run, source: Input, place: Path
+    bench: Bench[RebalanceOptions], run: ab.Run, source: InputFiles, place: Path
 ) -> dict[str, Any]:
     """Closes the window of all keys, and compares every row with DuckDB."""
     run.wait()
@@ -162,7 +162,7 @@ def _number(row: tuple[Any, ...] | None) -> int:
     return int(row[0]) if row else 0
 
 
-def _rebalanced(bench: Bench[RebalanceOptions], source: Input) -> dict[str, Any]:
+def _rebalanced(bench: Bench[RebalanceOptions], source: InputFiles) -> dict[str, Any]:
     """A run that balances itself, with the popularity of its keys shuffled now and then.
 
     An aggregate in Python takes some time for each row: rows that are combined before they are sent leave little to balance.
@@ -234,7 +234,7 @@ def _imbalance_of_rows(seen: Observation) -> float:
     return _imbalance(replace(seen, components=(replace(component, busy_s=component.rows),)))
 
 
-def _changed(bench: Bench[RebalanceOptions], source: Input, moves: int) -> dict[str, Any]:
+def _changed(bench: Bench[RebalanceOptions], source: InputFiles, moves: int) -> dict[str, Any]:
     """A run in which every few steps so many shards get another slot, or there are other slots."""
     options, place = bench.options, bench.root / "changing"
     first = -(-options.rows // FILL_ROWS) + 2 * _QUIET
@@ -282,7 +282,7 @@ def _changed(bench: Bench[RebalanceOptions], source: Input, moves: int) -> dict[
     return found
 
 
-def _native(bench: Bench[RebalanceOptions], source: Input, ours_s: float) -> dict[str, Any]:
+def _native(bench: Bench[RebalanceOptions], source: InputFiles, ours_s: float) -> dict[str, Any]:
     place = bench.root / "native"
     batches = -(-bench.options.rows // FILL_ROWS) + 3 * _QUIET
     theirs: Repartitioned = repartitioned(
@@ -375,7 +375,7 @@ def rebalance_command(
 
     Example: anabranch bench rebalance --keys 200000 --batch-rows 50000
     """
-    with told(show_rebalance, as_json=json_) as figures:
+    with reporting(show_rebalance, as_json=json_) as figures:
         options = RebalanceOptions(
             rows=keys,
             batch_rows=batch_rows,

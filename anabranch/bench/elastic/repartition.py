@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from anabranch.bench.data import Input
+from anabranch.bench.data import InputFiles
 from anabranch.bench.rivals import STATE_STORES, batch_seconds
 from anabranch.errors import AnabranchError
 
@@ -40,7 +40,7 @@ class Repartitioned:
 
 
 def repartitioned(
-    spark: SparkSession, source: Input, place: Path, before: int, after: int, batches: int
+    spark: SparkSession, source: InputFiles, place: Path, before: int, after: int, batches: int
 ) -> Repartitioned:
     """A query over the first batches, then with other partitions over the one that follows."""
     shutil.rmtree(place, ignore_errors=True)
@@ -81,12 +81,12 @@ def repartitioned(
     )
 
 
-def _publish(source: Input, directory: Path, first: int, last: int) -> None:
+def _publish(source: InputFiles, directory: Path, first: int, last: int) -> None:
     for file in source.files[first:last]:
         shutil.copy2(file, directory / file.name)
 
 
-def _started(spark: SparkSession, source: Input, files: Path, place: Path) -> StreamingQuery:
+def _started(spark: SparkSession, source: InputFiles, files: Path, place: Path) -> StreamingQuery:
     rows: DataFrame = (
         spark.readStream.schema(source.schema).option("maxFilesPerTrigger", 1).parquet(str(files))
     )

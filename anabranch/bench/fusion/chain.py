@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import anabranch as ab
-from anabranch.bench.data import DataSpec, Input, write_input
+from anabranch.bench.data import DataSpec, InputFiles, write_input
 from anabranch.bench.measure import SideRun
 from anabranch.errors import AnabranchError
 from anabranch.plan.planners.registry import UNFUSED
@@ -55,7 +55,9 @@ LONGEST_US = max(length for stage in CHAIN for _, length, _, _ in stage.windows)
 TEXT = " -> ".join(f"({', '.join(stage.keys)}) per {stage.windows[0][0]}" for stage in CHAIN)
 
 
-def write_chain_input(spec: DataSpec, cardinalities: Mapping[str, int], directory: Path) -> Input:
+def write_chain_input(
+    spec: DataSpec, cardinalities: Mapping[str, int], directory: Path
+) -> InputFiles:
     """The input, with the attributes of the chain instead of the key."""
     return write_input(spec, directory, partial(split_key, cardinalities=cardinalities), SCHEMA)
 
@@ -116,7 +118,7 @@ def native_chain(rows: DataFrame, delay_s: int, last: Stage = CHAIN[-1]) -> Data
 class ChainReference:
     """The results of all operators of the chain by DuckDB, up to a watermark; those of each from those of the one before."""
 
-    def __init__(self, source: Input, operators: Collection[str]) -> None:
+    def __init__(self, source: InputFiles, operators: Collection[str]) -> None:
         self._source = source
         self._wanted = [stage for stage in CHAIN if stage.name in operators]
         self._rows = [pq.ParquetFile(file).read() for file in source.files]

@@ -18,7 +18,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from anabranch.bench.data import Input
+from anabranch.bench.data import InputFiles
 from anabranch.bench.fusion.chain import (
     CHAIN,
     LONGEST_US,
@@ -31,7 +31,7 @@ from anabranch.bench.fusion.chain import (
 from anabranch.bench.fusion.shuffles import Shuffles, shuffles_of
 from anabranch.bench.measure import MIN_COUNTED, SideRun, counted, speed, warm_batches
 from anabranch.bench.options import FusionOptions
-from anabranch.bench.report import show_fusion, told
+from anabranch.bench.report import reporting, show_fusion
 from anabranch.bench.rivals import Stop, read_stream, run_query
 from anabranch.bench.side import (
     Bench,
@@ -59,7 +59,7 @@ _VERIFYING_S = 30.0  # kept for the comparison of all rows, which comes last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredSide:
     """One side in all its rounds."""
 
     name: str
@@ -135,7 +135,9 @@ def _warm_up(bench: Bench[FusionOptions]) -> None:
                 sides[name](bench.ends_at - time.monotonic())
 
 
-def _sides(bench: Bench[FusionOptions], source: Input, place: Path, warm: int) -> dict[str, Side]:
+def _sides(
+    bench: Bench[FusionOptions], source: InputFiles, place: Path, warm: int
+) -> dict[str, Side]:
     """Anabranch with 1, 2, 3 and 4 of the operators in one component, and native Spark."""
     sides: dict[str, Side] = {
         fused_name(number): partial(_run_fused, bench, source, place / f"{number}-fused", number)
@@ -147,7 +149,7 @@ def _sides(bench: Bench[FusionOptions], source: Input, place: Path, warm: int) -
 
 
 def _run_fused(
-    bench: Bench[FusionOptions], source: Input, place: Path, number: int, _left_s: float
+    bench: Bench[FusionOptions], source: InputFiles, place: Path, number: int, _left_s: float
 ) -> SideRun:
     sinks = {name: emptied(place) / "results" / name for name in written_operators(bench.options)}
     app = chain_topology(read_stream(bench.spark, source), source.delay_s, number, sinks)
@@ -155,7 +157,7 @@ def _run_fused(
 
 
 def _run_native(
-    bench: Bench[FusionOptions], source: Input, place: Path, warm: int, left_s: float
+    bench: Bench[FusionOptions], source: InputFiles, place: Path, warm: int, left_s: float
 ) -> SideRun:
     """One query for each operator whose results are written, one after the other: a query has one sink."""
     emptied(place)
@@ -196,7 +198,9 @@ def written_operators(options: FusionOptions) -> tuple[str, ...]:
     return tuple(stage.name for stage in (CHAIN if options.sinks == "all" else CHAIN[-1:]))
 
 
-def _measure(bench: Bench[FusionOptions], source: Input, place: Path, warm: int) -> list[Measured]:
+def _measure(
+    bench: Bench[FusionOptions], source: InputFiles, place: Path, warm: int
+) -> list[MeasuredSide]:
     """All rounds of all sides; what Spark has counted is read after each run, before it forgets."""
     batches: dict[str, list[Mapping[int, Shuffles]]] = {}
 
@@ -215,7 +219,7 @@ def _measure(bench: Bench[FusionOptions], source: Input, place: Path, warm: int)
     }
     ends_at = bench.ends_at - (_VERIFYING_S if bench.options.verify else 0)
     runs = take_turns(sides, source, bench.options.rounds, ends_at, bench.say)
-    return [Measured(name=name, runs=runs[name], batches=batches[name]) for name in sides]
+    return [MeasuredSide(name=name, runs=runs[name], batches=batches[name]) for name in sides]
 
 
 def _together(queries: Sequence[Mapping[int, Shuffles]]) -> dict[int, Shuffles]:
@@ -232,7 +236,7 @@ def _together(queries: Sequence[Mapping[int, Shuffles]]) -> dict[int, Shuffles]:
 
 
 def _figures(
-    measured: Sequence[Measured], source: Input, warm: int
+    measured: Sequence[MeasuredSide], source: InputFiles, warm: int
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The figures of each number of fused operators, and native's own, over the batches that all runs have."""
     usable = [
@@ -263,7 +267,7 @@ def _figures(
     return cases, native
 
 
-def _figures_of(side: Measured, source: Input, counts: range) -> dict[str, Any]:
+def _figures_of(side: MeasuredSide, source: InputFiles, counts: range) -> dict[str, Any]:
     found = speed(side.runs, counts, source.rows)
     return {
         "rows_per_s": round(found.rows_per_s),
@@ -277,9 +281,9 @@ def _figures_of(side: Measured, source: Input, counts: range) -> dict[str, Any]:
 
 def _verify(
     bench: Bench[FusionOptions],
-    source: Input,
+    source: InputFiles,
     cases: Sequence[dict[str, Any]],
-    measured: Sequence[Measured],
+    measured: Sequence[MeasuredSide],
 ) -> None:
     """Every window at or below the final watermark of each side, all rows, against the reference; native counts in every case."""
     reference = ChainReference(source, written_operators(bench.options))
@@ -399,7 +403,7 @@ def fusion_command(
 
     Example: anabranch bench fusion --rows 3000000 --batch-rows 300000 --rows-per-minute 60000
     """
-    with told(show_fusion, as_json=json_) as figures:
+    with reporting(show_fusion, as_json=json_) as figures:
         options = FusionOptions(
             rows=rows,
             a=a,

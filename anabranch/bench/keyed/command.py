@@ -20,12 +20,12 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from anabranch.bench.data import DataSpec, Input, write_input
+from anabranch.bench.data import DataSpec, InputFiles, write_input
 from anabranch.bench.keyed.flat import flat
 from anabranch.bench.keyed.sides import FORMS, RIVALS, limit_of, run_bare, run_process, run_rival
 from anabranch.bench.measure import MIN_WARM, SideRun, counted, speed
 from anabranch.bench.options import KEYED_CASES, KeyedOptions
-from anabranch.bench.report import show_keyed, told
+from anabranch.bench.report import reporting, show_keyed
 from anabranch.bench.rivals import Stop
 from anabranch.bench.side import Bench, clocked, open_bench, scratch, settings_of
 from anabranch.bench.turns import Side, take_turns
@@ -89,7 +89,7 @@ def _warm_up(bench: Bench[KeyedOptions], forms: Sequence[str]) -> None:
 
 
 def _sides(
-    bench: Bench[KeyedOptions], forms: Sequence[str], source: Input, place: Path, left_s: float
+    bench: Bench[KeyedOptions], forms: Sequence[str], source: InputFiles, place: Path, left_s: float
 ) -> dict[str, Side]:
     """`process` in its forms, their limits, and the rivals; one that takes too long is cut short when enough batches are done."""
     sides: dict[str, Side] = {
@@ -165,7 +165,7 @@ def _counts(runs: Sequence[SideRun]) -> range:
     return counted(runs, min(MIN_WARM, min(len(run.batch_s) for run in runs) - 1))
 
 
-def _rival(runs: Sequence[SideRun], source: Input) -> dict[str, Any]:
+def _rival(runs: Sequence[SideRun], source: InputFiles) -> dict[str, Any]:
     """What was measured of a side that we are compared with."""
     found = speed(runs, _counts(runs), source.rows)
     return {
@@ -176,7 +176,7 @@ def _rival(runs: Sequence[SideRun], source: Input) -> dict[str, Any]:
     }
 
 
-def _figures(runs: Sequence[SideRun], source: Input, common: dict[str, Any]) -> dict[str, Any]:
+def _figures(runs: Sequence[SideRun], source: InputFiles, common: dict[str, Any]) -> dict[str, Any]:
     """What was measured of one form, and how it compares with the fastest rival."""
     counts = _counts(runs)
     mine, fastest = speed(runs, counts, source.rows), common["fastest"]
@@ -199,7 +199,7 @@ def _figures(runs: Sequence[SideRun], source: Input, common: dict[str, Any]) -> 
 
 
 def _verified(
-    bench: Bench[KeyedOptions], source: Input, runs: dict[str, list[SideRun]]
+    bench: Bench[KeyedOptions], source: InputFiles, runs: dict[str, list[SideRun]]
 ) -> dict[str, Any]:
     """Every result row of the last run of each side against DuckDB."""
     database = connect()
@@ -295,7 +295,7 @@ def keyed_command(
 
     Example: anabranch bench keyed --case per-key --keys 10000 --skew 0 --rows 800000
     """
-    with told(show_keyed, as_json=json_) as figures:
+    with reporting(show_keyed, as_json=json_) as figures:
         options = KeyedOptions(
             case=case,
             rows=rows,

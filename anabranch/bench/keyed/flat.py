@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import anabranch as ab
-from anabranch.bench.data import SCHEMA, SPARK_SCHEMA, Input
+from anabranch.bench.data import SCHEMA, SPARK_SCHEMA, InputFiles
 from anabranch.bench.keyed.sides import run_process
 from anabranch.bench.options import KeyedOptions
 from anabranch.bench.side import Bench, emptied
@@ -74,7 +74,7 @@ def _most_over_least(values: list[float]) -> float:
     return max(values) / min(values)
 
 
-def _write(options: KeyedOptions, directory: Path) -> tuple[Input, dict[int, range]]:
+def _write(options: KeyedOptions, directory: Path) -> tuple[InputFiles, dict[int, range]]:
     """Files of new keys up to each level, and behind them small ones; and the numbers of the small batches of each level."""
     directory.mkdir(parents=True)
     rng = np.random.default_rng(options.seed)
@@ -96,7 +96,7 @@ def _write(options: KeyedOptions, directory: Path) -> tuple[Input, dict[int, ran
             _file(directory, files, rows, rng.choice(stored, options.touched, replace=False))
         small[stored] = range(start, len(files))
     newest = tuple(_START_US + i for i in range(len(files)))
-    source = Input(
+    source = InputFiles(
         directory=directory,
         files=tuple(files),
         rows=tuple(rows),

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch.bench.data import Input
+from anabranch.bench.data import InputFiles
 
 SCHEMA = pa.schema([("key", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("v", pa.int64())])
 SPARK_SCHEMA = "key BIGINT, at TIMESTAMP, v BIGINT"
@@ -45,7 +45,7 @@ class KeyedSpec:
         return self.fills + self.every * (1 + self.shuffles)
 
 
-def write_keyed_input(spec: KeyedSpec, directory: Path) -> Input:
+def write_keyed_input(spec: KeyedSpec, directory: Path) -> InputFiles:
     """One file a batch, equal for equal specs."""
     directory.mkdir(parents=True, exist_ok=True)
     chance = np.random.default_rng(spec.seed)
@@ -78,7 +78,7 @@ def write_keyed_input(spec: KeyedSpec, directory: Path) -> Input:
         files.append(path)
         rows.append(table.num_rows)
         newest.append(int(at[0]))
-    return Input(
+    return InputFiles(
         directory=directory,
         files=tuple(files),
         rows=tuple(rows),

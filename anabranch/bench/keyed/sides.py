@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import anabranch as ab
-from anabranch.bench.data import Input
+from anabranch.bench.data import InputFiles
 from anabranch.bench.measure import SideRun
 from anabranch.bench.options import KeyedOptions
 from anabranch.bench.rivals import Stop, batch_seconds, read_stream, run_query
@@ -38,7 +38,7 @@ class Account:
     total: float = 0.0
 
 
-class PerKey:
+class PerKeyAggregates:
     """In plain Python, key by key. It needs no more of the rows of a key than these two, so they are combined in the JVM."""
 
     state: Account
@@ -66,7 +66,7 @@ class PerKeyRows:
         return ((state.n, state.total),)
 
 
-class Vectorised:
+class VectorisedAggregates:
     """All keys of a slot at once, with what is combined of their rows in the JVM."""
 
     state = {"n": "bigint", "total": "double"}  # noqa: RUF012
@@ -95,8 +95,8 @@ class VectorisedRows:
 
 
 FORMS: dict[str, type] = {
-    "per-key": PerKey,
-    "vectorised": Vectorised,
+    "per-key": PerKeyAggregates,
+    "vectorised": VectorisedAggregates,
     "per-key-rows": PerKeyRows,
     "vectorised-rows": VectorisedRows,
 }
@@ -105,7 +105,7 @@ FORMS: dict[str, type] = {
 def run_process(
     bench: Bench[KeyedOptions],
     form: str,
-    source: Input,
+    source: InputFiles,
     place: Path,
     _left_s: float = 0.0,
     on_end: OnEnd = lambda _: None,
@@ -193,7 +193,7 @@ RIVALS: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
 def run_rival(
     bench: Bench[KeyedOptions],
     rival: str,
-    source: Input,
+    source: InputFiles,
     place: Path,
     stop: Stop,
     _left_s: float = 0.0,
@@ -214,7 +214,7 @@ def limit_of(form: str) -> str:
 
 
 def run_bare(
-    bench: Bench[KeyedOptions], name: str, source: Input, place: Path, _left_s: float = 0.0
+    bench: Bench[KeyedOptions], name: str, source: InputFiles, place: Path, _left_s: float = 0.0
 ) -> SideRun:
     """A bare limit, without state and results: rows of a batch exchanged by key and counted by Python, or combined by Spark SQL."""
     emptied(place)

@@ -67,7 +67,7 @@ class Storm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Stream:
+class DrawnRows:
     """Rows as drawn: how many come in each second, and of each row its value and a number that decides which filters it passes."""
 
     counts: Values
@@ -75,12 +75,12 @@ class Stream:
     luck: Floats
 
 
-def drawn(rates: Floats, weights: Floats, seed: int) -> Stream:
+def drawn(rates: Floats, weights: Floats, seed: int) -> DrawnRows:
     """A stream by its rates and by how often each value comes."""
     chance = np.random.default_rng([seed, 17])
     counts = chance.poisson(rates)
     rows = int(counts.sum())
-    return Stream(
+    return DrawnRows(
         counts=counts,
         values=chance.choice(len(weights), rows, p=weights / weights.sum()).astype(np.int64),
         luck=chance.random(rows),
@@ -90,7 +90,7 @@ def drawn(rates: Floats, weights: Floats, seed: int) -> Stream:
 class _Operator:
     """An operator while it runs."""
 
-    def __init__(self, bolt: Bolt, stream: Stream, osg: Osg | None) -> None:
+    def __init__(self, bolt: Bolt, stream: DrawnRows, osg: Osg | None) -> None:
         self.bolt = bolt
         self.values = stream.values
         self.costs: list[float] = np.array(bolt.costs_s)[
@@ -206,7 +206,7 @@ class Lived:
 
 def live(
     bolts: Sequence[Bolt],
-    stream: Stream,
+    stream: DrawnRows,
     policy: Policy,
     storm: Storm,
     *,
@@ -234,7 +234,9 @@ def live(
 class _Run:
     """The operators of a topology, second by second."""
 
-    def __init__(self, bolts: Sequence[Bolt], stream: Stream, storm: Storm, *, osg: bool) -> None:
+    def __init__(
+        self, bolts: Sequence[Bolt], stream: DrawnRows, storm: Storm, *, osg: bool
+    ) -> None:
         self.storm = storm
         self.stream = stream
         self.operators = {

@@ -31,7 +31,7 @@ from anabranch.elastic.policies.baselines import Incremental, Knowledge, Learnin
 from anabranch.elastic.settings import Policy
 from anabranch.lab.claims import Claim
 from anabranch.lab.dabs.bolts import Bolt, Lived, Storm, drawn, live
-from anabranch.lab.report import AsJson, Chart, Plot, Report, Seed, Table, show
+from anabranch.lab.report import AsJson, Chart, LabReport, Plot, Seed, Table, show
 
 AUTOSCALE, INCREMENTAL, LEARNING = "AutoScale+", "incremental", "learning"
 POLICIES = (AUTOSCALE, INCREMENTAL, LEARNING)
@@ -120,7 +120,7 @@ _HALF = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class DabsSetting:
     """What the experiments have in common."""
 
     repeats: int = 20  # of which means are taken; the paper: 5
@@ -169,7 +169,7 @@ class Each:
         return Wanted(slots=slots, reason="each operator by itself")
 
 
-def policy_of(name: str, bolts: Sequence[Bolt], rates: Floats, setting: Setting) -> Policy:
+def policy_of(name: str, bolts: Sequence[Bolt], rates: Floats, setting: DabsSetting) -> Policy:
     """The policies of `elastic/` with the paper's parameters."""
     if name == AUTOSCALE:
         return AutoScale(beta=setting.beta, interval_s=Storm().window_s, margin=setting.reserved)
@@ -184,7 +184,7 @@ def policy_of(name: str, bolts: Sequence[Bolt], rates: Floats, setting: Setting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PolicyOutcome:
     """Means over the repeats, and one run for the figure."""
 
     lost: float  # percent
@@ -195,7 +195,9 @@ class Outcome:
     one: Lived
 
 
-def outcomes(figure: int, setting: Setting, instead: Mapping[str, Policy]) -> dict[str, Outcome]:
+def outcomes(
+    figure: int, setting: DabsSetting, instead: Mapping[str, Policy]
+) -> dict[str, PolicyOutcome]:
     """All policies in one experiment, on the same streams and with the same looks of the monitor."""
     _, kind, light = FIGURES[figure]
     bolts = [replace(bolt, tasks=setting.tasks) if bolt.name == "bolt" else bolt for bolt in light]
@@ -215,8 +217,8 @@ def outcomes(figure: int, setting: Setting, instead: Mapping[str, Policy]) -> di
     return {name: _mean(lived) for name, lived in runs.items()}
 
 
-def _mean(runs: Sequence[Lived]) -> Outcome:
-    return Outcome(
+def _mean(runs: Sequence[Lived]) -> PolicyOutcome:
+    return PolicyOutcome(
         lost=100 * fmean(run.lost for run in runs),
         units=fmean(float(run.slots.mean()) for run in runs),
         latency_s=fmean(run.mean_latency_s for run in runs),
@@ -226,7 +228,7 @@ def _mean(runs: Sequence[Lived]) -> Outcome:
     )
 
 
-def claims_of(figure: int, found: Mapping[str, Outcome]) -> list[Claim]:
+def claims_of(figure: int, found: Mapping[str, PolicyOutcome]) -> list[Claim]:
     """The figure's claims; differences of percent, seconds or slots are compared with 0."""
     ours, steps, learnt = (found[name] for name in POLICIES)
     if figure in (12, 13):
@@ -279,7 +281,9 @@ def _below(name: str, what: str, value: float, *others: float, why: str = "") ->
     )
 
 
-def _insensitive(figure: int, ours: Outcome, steps: Outcome, learnt: Outcome) -> list[Claim]:
+def _insensitive(
+    figure: int, ours: PolicyOutcome, steps: PolicyOutcome, learnt: PolicyOutcome
+) -> list[Claim]:
     if figure == 13:
         against = "loss %, learning less AutoScale+ (paper 13 and 18: against itself)"
         return [
@@ -323,7 +327,9 @@ def _insensitive(figure: int, ours: Outcome, steps: Outcome, learnt: Outcome) ->
     ]
 
 
-def _sensitive(figure: int, ours: Outcome, steps: Outcome, learnt: Outcome) -> list[Claim]:
+def _sensitive(
+    figure: int, ours: PolicyOutcome, steps: PolicyOutcome, learnt: PolicyOutcome
+) -> list[Claim]:
     losses = (ours.lost, steps.lost, learnt.lost)
     if figure == 15:
         units = steps.units - max(ours.units, learnt.units)
@@ -381,10 +387,10 @@ def _sensitive(figure: int, ours: Outcome, steps: Outcome, learnt: Outcome) -> l
 
 
 def experiment(
-    setting: Setting,
+    setting: DabsSetting,
     figures: Sequence[int] = tuple(FIGURES),
     instead: Mapping[str, Policy] | None = None,
-) -> Report:
+) -> LabReport:
     """The figures asked for; `instead` puts other policies in the place of the paper's, by name."""
     claims, rows, charts = [], [], []
     for figure in figures:
@@ -405,7 +411,7 @@ def experiment(
         ]
         charts += _charts(figure, found)
     head = ["figure", "policy", "loss %", "latency s", "slots", "lag s", "changes"]
-    return Report(
+    return LabReport(
         lab="dabs",
         claims=claims,
         settings=asdict(setting),
@@ -414,7 +420,7 @@ def experiment(
     )
 
 
-def _charts(figure: int, found: Mapping[str, Outcome]) -> list[Chart]:
+def _charts(figure: int, found: Mapping[str, PolicyOutcome]) -> list[Chart]:
     series: tuple[tuple[str, str, dict[str, Floats]], ...] = (
         (
             "a",
@@ -457,7 +463,7 @@ def dabs_command(
 
     Example: anabranch lab dabs --repeats 2
     """
-    setting = Setting(
+    setting = DabsSetting(
         repeats=repeats, pause_s=pause, source_pause_s=min(8, pause), beta=beta, osg=osg, seed=seed
     )
     show(experiment(setting), as_json=as_json, plot=plot)

@@ -19,7 +19,7 @@ from anabranch.elastic.grouping.sketches import Osg, Values
 from anabranch.elastic.observation import Floats
 from anabranch.lab.claims import Claim
 from anabranch.lab.dabs.grouped import grouped
-from anabranch.lab.report import AsJson, Chart, Plot, Report, Seed, Table, show
+from anabranch.lab.report import AsJson, Chart, LabReport, Plot, Seed, Table, show
 from anabranch.lab.simulator import zipf
 
 _BATCH = 32
@@ -27,7 +27,7 @@ _SKEWED = "with a skew of 1.5 and looks after 64 rows; with a skew of 1 and look
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class OsgSetting:
     """A stream and its tasks."""
 
     rows: int = 20_000
@@ -55,7 +55,7 @@ def best_makespan(costs: Floats, slots: int) -> float:
     return float(np.max(loads, axis=0).min())
 
 
-def worst_ratio(setting: Setting) -> tuple[float, float]:
+def worst_ratio(setting: OsgSetting) -> tuple[float, float]:
     """The greatest makespan over (2 - 1/k) times the optimum, of random rows and of the worst; and of the worst alone."""
     chance = np.random.default_rng([setting.seed, 23])
     found = []
@@ -79,7 +79,7 @@ def _ratio(costs: Floats, slots: int, best: float) -> float:
     return float(after.max()) / ((2 - 1 / slots) * best)
 
 
-def completion_s(setting: Setting, *, by_cost: bool) -> Floats:
+def completion_s(setting: OsgSetting, *, by_cost: bool) -> Floats:
     """From arrival to end, of each row."""
     chance = np.random.default_rng([setting.seed, 29])
     values = chance.permutation(1_000_003)[: setting.values].astype(np.int64)
@@ -111,7 +111,7 @@ def completion_s(setting: Setting, *, by_cost: bool) -> Floats:
     return took
 
 
-def _by_cost(setting: Setting, values: Values, costs: Floats) -> Values:
+def _by_cost(setting: OsgSetting, values: Values, costs: Floats) -> Values:
     scheduler = new_scheduler(setting.tasks)
     tasks = [new_task(setting.osg) for _ in range(setting.tasks)]
     places = np.empty(len(values), dtype=np.int64)
@@ -123,7 +123,7 @@ def _by_cost(setting: Setting, values: Values, costs: Floats) -> Values:
     return places
 
 
-def experiment(setting: Setting) -> Report:
+def experiment(setting: OsgSetting) -> LabReport:
     """The bound, round robin, and what happens after costs have changed."""
     bound, tight = worst_ratio(setting)
     both = [
@@ -181,7 +181,7 @@ def experiment(setting: Setting) -> Report:
         name: (at, [float(1000 * took[i : i + step].mean()) for i in at])
         for name, took in (("OSG", ours), ("round robin", turns))
     }
-    return Report(
+    return LabReport(
         lab="osg",
         claims=claims,
         settings=asdict(setting),
@@ -227,5 +227,7 @@ def osg_command(
 
     Example: anabranch lab osg --tasks 10 --skew 1.0
     """
-    setting = Setting(rows=rows, tasks=tasks, skew=skew, busy=busy, window=window, mu=mu, seed=seed)
+    setting = OsgSetting(
+        rows=rows, tasks=tasks, skew=skew, busy=busy, window=window, mu=mu, seed=seed
+    )
     show(experiment(setting), as_json=as_json, plot=plot)

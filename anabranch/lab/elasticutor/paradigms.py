@@ -41,7 +41,7 @@ class Unit:
 
 
 @dataclass
-class Elastic:
+class UnitScaler:
     """Resizes and balances all units once a period."""
 
     units: list[Unit]
@@ -235,15 +235,15 @@ def mover(
     cores: Sequence[Sequence[int]],
     *,
     theta: float = THETA,
-) -> Elastic | None:
+) -> UnitScaler | None:
     """The way itself, with the simulation's tables as it starts; None: nothing ever moves."""
     units = whole_units(run, cores) if way in (STATIC, RESOURCE) else executor_units(run, executors)
     if way == STATIC:
         found = None
     elif way == RESOURCE:
-        found = Elastic(units, RESOURCE_CENTRIC, assign, theta, run.upstream, together=True)
+        found = UnitScaler(units, RESOURCE_CENTRIC, assign, theta, run.upstream, together=True)
     else:
-        found = Elastic(
+        found = UnitScaler(
             units, EXECUTOR_CENTRIC, naive if way == NAIVE else assign, theta, run.upstream
         )
         homes = [np.zeros(job.shards, dtype=np.int64) for job in run.jobs]

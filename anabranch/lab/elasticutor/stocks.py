@@ -18,9 +18,17 @@ import numpy as np
 
 from anabranch.elastic.balance import THETA
 from anabranch.elastic.observation import Floats
-from anabranch.lab.elasticutor.micro import Ran
+from anabranch.lab.elasticutor.micro import SimulatedRun
 from anabranch.lab.elasticutor.paradigms import mover
-from anabranch.lab.simulator import Cluster, Job, Simulation, Totals, by_shard, hashed, zipf
+from anabranch.lab.simulator import (
+    Cluster,
+    Job,
+    SimulatedTotals,
+    Simulation,
+    by_shard,
+    hashed,
+    zipf,
+)
 
 _WARM_S = 8
 _ANALYTICS = 11
@@ -105,13 +113,13 @@ def capped(shares: Floats, most: float) -> Floats:
     return shares
 
 
-def simulate(setting: Exchange, way: str) -> Ran:
+def simulate(setting: Exchange, way: str) -> SimulatedRun:
     """The mean of some days: how stocks fall on executors is a matter of luck."""
     found = [
         one_day(replace(setting, seed=1000 * setting.seed + day), way)
         for day in range(setting.days)
     ]
-    return Ran(
+    return SimulatedRun(
         rows_per_s=fmean(ran.rows_per_s for ran in found),
         latency_s=fmean(ran.latency_s for ran in found),
         by_second=[rate for ran in found for rate in ran.by_second],
@@ -121,7 +129,7 @@ def simulate(setting: Exchange, way: str) -> Ran:
     )
 
 
-def one_day(setting: Exchange, way: str) -> Ran:
+def one_day(setting: Exchange, way: str) -> SimulatedRun:
     """Orders for some seconds after a warm-up; frequencies change every second."""
     cluster = Cluster(hosts=setting.hosts)
     shards = [count * setting.shards for count in setting.executors]
@@ -153,11 +161,11 @@ def one_day(setting: Exchange, way: str) -> Ran:
     done: list[float] = []
     for second, share in enumerate(by_second):
         if second == _WARM_S:
-            run.totals, done = Totals(), []
+            run.totals, done = SimulatedTotals(), []
         run.share(share)
         done += run.run(1, setting.offered, setting.dt, moves)
     totals = run.totals
-    return Ran(
+    return SimulatedRun(
         rows_per_s=totals.done / totals.span_s,
         latency_s=totals.latency_s(setting.transactor_s + setting.analytic_s),
         by_second=done,

@@ -18,7 +18,7 @@ import typer
 from anabranch.aggregates.partials import Count
 from anabranch.errors import TopologyError
 from anabranch.lab.claims import Claim
-from anabranch.lab.report import AsJson, Chart, Plot, Report, Table, show
+from anabranch.lab.report import AsJson, Chart, LabReport, Plot, Table, show
 from anabranch.plan.consolidation import plan_consolidation
 from anabranch.plan.operators.base import Kept, OperatorPlan
 from anabranch.plan.panes import Panes
@@ -117,7 +117,9 @@ def random_windows(chance: random.Random) -> tuple[Window, ...]:
     return tuple(found.values())
 
 
-def experiment(windows: tuple[Window, ...], width_us: int, random_sets: int, seed: int) -> Report:
+def experiment(
+    windows: tuple[Window, ...], width_us: int, random_sets: int, seed: int
+) -> LabReport:
     """Fig. 7 and 8 where the windows are the paper's, and as many random sets besides."""
     given = count_merges(windows, width_us)
     chance = random.Random(seed)
@@ -138,7 +140,7 @@ def experiment(windows: tuple[Window, ...], width_us: int, random_sets: int, see
         for each in (given, *others)
     ]
     bars = (["planned", "naive"], [given.merges, given.naive])
-    return Report(
+    return LabReport(
         lab="enorm-consolidation",
         claims=claims,
         settings={

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from anabranch.lab.claims import Claim
-from anabranch.lab.report import AsJson, Chart, Plot, Report, Table, show
+from anabranch.lab.report import AsJson, Chart, LabReport, Plot, Table, show
 from anabranch.plan.planners.fusion import Score, fuse, fuse_baseline
 from anabranch.plan.planners.problem import Operator, Stream, Streams
 
@@ -120,7 +120,7 @@ def experiment(
     change: int = 3,
     ordered: bool = False,
     seed: int = 1,
-) -> Report:
+) -> LabReport:
     """Fig. 14 and 15."""
     found = [
         average(jobs, size, seed, attributes=attributes, change=change, ordered=ordered)
@@ -155,7 +155,7 @@ def experiment(
         }
         for e in found
     ]
-    return Report(
+    return LabReport(
         lab="enorm-fusion",
         claims=claims_of(found),
         settings={

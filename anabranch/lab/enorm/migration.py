@@ -18,8 +18,8 @@ import typer
 from anabranch.elastic.balance import THETA, flux, moved
 from anabranch.elastic.observation import Floats
 from anabranch.lab.claims import Claim
-from anabranch.lab.report import AsJson, Chart, Plot, Report, Seed, Table, show
-from anabranch.lab.simulator import Cluster, Job, Moves, Simulation, Totals
+from anabranch.lab.report import AsJson, Chart, LabReport, Plot, Seed, Table, show
+from anabranch.lab.simulator import Cluster, Job, Moves, SimulatedTotals, Simulation
 from anabranch.place.split import Period, combine_cost, split_cost
 
 INSTANT, DISRUPTIVE, SMOOTH = "instant", "disruptive", "smooth"
@@ -30,7 +30,7 @@ _MODEL = "by the cost model of elastic/split.py, in which a split shard moves wi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class MigrationSetting:
     """The cluster and the job."""
 
     hosts: int = 6
@@ -45,7 +45,7 @@ class Setting:
     seed: int = 1
 
 
-def period(setting: Setting, keys: int, *, moved_shards: float = 1.0) -> Period:
+def period(setting: MigrationSetting, keys: int, *, moved_shards: float = 1.0) -> Period:
     """The simple job over its longest window, for Enorm's cost model."""
     return Period(
         rows=setting.load * setting.hosts / setting.row_s * _LONGEST_S,
@@ -59,7 +59,7 @@ def period(setting: Setting, keys: int, *, moved_shards: float = 1.0) -> Period:
     )
 
 
-def pauses(setting: Setting) -> tuple[list[Claim], Table, list[Chart]]:
+def pauses(setting: MigrationSetting) -> tuple[list[Claim], Table, list[Chart]]:
     """Fig. 10 and 11: how long rows of one shard wait, and until when all is done, by the size of its state."""
     instant = [
         setting.punctuation_s + split_cost(period(setting, keys)).latency_s for keys in _SIZES
@@ -144,7 +144,7 @@ def pauses(setting: Setting) -> tuple[list[Claim], Table, list[Chart]]:
     return claims, table, charts
 
 
-def overhead(setting: Setting, way: str, part: float, keys_of_shard: int) -> float:
+def overhead(setting: MigrationSetting, way: str, part: float, keys_of_shard: int) -> float:
     """Percent of CPU more for moving a part of the state once, in the middle of a pane of the simple job.
 
     Of each key it is drawn how often it comes before and after the move. Disruptively what it had before is moved; instantly it is
@@ -160,7 +160,7 @@ def overhead(setting: Setting, way: str, part: float, keys_of_shard: int) -> flo
     return 100 * float(carried.sum()) * setting.key_s / split_cost(job).cpu_s
 
 
-def overheads(setting: Setting) -> tuple[list[Claim], Table, list[Chart]]:
+def overheads(setting: MigrationSetting) -> tuple[list[Claim], Table, list[Chart]]:
     """Fig. 12."""
     parts = (0.0, 0.25, 0.5, 0.75, 1.0)
     instant, disruptive, rare, rare_disruptive = (
@@ -211,7 +211,7 @@ def overheads(setting: Setting) -> tuple[list[Claim], Table, list[Chart]]:
 class Fluxed:
     """Flux over shards, called again and again."""
 
-    setting: Setting
+    setting: MigrationSetting
     way: str
 
     def tick(self, run: Simulation) -> None:
@@ -238,7 +238,7 @@ class Fluxed:
         )
 
 
-def latencies(setting: Setting, way: str, every_s: float) -> tuple[float, list[float]]:
+def latencies(setting: MigrationSetting, way: str, every_s: float) -> tuple[float, list[float]]:
     """Fig. 13: mean latency while one machine after another gets half as many rows more, and its course in steps of 10 s."""
     chance = np.random.default_rng([setting.seed, 37])
     shards = setting.shards
@@ -262,9 +262,9 @@ def latencies(setting: Setting, way: str, every_s: float) -> tuple[float, list[f
             course.append(run.totals.latency_s(setting.row_s))
             total.done += run.totals.done
             total.inside += run.totals.inside + run.totals.waits
-            run.totals = Totals()
+            run.totals = SimulatedTotals()
 
-    total = Totals()
+    total = SimulatedTotals()
     go(300, weights)
     total.done = total.inside = 0.0
     for host in chance.permutation(setting.hosts)[: setting.rises]:
@@ -278,7 +278,7 @@ def latencies(setting: Setting, way: str, every_s: float) -> tuple[float, list[f
     return total.inside / total.done + setting.row_s, course
 
 
-def adapting(setting: Setting) -> tuple[list[Claim], Table, list[Chart]]:
+def adapting(setting: MigrationSetting) -> tuple[list[Claim], Table, list[Chart]]:
     """Fig. 13."""
     ways = {
         "instant": (INSTANT, 5.0),
@@ -319,10 +319,10 @@ def _claim(name: str, what: str, paper: float, ours: float, test: str, note: str
     return Claim(id=f"enorm-{name}", what=what, paper=paper, ours=float(ours), test=test, note=note)
 
 
-def experiment(setting: Setting) -> Report:
+def experiment(setting: MigrationSetting) -> LabReport:
     """All four figures."""
     parts = [part(setting) for part in (pauses, overheads, adapting)]
-    return Report(
+    return LabReport(
         lab="enorm-migration",
         claims=[claim for claims, _, _ in parts for claim in claims],
         settings=asdict(setting),
@@ -353,7 +353,7 @@ def migration_command(
 
     Example: anabranch lab enorm-migration --keys 100000
     """
-    setting = Setting(
+    setting = MigrationSetting(
         hosts=hosts, shards=shards, keys=keys, key_s=key_us / 1e6, theta=theta, seed=seed
     )
     show(experiment(setting), as_json=as_json, plot=plot)

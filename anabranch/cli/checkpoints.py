@@ -18,7 +18,7 @@ _RESULT = re.compile(r"step-\d{8}-.*|_draft-[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunCheckpoint:
     """A checkpoint's location; one that was not asked for goes when the run ends."""
 
     location: str
@@ -26,12 +26,14 @@ class Place:
 
 
 @contextmanager
-def checkpoint_for(app: Topology, wanted: str | None, *, fresh: bool) -> Iterator[Place]:
+def checkpoint_for(app: Topology, wanted: str | None, *, fresh: bool) -> Iterator[RunCheckpoint]:
     """The checkpoint of a run. A run that starts from nothing must not mix its results with those of another one."""
     if wanted is None:
-        place = Place(tempfile.mkdtemp(prefix=f"anabranch-{_plain(app.name)}-"), temporary=True)
+        place = RunCheckpoint(
+            tempfile.mkdtemp(prefix=f"anabranch-{_plain(app.name)}-"), temporary=True
+        )
     else:
-        place = Place(wanted, temporary=False)
+        place = RunCheckpoint(wanted, temporary=False)
     try:
         files = Files(place.location)
         if fresh:

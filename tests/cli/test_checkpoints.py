@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
+from anabranch.cli.checkpoints import checkpoint_for
 from anabranch.cli.load import MistakeError
-from anabranch.cli.places import checkpoint_for
 from anabranch.topology import graph as g
 
 
