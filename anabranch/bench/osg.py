@@ -8,7 +8,6 @@ Spark session, which take their steps in turns. Halfway all values get other tim
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 import anabranch as ab
-from anabranch.bench.report import reporting
+from anabranch.bench.command import Seed, bench_command
 from anabranch.errors import AnabranchError, TopologyError, unknown
 from anabranch.spark.session import local_session
 from anabranch.topology.apply import HASH, OSG, ROUND_ROBIN, Osg
@@ -43,23 +42,50 @@ _PATIENCE_S = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OsgOptions:
-    """What `anabranch bench osg` can be told."""
+    """The options of `anabranch bench osg`."""
 
-    slots: int = 8
-    steps: int = 24
-    rows: int = 320
-    values: int = 1024
-    skew: float = 1.5
-    least_ms: float = 4.0
-    most_ms: float = 256.0
-    spread: str = "log"
-    partitions: int = 2
-    window: int = 32
-    mu: float = 0.2
-    epsilon: float = 0.05
-    delta: float = 0.05
-    warm: int = 5
-    seed: int = 1
+    slots: Annotated[int, typer.Option(metavar="N", help="Parallel tasks of the operator.")] = 8
+    steps: Annotated[
+        int, typer.Option(metavar="N", help="Steps of each grouping; halfway all times change.")
+    ] = 24
+    rows: Annotated[int, typer.Option(metavar="N", help="Rows of a step.")] = 320
+    values: Annotated[int, typer.Option(metavar="N", help="Distinct values.")] = 1024
+    skew: Annotated[
+        float, typer.Option(metavar="S", help="Zipf exponent of the values; 0 is uniform.")
+    ] = 1.5
+    least_ms: Annotated[
+        float, typer.Option(metavar="MS", help="The time of the cheapest value.")
+    ] = 4.0
+    most_ms: Annotated[
+        float, typer.Option(metavar="MS", help="The time of the most expensive value.")
+    ] = 256.0
+    spread: Annotated[
+        str,
+        typer.Option(
+            metavar="log|linear", help="How times lie between the two: in equal ratios, or evenly."
+        ),
+    ] = "log"
+    partitions: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Partitions of the source: each has a scheduler of its own."
+        ),
+    ] = 2
+    window: Annotated[
+        int, typer.Option(metavar="N", help="Rows of a slot between two looks at its sketches.")
+    ] = 32
+    mu: Annotated[
+        float, typer.Option(metavar="MU", help="Change below which sketches are stable.")
+    ] = 0.2
+    epsilon: Annotated[float, typer.Option(metavar="E", help="Error of the sketches.")] = 0.05
+    delta: Annotated[float, typer.Option(metavar="D", help="How often it may be larger.")] = 0.05
+    warm: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Steps at the beginning, and after the change, that do not count."
+        ),
+    ] = 5
+    seed: Seed = 1
 
     def __post_init__(self) -> None:
         for name in ("slots", "rows", "values", "partitions"):
@@ -394,84 +420,15 @@ def show_osg(figures: dict[str, Any], console: Console) -> None:
     console.print(Group(table, *map(Text, notes)))
 
 
-def osg_command(
-    *,
-    slots: Annotated[
-        int, typer.Option(metavar="N", help="Parallel tasks of the operator.")
-    ] = OsgOptions().slots,
-    steps: Annotated[
-        int, typer.Option(metavar="N", help="Steps of each grouping; halfway all times change.")
-    ] = OsgOptions().steps,
-    rows: Annotated[int, typer.Option(metavar="N", help="Rows of a step.")] = OsgOptions().rows,
-    values: Annotated[
-        int, typer.Option(metavar="N", help="Distinct values.")
-    ] = OsgOptions().values,
-    skew: Annotated[
-        float, typer.Option(metavar="S", help="Zipf exponent of the values; 0 is uniform.")
-    ] = OsgOptions().skew,
-    least_ms: Annotated[
-        float, typer.Option(metavar="MS", help="The time of the cheapest value.")
-    ] = OsgOptions().least_ms,
-    most_ms: Annotated[
-        float, typer.Option(metavar="MS", help="The time of the dearest value.")
-    ] = OsgOptions().most_ms,
-    spread: Annotated[
-        str,
-        typer.Option(
-            metavar="log|linear", help="How times lie between the two: in equal ratios, or evenly."
-        ),
-    ] = OsgOptions().spread,
-    partitions: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="Partitions of the source: each has a scheduler of its own."
-        ),
-    ] = OsgOptions().partitions,
-    window: Annotated[
-        int, typer.Option(metavar="N", help="Rows of a slot between two looks at its sketches.")
-    ] = OsgOptions().window,
-    mu: Annotated[
-        float, typer.Option(metavar="MU", help="Change below which sketches are stable.")
-    ] = OsgOptions().mu,
-    epsilon: Annotated[
-        float, typer.Option(metavar="E", help="Error of the sketches.")
-    ] = OsgOptions().epsilon,
-    delta: Annotated[
-        float, typer.Option(metavar="D", help="How often it may be larger.")
-    ] = OsgOptions().delta,
-    warm: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="Steps at the beginning, and after the change, that do not count."
-        ),
-    ] = OsgOptions().warm,
-    seed: Annotated[int, typer.Option(metavar="N", help="Rows and times are drawn from it.")] = 1,
-    json_: Annotated[
-        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
-    ] = False,
-) -> None:
-    """Rows whose time depends on their value, given to slots by cost (OSG), by turns and by hash: makespan, completion, adaptation.
+osg_command = bench_command(
+    OsgOptions,
+    osg,
+    show_osg,
+    """Rows whose time depends on their value, given to slots by cost (OSG), in turn, and by hash.
 
-    The three take their steps in turns, over the same rows. What happens is told on standard error.
+    Measures makespan, completion and adaptation. The three groupings take their steps in turns,
+    over the same rows. Progress goes to standard error.
 
     Example: anabranch bench osg --steps 60 --rows 800 --most-ms 64
-    """
-    with reporting(show_osg, as_json=json_) as figures:
-        options = OsgOptions(
-            slots=slots,
-            steps=steps,
-            rows=rows,
-            values=values,
-            skew=skew,
-            least_ms=least_ms,
-            most_ms=most_ms,
-            spread=spread,
-            partitions=partitions,
-            window=window,
-            mu=mu,
-            epsilon=epsilon,
-            delta=delta,
-            warm=warm,
-            seed=seed,
-        )
-        figures.update(osg(options, sys.stderr))
+    """,
+)

@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import typer
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from anabranch.errors import AnabranchError, TopologyError
-
 VERIFIED = {True: "yes", False: "NO", None: "-"}
-
-
-@contextmanager
-def reporting(
-    show: Callable[[dict[str, Any], Console], None], *, as_json: bool
-) -> Iterator[dict[str, Any]]:
-    """Prints the figures that are put into it, as a line of JSON or for people; ends with 1 where results differ, 2 for mistakes."""
-    figures: dict[str, Any] = {}
-    try:
-        yield figures
-    except AnabranchError as error:
-        typer.echo(f"anabranch: {error}", err=True)
-        raise typer.Exit(2 if isinstance(error, TopologyError) else 1) from None
-    if as_json:
-        print(json.dumps(figures))
-    else:
-        show(figures, Console())
-    if any(each.get("verified") is False for each in (figures, *figures.get("cases", ()))):
-        raise typer.Exit(1)
 
 
 def show(figures: dict[str, Any], console: Console) -> None:

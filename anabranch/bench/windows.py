@@ -8,23 +8,21 @@ Whatever time the machine needs, the benchmark plans its rounds so that it ends 
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, TextIO
-
-import typer
+from typing import Any, TextIO
 
 from anabranch.bench.cases import CASES, WindowCase, choose_cases
+from anabranch.bench.command import bench_command
 from anabranch.bench.data import InputFiles, write_input
 from anabranch.bench.limit import BareLimit, find_limit
 from anabranch.bench.measure import MIN_COUNTED, SideRun, counted, speed, warm_batches
 from anabranch.bench.options import WindowsOptions
-from anabranch.bench.report import reporting, show
+from anabranch.bench.report import show
 from anabranch.bench.rivals import NativeSettings, Stop, choose_state_store, forms_for, run_native
 from anabranch.bench.side import (
     Bench,
@@ -388,104 +386,15 @@ def _settings(
     return {**found, "keys": bench.options.keys, "limit_threads": bench.cores}
 
 
-def windows_command(
-    *,
-    case: Annotated[
-        str, typer.Option(metavar="A,B,C,many,long", help=f"Which cases: {_CASES_TEXT}.")
-    ] = "A,B,C",
-    windows_: Annotated[
-        str | None,
-        typer.Option(
-            "--windows",
-            metavar="LENGTH/SLIDE,...",
-            help="Windows of your own instead, such as 7m/3m,21m/3m,5m.",
-        ),
-    ] = None,
-    rows: Annotated[int, typer.Option(metavar="N", help="Rows of input.")] = 5_000_000,
-    keys: Annotated[int, typer.Option(metavar="N", help="Distinct keys.")] = 10_000,
-    skew: Annotated[
-        float, typer.Option(metavar="S", help="Zipf exponent of the keys; 0 is uniform.")
-    ] = 1.0,
-    disorder: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How much older than its arrival a row may be.")
-    ] = 10.0,
-    batch_rows: Annotated[int, typer.Option(metavar="N", help="Rows a batch.")] = 500_000,
-    rows_per_minute: Annotated[
-        int, typer.Option(metavar="N", help="Rows a minute of event time.")
-    ] = 36_500,
-    slots: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Anabranch's parallel tasks. Default: one a core."),
-    ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="The input is made from it.")] = 1,
-    native: Annotated[
-        bool, typer.Option("--native/--no-native", help="Also measure native Structured Streaming.")
-    ] = True,
-    native_form: Annotated[
-        str,
-        typer.Option(
-            metavar="auto|rows|queries|panes",
-            help="Native's query: rows into all windows, a query for each window, or panes first. auto: for several windows a query "
-            "for each, and panes first beside it.",
-        ),
-    ] = "auto",
-    limit: Annotated[
-        bool,
-        typer.Option("--limit/--no-limit", help="Also measure Polars or DuckDB on the same rows."),
-    ] = True,
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")
-    ] = True,
-    small_batch: Annotated[
-        bool,
-        typer.Option(
-            "--small-batch/--no-small-batch",
-            help="Also measure the fixed cost of a batch of 1,000 rows.",
-        ),
-    ] = True,
-    rounds: Annotated[
-        int, typer.Option(metavar="N", help="Rounds of both sides, if there is time.")
-    ] = 3,
-    minutes: Annotated[
-        float,
-        typer.Option(metavar="N", help="Plan rounds so that the benchmark ends within this time."),
-    ] = 14.0,
-    keep: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Leave input and results there, as parquet; it must be empty or new.",
-        ),
-    ] = None,
-    json_: Annotated[
-        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
-    ] = False,
-) -> None:
+windows_command = bench_command(
+    WindowsOptions,
+    windows,
+    show,
     """Event-time windows: rows per second of Anabranch, of native Spark, and of the bare limit.
 
-    Rows are keyed by Zipf's law; count, sum, avg and max; parquet in, parquet out. What happens is told on standard error.
+    Rows are keyed by Zipf's law; count, sum, avg and max; parquet in, parquet out. Progress goes to
+    standard error.
 
     Example: anabranch bench windows --case A,C --rows 2000000
-    """
-    with reporting(show, as_json=json_) as figures:
-        options = WindowsOptions(
-            case=case,
-            windows=windows_,
-            rows=rows,
-            keys=keys,
-            skew=skew,
-            disorder_s=disorder,
-            batch_rows=batch_rows,
-            rows_per_minute=rows_per_minute,
-            slots=slots,
-            seed=seed,
-            native=native,
-            native_form=native_form,
-            limit=limit,
-            verify=verify,
-            small_batch=small_batch,
-            rounds=rounds,
-            minutes=minutes,
-            keep=keep,
-        )
-        figures.update(windows(options, sys.stderr))
+    """,
+)

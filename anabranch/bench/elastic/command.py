@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +27,9 @@ from rich.table import Table
 from rich.text import Text
 
 import anabranch as ab
+from anabranch.bench.command import Keys, Seed, Skew, Verify, bench_command
 from anabranch.bench.elastic.latencies import Latencies, TimedStep, latencies
-from anabranch.bench.report import VERIFIED, reporting
+from anabranch.bench.report import VERIFIED
 from anabranch.bench.side import clocked, emptied
 from anabranch.elastic.forecast import StepForecast, forecast_steps, median_error
 from anabranch.elastic.settings import POLICIES
@@ -57,22 +57,38 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticOptions:
-    """What `anabranch bench elastic` can be told."""
+    """The options of `anabranch bench elastic`."""
 
-    profiles: str = "progressive,erratic,omega"
-    policies: str = f"{SMALL},{LARGE},{DEFAULT}"
-    seconds: int = 90
-    low: float = 60.0
-    high: float = 480.0
-    cost_ms: float = 2.5
-    keys: int = 1000
-    skew: float = 0.5
-    omega: float = 4.0
-    latency_s: float = 2.0
-    small: int = 1
-    large: int = 8
-    seed: int = 1
-    verify: bool = True
+    profiles: Annotated[
+        str, typer.Option(metavar="NAME,...", help=f"Of: {', '.join(PROFILES)}.")
+    ] = "progressive,erratic,omega"
+    policies: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,...", help=f"Of: {SMALL}, {LARGE}, {DEFAULT}, {', '.join(POLICIES)}."
+        ),
+    ] = f"{SMALL},{LARGE},{DEFAULT}"
+    seconds: Annotated[int, typer.Option(metavar="N", help="How long a run is.")] = 90
+    low: Annotated[float, typer.Option(metavar="N", help="Rows per second at least.")] = 60.0
+    high: Annotated[float, typer.Option(metavar="N", help="Rows per second at most.")] = 480.0
+    cost_ms: Annotated[float, typer.Option(metavar="N", help="What a row takes of its slot.")] = 2.5
+    keys: Keys = 1000
+    skew: Skew = 0.5
+    omega: Annotated[
+        float,
+        typer.Option(metavar="N", help="Exchanges of all keys per minute, in the profile omega."),
+    ] = 4.0
+    latency_s: Annotated[
+        float, typer.Option("--latency", metavar="SECONDS", help="The target.")
+    ] = 2.0
+    small: Annotated[
+        int, typer.Option(metavar="N", help=f"Slots of {SMALL}, and at first of others.")
+    ] = 1
+    large: Annotated[
+        int, typer.Option(metavar="N", help=f"Slots of {LARGE}, and of others at most.")
+    ] = 8
+    seed: Seed = 1
+    verify: Verify = True
 
     def __post_init__(self) -> None:
         for name in ("seconds", "low", "high", "cost_ms", "keys", "latency_s", "small", "large"):
@@ -383,77 +399,15 @@ def show_elastic(figures: dict[str, Any], console: Console) -> None:
 _AGAINST = ("late_small_over_default", "slot_seconds_of_large", "needless_reversals")
 
 
-def elastic_command(
-    *,
-    profiles: Annotated[
-        str, typer.Option(metavar="NAME,...", help=f"Of: {', '.join(PROFILES)}.")
-    ] = ElasticOptions().profiles,
-    policies: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,...", help=f"Of: {SMALL}, {LARGE}, {DEFAULT}, {', '.join(POLICIES)}."
-        ),
-    ] = ElasticOptions().policies,
-    seconds: Annotated[
-        int, typer.Option(metavar="N", help="How long a run is.")
-    ] = ElasticOptions().seconds,
-    low: Annotated[
-        float, typer.Option(metavar="N", help="Rows a second at least.")
-    ] = ElasticOptions().low,
-    high: Annotated[
-        float, typer.Option(metavar="N", help="Rows a second at most.")
-    ] = ElasticOptions().high,
-    cost_ms: Annotated[
-        float, typer.Option(metavar="N", help="What a row takes of its slot.")
-    ] = ElasticOptions().cost_ms,
-    keys: Annotated[int, typer.Option(metavar="N", help="Distinct keys.")] = ElasticOptions().keys,
-    skew: Annotated[
-        float, typer.Option(metavar="S", help="Zipf exponent of the keys.")
-    ] = ElasticOptions().skew,
-    omega: Annotated[
-        float,
-        typer.Option(metavar="N", help="Exchanges of all keys a minute, in the profile omega."),
-    ] = ElasticOptions().omega,
-    latency: Annotated[
-        float, typer.Option(metavar="SECONDS", help="The target.")
-    ] = ElasticOptions().latency_s,
-    small: Annotated[
-        int, typer.Option(metavar="N", help=f"Slots of {SMALL}, and at first of others.")
-    ] = ElasticOptions().small,
-    large: Annotated[
-        int, typer.Option(metavar="N", help=f"Slots of {LARGE}, and of others at most.")
-    ] = ElasticOptions().large,
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="Rows are made from it.")
-    ] = ElasticOptions().seed,
-    verify_: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")
-    ] = True,
-    json_: Annotated[
-        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
-    ] = False,
-) -> None:
-    """A load that changes: latency, late rows and slot-seconds with few slots, with many, and with slots that adapt.
+elastic_command = bench_command(
+    ElasticOptions,
+    elastic,
+    show_elastic,
+    """A load that changes: with few slots, with many, and with slots that adapt.
 
-    Each policy runs over each profile in real time, so the defaults take a quarter of an hour. Progress goes to standard error.
+    Measures latency, late rows and slot-seconds. Each policy runs over each profile in real time,
+    so the defaults take a quarter of an hour. Progress goes to standard error.
 
-    Example: anabranch bench elastic --profiles erratic --policies static-small,default,incremental --seconds 60
-    """
-    with reporting(show_elastic, as_json=json_) as figures:
-        options = ElasticOptions(
-            profiles=profiles,
-            policies=policies,
-            seconds=seconds,
-            low=low,
-            high=high,
-            cost_ms=cost_ms,
-            keys=keys,
-            skew=skew,
-            omega=omega,
-            latency_s=latency,
-            small=small,
-            large=large,
-            seed=seed,
-            verify=verify_,
-        )
-        figures.update(elastic(options, sys.stderr))
+    Example: anabranch bench elastic --profiles erratic --policies static-small,default,incremental
+    """,
+)

@@ -8,7 +8,6 @@ interrupt the run, and how long does Spark's way take: stop, repartition the sta
 from __future__ import annotations
 
 import random
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,12 +20,12 @@ import typer
 from rich.console import Console
 
 import anabranch as ab
+from anabranch.bench.command import BatchRows, bench_command
 from anabranch.bench.data import InputFiles
 from anabranch.bench.elastic.command import Waits
 from anabranch.bench.elastic.repartition import Repartitioned, repartitioned
 from anabranch.bench.keyed.input import FILL_ROWS, KeyedSpec, write_keyed_input
 from anabranch.bench.options import SidesOptions
-from anabranch.bench.report import reporting
 from anabranch.bench.rivals import read_stream
 from anabranch.bench.side import Bench, clear, clocked, emptied, open_bench
 from anabranch.elastic.observation import Observation, by_slot
@@ -44,18 +43,34 @@ _ROW_S = 1e-5  # what a row takes of its slot where balancing is looked at
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceOptions(SidesOptions):
-    """What `anabranch bench rebalance` can be told; `rows` is the number of keys that are held, each of which comes once first."""
+    """The options of `anabranch bench rebalance`; first each of the `rows` keys comes once."""
 
-    rows: int = 1_000_000
-    batch_rows: int = 100_000
+    rows: Annotated[int, typer.Option("--keys", metavar="N", help="Keys that the state holds.")] = (
+        1_000_000
+    )
+    batch_rows: BatchRows = 100_000
+    slots: Annotated[
+        int | None, typer.Option(metavar="N", help="Slots, and partitions of native Spark.")
+    ] = 8
+    shuffles: Annotated[
+        int, typer.Option(metavar="N", help="How often keys change their popularity.")
+    ] = 3
+    every: Annotated[
+        int, typer.Option(metavar="N", help="Batches from one shuffle to the next.")
+    ] = 25
+    changes: Annotated[
+        int, typer.Option(metavar="N", help="Reroutes, and resizes, that are measured.")
+    ] = 12
+    theta: Annotated[
+        float,
+        typer.Option(metavar="X", help="Most loaded slot over the mean, from which shards move."),
+    ] = 1.2
+    # Not options of the command.
     rows_per_minute: int = 1_000_000
-    skew: float = 1.0
-    slots: int | None = 8
-    shuffles: int = 3
-    every: int = 25
-    changes: int = 12
-    theta: float = 1.2
+    disorder_s: float = 10.0
+    rounds: int = 3
     minutes: float = 12.0
+    keep: Path | None = None
 
     def __post_init__(self) -> None:
         SidesOptions.__post_init__(self)
@@ -332,61 +347,14 @@ def show_rebalance(figures: dict[str, Any], console: Console) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
 
-def rebalance_command(
-    *,
-    keys: Annotated[
-        int, typer.Option(metavar="N", help="Keys that the state holds.")
-    ] = RebalanceOptions().rows,
-    batch_rows: Annotated[
-        int, typer.Option(metavar="N", help="Rows a batch.")
-    ] = RebalanceOptions().batch_rows,
-    skew: Annotated[
-        float, typer.Option(metavar="S", help="Zipf exponent of the keys.")
-    ] = RebalanceOptions().skew,
-    slots: Annotated[
-        int, typer.Option(metavar="N", help="Slots, and partitions of native Spark.")
-    ] = 8,
-    shuffles: Annotated[
-        int, typer.Option(metavar="N", help="How often keys change their popularity.")
-    ] = 3,
-    every: Annotated[
-        int, typer.Option(metavar="N", help="Batches from one shuffle to the next.")
-    ] = 25,
-    changes: Annotated[
-        int, typer.Option(metavar="N", help="Reroutes, and resizes, that are measured.")
-    ] = 12,
-    theta: Annotated[
-        float,
-        typer.Option(metavar="X", help="Most loaded slot over the mean, from which shards move."),
-    ] = 1.2,
-    seed: Annotated[int, typer.Option(metavar="N", help="The input is made from it.")] = 1,
-    native: Annotated[
-        bool,
-        typer.Option("--native/--no-native", help="Also measure Spark's way to other partitions."),
-    ] = True,
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Compare all results with DuckDB.")
-    ] = True,
-    json_: Annotated[
-        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
-    ] = False,
-) -> None:
-    """What moving shards and changing slots costs, on a state of a million keys, and what Spark's way to other partitions takes.
+rebalance_command = bench_command(
+    RebalanceOptions,
+    rebalance,
+    show_rebalance,
+    """What moving shards and changing slots costs, on a state of a million keys.
+
+    Also measures what Spark's own way to another number of partitions takes.
 
     Example: anabranch bench rebalance --keys 200000 --batch-rows 50000
-    """
-    with reporting(show_rebalance, as_json=json_) as figures:
-        options = RebalanceOptions(
-            rows=keys,
-            batch_rows=batch_rows,
-            skew=skew,
-            slots=slots,
-            shuffles=shuffles,
-            every=every,
-            changes=changes,
-            theta=theta,
-            seed=seed,
-            native=native,
-            verify=verify,
-        )
-        figures.update(rebalance(options, sys.stderr))
+    """,
+)

@@ -7,17 +7,15 @@ shuffled bytes are what Spark itself has counted in these batches.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, TextIO
+from typing import Any, TextIO
 
-import typer
-
+from anabranch.bench.command import bench_command
 from anabranch.bench.data import InputFiles
 from anabranch.bench.fusion.chain import (
     CHAIN,
@@ -31,7 +29,7 @@ from anabranch.bench.fusion.chain import (
 from anabranch.bench.fusion.shuffles import Shuffles, shuffles_of
 from anabranch.bench.measure import MIN_COUNTED, SideRun, counted, speed, warm_batches
 from anabranch.bench.options import FusionOptions
-from anabranch.bench.report import reporting, show_fusion
+from anabranch.bench.report import show_fusion
 from anabranch.bench.rivals import Stop, read_stream, run_query
 from anabranch.bench.side import (
     Bench,
@@ -324,104 +322,16 @@ def _settings(bench: Bench[FusionOptions], seconds: float) -> dict[str, Any]:
     return {**found, **bench.options.cardinalities, "sinks": bench.options.sinks}
 
 
-def fusion_command(
-    *,
-    rows: Annotated[int, typer.Option(metavar="N", help="Rows of input.")] = FusionOptions().rows,
-    a: Annotated[
-        int, typer.Option("--a", metavar="N", help="Values of the attribute a.")
-    ] = FusionOptions().a,
-    b: Annotated[
-        int, typer.Option("--b", metavar="N", help="Values of b, within each of a.")
-    ] = FusionOptions().b,
-    c: Annotated[
-        int, typer.Option("--c", metavar="N", help="Values of c, within each of b.")
-    ] = FusionOptions().c,
-    d: Annotated[
-        int, typer.Option("--d", metavar="N", help="Values of d, within each of c.")
-    ] = FusionOptions().d,
-    skew: Annotated[
-        float, typer.Option(metavar="S", help="Zipf exponent of the combinations; 0 is uniform.")
-    ] = FusionOptions().skew,
-    disorder: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How much older than its arrival a row may be.")
-    ] = 10.0,
-    batch_rows: Annotated[
-        int, typer.Option(metavar="N", help="Rows a batch.")
-    ] = FusionOptions().batch_rows,
-    rows_per_minute: Annotated[
-        int, typer.Option(metavar="N", help="Rows a minute of event time.")
-    ] = FusionOptions().rows_per_minute,
-    slots: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Anabranch's parallel tasks of a component. Default: one a core."
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="The input is made from it.")] = 1,
-    sinks: Annotated[
-        str,
-        typer.Option(
-            metavar="last|all",
-            help="Write the last operator's results, or all; native needs a query for each then.",
-        ),
-    ] = "last",
-    native: Annotated[
-        bool, typer.Option("--native/--no-native", help="Also measure native Structured Streaming.")
-    ] = True,
-    native_files: Annotated[
-        str,
-        typer.Option(
-            metavar="quick|default",
-            help="Native's checkpoint files: quick, as Anabranch's own, or as Spark comes, with a chmod process for each.",
-        ),
-    ] = FusionOptions().native_files,
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")
-    ] = True,
-    rounds: Annotated[
-        int, typer.Option(metavar="N", help="Rounds of all sides, if there is time.")
-    ] = 3,
-    minutes: Annotated[
-        float,
-        typer.Option(metavar="N", help="Plan rounds so that the benchmark ends within this time."),
-    ] = FusionOptions().minutes,
-    keep: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Leave input and results there, as parquet; it must be empty or new.",
-        ),
-    ] = None,
-    json_: Annotated[
-        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
-    ] = False,
-) -> None:
-    """Four chained aggregations, 1 to 4 of them fused, and native Spark chained: exchanges, shuffled bytes, rows per second.
+fusion_command = bench_command(
+    FusionOptions,
+    fusion,
+    show_fusion,
+    """Four chained aggregations, 1 to 4 of them fused, and native Spark chained.
 
-    (a,b,c,d) per minute, (a,b,c) per 5, (a,b) per 10, (a) per 20 minutes; count, sum and max; parquet in, parquet out. What happens
-    is told on standard error.
+    Measures exchanges, shuffled bytes and rows per second. (a,b,c,d) per minute, (a,b,c) per 5,
+    (a,b) per 10, (a) per 20 minutes; count, sum and max; parquet in, parquet out. Progress goes to
+    standard error.
 
     Example: anabranch bench fusion --rows 3000000 --batch-rows 300000 --rows-per-minute 60000
-    """
-    with reporting(show_fusion, as_json=json_) as figures:
-        options = FusionOptions(
-            rows=rows,
-            a=a,
-            b=b,
-            c=c,
-            d=d,
-            skew=skew,
-            disorder_s=disorder,
-            batch_rows=batch_rows,
-            rows_per_minute=rows_per_minute,
-            slots=slots,
-            seed=seed,
-            sinks=sinks,
-            native=native,
-            native_files=native_files,
-            verify=verify,
-            rounds=rounds,
-            minutes=minutes,
-            keep=keep,
-        )
-        figures.update(fusion(options, sys.stderr))
+    """,
+)

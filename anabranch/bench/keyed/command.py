@@ -10,22 +10,20 @@ is kept or written there. `flat` measures what a small batch costs while ever mo
 from __future__ import annotations
 
 import importlib.util
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Any, TextIO
 
-import typer
-
+from anabranch.bench.command import bench_command
 from anabranch.bench.data import DataSpec, InputFiles, write_input
 from anabranch.bench.keyed.flat import flat
 from anabranch.bench.keyed.sides import FORMS, RIVALS, limit_of, run_bare, run_process, run_rival
 from anabranch.bench.measure import MIN_WARM, SideRun, counted, speed
-from anabranch.bench.options import KEYED_CASES, KeyedOptions
-from anabranch.bench.report import reporting, show_keyed
+from anabranch.bench.options import KeyedOptions
+from anabranch.bench.report import show_keyed
 from anabranch.bench.rivals import Stop
 from anabranch.bench.side import Bench, clocked, open_bench, scratch, settings_of
 from anabranch.bench.turns import Side, take_turns
@@ -235,83 +233,12 @@ def _verified(
     return verify_all(compare, [each[-1] for each in runs.values()], bench.say)
 
 
-def keyed_command(
-    *,
-    case: Annotated[
-        str,
-        typer.Option(metavar="NAMES", help=f"{', '.join(KEYED_CASES)}; with commas between them."),
-    ] = KeyedOptions().case,
-    rows: Annotated[int, typer.Option(metavar="N", help="Rows of input.")] = KeyedOptions().rows,
-    keys: Annotated[
-        str, typer.Option(metavar="N,N", help="Numbers of keys.")
-    ] = KeyedOptions().keys,
-    skew: Annotated[
-        str, typer.Option(metavar="S,S", help="Zipf exponents of the keys; 0 is uniform.")
-    ] = KeyedOptions().skews,
-    batch_rows: Annotated[
-        int, typer.Option(metavar="N", help="Rows a batch.")
-    ] = KeyedOptions().batch_rows,
-    many_batch_rows: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="Rows a batch at most where there are more than 100,000 keys."
-        ),
-    ] = KeyedOptions().many_batch_rows,
-    slots: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Anabranch's parallel tasks. Default: one a core."),
-    ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="The input is made from it.")] = 1,
-    stored: Annotated[
-        str, typer.Option(metavar="N,N", help="flat: numbers of stored keys.")
-    ] = KeyedOptions().stored,
-    touched: Annotated[
-        int, typer.Option(metavar="N", help="flat: keys of a small batch.")
-    ] = KeyedOptions().touched,
-    steps: Annotated[
-        int, typer.Option(metavar="N", help="flat: small batches at each number of stored keys.")
-    ] = KeyedOptions().steps,
-    native: Annotated[
-        bool, typer.Option("--native/--no-native", help="Also measure Spark's own ways.")
-    ] = True,
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")
-    ] = True,
-    rounds: Annotated[
-        int, typer.Option(metavar="N", help="Rounds of all sides, if there is time.")
-    ] = KeyedOptions().rounds,
-    minutes: Annotated[
-        float,
-        typer.Option(metavar="N", help="Plan rounds so that the benchmark ends within this time."),
-    ] = KeyedOptions().minutes,
-    keep: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Work there; it must be empty or new.")
-    ] = None,
-    json_: Annotated[
-        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
-    ] = False,
-) -> None:
-    """Python state per key: rows per second of `process` in its forms, of Spark's three ways, and of the bare limit.
+keyed_command = bench_command(
+    KeyedOptions,
+    keyed,
+    show_keyed,
+    """Python state per key: `process` in its forms, Spark's three ways, and the bare limit.
 
     Example: anabranch bench keyed --case per-key --keys 10000 --skew 0 --rows 800000
-    """
-    with reporting(show_keyed, as_json=json_) as figures:
-        options = KeyedOptions(
-            case=case,
-            rows=rows,
-            keys=keys,
-            skews=skew,
-            batch_rows=batch_rows,
-            many_batch_rows=many_batch_rows,
-            slots=slots,
-            seed=seed,
-            stored=stored,
-            touched=touched,
-            steps=steps,
-            native=native,
-            verify=verify,
-            rounds=rounds,
-            minutes=minutes,
-            keep=keep,
-        )
-        figures.update(keyed(options, sys.stderr))
+    """,
+)
