@@ -1,6 +1,8 @@
-"""The windows that a benchmark computes: the standard cases, and the one that `--windows` describes.
+"""The windows that a benchmark computes: the standard cases, and the one that `--windows`
+describes.
 
-Every side of a benchmark (Anabranch, native Spark, Polars, DuckDB and the reference) is built from these values.
+Every side of a benchmark (Anabranch, native Spark, Polars, DuckDB and the reference) is built from
+these values.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class WindowCase:
 
     @property
     def copies(self) -> int:
-        """How many windows a row falls into: what plain Structured Streaming multiplies each row by."""
+        """How many windows a row falls into: what plain Structured Streaming multiplies each row
+        by.
+        """
         return sum(copies(window) for window in self.windows)
 
     @property

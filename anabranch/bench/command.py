@@ -95,7 +95,8 @@ def bench_command(
             raise typer.Exit(1)
 
     command.__doc__ = text
-    command.__signature__ = inspect.Signature(parameters := _parameters(options))  # type: ignore[attr-defined]
+    parameters = _parameters(options)
+    vars(command)["__signature__"] = inspect.Signature(parameters)
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     return command
 

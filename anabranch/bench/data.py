@@ -1,7 +1,9 @@
-"""The benchmark's input: parquet files of keyed values with event times, one file a batch, made once from a seed.
+"""The benchmark's input: parquet files of keyed values with event times, one file a batch, made
+once from a seed.
 
-Keys follow Zipf's law over a shuffled key space, arrival is at a constant rate of event time, and each row is up to `disorder_s`
-seconds older than its arrival. The watermark delay covers the disorder, so that no side drops a row and all must agree.
+Keys follow Zipf's law over a shuffled key space, arrival is at a constant rate of event time, and
+each row is up to `disorder_s` seconds older than its arrival. The watermark delay covers the
+disorder, so that no side drops a row and all must agree.
 """
 
 from __future__ import annotations
@@ -114,7 +116,8 @@ def write_input(
     shaped: Callable[[pa.Table], pa.Table] | None = None,
     schema: str = SPARK_SCHEMA,
 ) -> InputFiles:
-    """Writes the batches as `batch-NNNNN.parquet` with modification times a second apart: file sources go by these.
+    """Writes the batches as `batch-NNNNN.parquet` with modification times a second apart: file
+    sources go by these.
 
     `shaped` makes other columns of the key; `schema` then says which, as Spark reads them.
     """

@@ -1,8 +1,10 @@
-"""The bare limit: how fast one process computes the same results from the same files, without a stream, state or recovery.
+"""The bare limit: how fast one process computes the same results from the same files, without a
+stream, state or recovery.
 
-Polars and DuckDB read all files, group by (key, pane), group the panes into each window, and write parquet: the faster of the two is
-the limit. The engine builds windows from each other where they fit (10 minutes = 5 + 5 minutes earlier); what Polars and DuckDB
-reach when they are programmed to do that too is measured as well, as `chained`. They run in a process of their own, because both take
+Polars and DuckDB read all files, group by (key, pane), group the panes into each window, and write
+parquet: the faster of the two is the limit. The engine builds windows from each other where they
+fit (10 minutes = 5 + 5 minutes earlier); what Polars and DuckDB reach when they are programmed to
+do that too is measured as well, as `chained`. They run in a process of their own, because both take
 their number of threads when they start and should not share memory with Spark.
 """
 
@@ -28,9 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Part of a window: the windows of an earlier table (0 is the panes), shifted back by each of these times.
+    """Part of a window: the windows of an earlier table (0 is the panes), shifted back by each of
+    these times.
 
-    With `floor` they belong to the last window that begins at or before them, and to those that begin that much earlier.
+    With `floor` they belong to the last window that begins at or before them, and to those that
+    begin that much earlier.
     """
 
     table: int
@@ -70,7 +74,10 @@ def plain_builds(case: WindowCase) -> tuple[Build, ...]:
 
 
 def plan_builds(case: WindowCase) -> tuple[Build, ...]:
-    """Shorter windows first; each window is filled from its start with the longest earlier windows that fit and are aligned."""
+    """Shorter windows first.
+
+    Each window is filled from its start with the longest earlier windows that fit and are aligned.
+    """
     tables = [(case.pane_us, case.pane_us)]
     builds = []
     for window in sorted(case.windows, key=lambda each: (each.length_us, each.every_us)):
@@ -113,15 +120,18 @@ def with_duckdb(
     with duckdb.connect(config={"threads": threads, "preserve_insertion_order": "false"}) as db:
         db.execute(
             f"""CREATE TEMP TABLE w0 AS
-                SELECT key, epoch_us("at") // {pane} * {pane} AS start, count(*) AS n, sum(v) AS s, max(v) AS m
+                SELECT key, epoch_us("at") // {pane} * {pane} AS start,
+                       count(*) AS n, sum(v) AS s, max(v) AS m
                 FROM read_parquet(?) GROUP BY ALL""",
             [[str(file) for file in files]],
         )
         for build in builds:
             length, every = build.window.length_us, build.window.every_us
             parts = " UNION ALL ".join(
-                f"SELECT key, {f'start // {every} * {every}' if piece.floor else 'start'} - back AS start, n, s, m "
-                f"FROM w{piece.table}, (VALUES {', '.join(f'(CAST({back} AS BIGINT))' for back in piece.shifts_us)}) AS shifts(back)"
+                f"SELECT key, {f'start // {every} * {every}' if piece.floor else 'start'} - back "
+                f"AS start, n, s, m FROM w{piece.table}, (VALUES "
+                f"{', '.join(f'(CAST({back} AS BIGINT))' for back in piece.shifts_us)}) AS "
+                "shifts(back)"
                 + (
                     f" WHERE start // {every} * {every} - back + {length} > start"
                     if piece.floor
@@ -131,13 +141,16 @@ def with_duckdb(
             )
             db.execute(f"""
                 CREATE TEMP TABLE w{build.number} AS
-                SELECT key, start, CAST(sum(n) AS BIGINT) AS n, sum(s) AS s, max(m) AS m FROM ({parts})
+                SELECT key, start, CAST(sum(n) AS BIGINT) AS n, sum(s) AS s, max(m) AS m
+                FROM ({parts})
                 WHERE start % {every} = 0 AND start + {length} <= {watermark_us} GROUP BY key, start
             """)
             db.execute(f"""
                 COPY (SELECT key,
-                             struct_pack("start" := make_timestamp(start), "end" := make_timestamp(start + {length})) AS "window",
-                             '{build.window.name}' AS window_name, n, s AS total, s / n AS mean, m AS top FROM w{build.number})
+                             struct_pack("start" := make_timestamp(start),
+                                         "end" := make_timestamp(start + {length})) AS "window",
+                             '{build.window.name}' AS window_name, n, s AS total, s / n AS mean,
+                             m AS top FROM w{build.number})
                 TO '{target / f"{build.number}.parquet"}' (FORMAT parquet)
             """)
 

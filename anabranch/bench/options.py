@@ -155,8 +155,8 @@ class FusionOptions(SidesOptions):
         str,
         typer.Option(
             metavar="quick|default",
-            help="Native's checkpoint files: quick, as Anabranch's own, or Spark's default, "
-            "with a chmod process for each.",
+            help="Native's checkpoint files: quick, as Anabranch's own, or Spark's default, with "
+            "a chmod process for each.",
         ),
     ] = "default"
     minutes: Minutes = 10.0

@@ -1,8 +1,10 @@
-"""`anabranch bench osg`: an operator whose time depends on the value of a row, its rows given to slots by cost, by turns, by hash.
+"""`anabranch bench osg`: an operator whose time depends on the value of a row, its rows given to
+slots by cost, by turns, by hash.
 
-DABS-Storm's sensitive operator: values by zipf 1.5, each with a time of its own. The operator waits for that time, so that as many
-slots as are asked for run side by side whatever the number of cores. The three groupings are three runs of the same stream in one
-Spark session, which take their steps in turns. Halfway all values get other times. Every result is compared with what it must be.
+DABS-Storm's sensitive operator: values by zipf 1.5, each with a time of its own. The operator waits
+for that time, so that as many slots as are asked for run side by side whatever the number of cores.
+The three groupings are three runs of the same stream in one Spark session, which take their steps
+in turns. Halfway all values get other times. Every result is compared with what it must be.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ from anabranch.topology.apply import HASH, OSG, ROUND_ROBIN, Osg
 GROUPINGS = (OSG, ROUND_ROBIN, HASH)
 SPREADS = ("log", "linear")
 _SCHEMA = "id bigint, value bigint, phase int, at timestamp"
-_ADAPTED = 0.05  # a step is adapted when the busiest slot is at most this much further above the mean than before the change
+# A step is adapted when the busiest slot is at most this much further above the mean than before
+# the change.
+_ADAPTED = 0.05
 _IN_A_ROW = 3
 _PATIENCE_S = 300.0
 
@@ -93,11 +97,13 @@ class OsgOptions:
                 raise TopologyError(f"--{name} {getattr(self, name)}; valid: 1 or more")
         if not 1 <= self.warm < self.change:
             raise TopologyError(
-                f"--warm {self.warm}; valid: 1 to {self.change - 1}, below half of --steps {self.steps}"
+                f"--warm {self.warm}; valid: 1 to {self.change - 1}, below half of --steps "
+                f"{self.steps}"
             )
         if not 0 < self.least_ms <= self.most_ms:
             raise TopologyError(
-                f"--least-ms {self.least_ms} and --most-ms {self.most_ms}; valid: above 0, the least first"
+                f"--least-ms {self.least_ms} and --most-ms {self.most_ms}; valid: above 0, the "
+                "least first"
             )
         if self.spread not in SPREADS:
             raise TopologyError(unknown("--spread", self.spread, SPREADS))
@@ -119,7 +125,7 @@ class OsgOptions:
 
 @dataclass(frozen=True, slots=True)
 class Sensitive:
-    """An operator that waits as long as the value of a row says; its times change with the phase."""
+    """An operator that waits for the time of a row's value; times change with the phase."""
 
     seconds: tuple[tuple[float, ...], ...]  # by phase and value
 
@@ -154,7 +160,9 @@ class GroupedStep:
 
 
 def times_of(options: OsgOptions) -> Sensitive:
-    """The time of each value before and after the change: one of 64 that lie evenly, or in equal ratios, between least and most."""
+    """The time of each value before and after the change: one of 64 that lie evenly, or in equal
+    ratios, between least and most.
+    """
     rng = np.random.default_rng(options.seed)
     spaced = np.linspace if options.spread == "linear" else np.geomspace
     before = (
@@ -253,7 +261,9 @@ class GroupingRun:
         return self.steps[-1]
 
     def differences(self, batches: Sequence[pa.Table]) -> list[str]:
-        """What is wrong with all results: a row too many, too few, or another one than the operator makes."""
+        """What is wrong with all results: a row too many, too few, or another one than the operator
+        makes.
+        """
         expected = {
             row["id"]: result_of(row["id"], row["value"], row["phase"])
             for batch in batches
@@ -305,8 +315,8 @@ def osg(options: OsgOptions, out: TextIO) -> dict[str, Any]:
 
 
 _TEXT = (
-    "an operator that waits by value; makespan of a step, mean and 95th percentile of the completion of its rows from the beginning "
-    "of its first slot; medians over the steps that count"
+    "an operator that waits by value; makespan of a step, mean and 95th percentile of the "
+    "completion of its rows from the beginning of its first slot; medians over the steps that count"
 )
 
 
@@ -344,7 +354,10 @@ def _case(side: GroupingRun, batches: Sequence[pa.Table], options: OsgOptions) -
 
 
 def steps_to_adapt(imbalances: Sequence[float], warm: int, change: int) -> int | None:
-    """How many steps after a change slots are as level again as before it, for some steps in a row; None if never."""
+    """How many steps after a change slots are as level again as before it, for some steps in a row.
+
+    None if never.
+    """
     level = fmean(imbalances[warm:change]) + _ADAPTED
     for at in range(change, len(imbalances) - _IN_A_ROW + 1):
         if fmean(imbalances[at : at + _IN_A_ROW]) <= level:
@@ -405,12 +418,14 @@ def show_osg(figures: dict[str, Any], console: Console) -> None:
     notes = [
         figures["text"],
         (
-            f"osg knew the times of rows after {ours['steps_before_first_estimate']} steps; when all times changed it had adapted "
-            f"after {'more steps than there were' if adapted is None else f'{adapted} steps'}"
+            f"osg knew the times of rows after {ours['steps_before_first_estimate']} steps; when "
+            "all times changed it had adapted after "
+            f"{'more steps than there were' if adapted is None else f'{adapted} steps'}"
         ),
         (
-            f"{settings['steps']} steps of {settings['rows']} rows, {settings['slots']} slots, {settings['partitions']} partitions; "
-            f"{settings['values']} values (zipf {settings['skew']}) of {settings['least_ms']:g} to {settings['most_ms']:g} ms"
+            f"{settings['steps']} steps of {settings['rows']} rows, {settings['slots']} slots, "
+            f"{settings['partitions']} partitions; {settings['values']} values (zipf "
+            f"{settings['skew']}) of {settings['least_ms']:g} to {settings['most_ms']:g} ms"
         ),
         ", ".join(
             f"{name} {settings[name]}"

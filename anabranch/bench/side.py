@@ -25,7 +25,8 @@ from anabranch.spark.session import local_session
 from anabranch.state.store.host import default_root
 
 _SETTINGS = {
-    # Opening a file counts as 4 MB by default, so that two cores would get 4.5 and 0.5 MB of a batch's one file of 5 MB.
+    # Opening a file counts as 4 MB by default, so that two cores would get 4.5 and 0.5 MB of a
+    # batch's one file of 5 MB.
     "spark.sql.files.openCostInBytes": "65536",
     "spark.sql.streaming.numRecentProgressUpdates": "100000",
     "spark.sql.streaming.metricsEnabled": "false",
@@ -157,7 +158,9 @@ def run_topology(
     planner: str = "auto",
     on_end: OnEnd = lambda _: None,
 ) -> SideRun:
-    """One run of a topology that writes below `place`/results, from an empty checkpoint, in durable mode."""
+    """One run of a topology that writes below `place`/results, from an empty checkpoint, in durable
+    mode.
+    """
     run = app.start(
         checkpoint=str(place / "checkpoint"),
         slots=bench.slots,

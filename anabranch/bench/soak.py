@@ -1,8 +1,11 @@
-"""`anabranch bench soak`: many steps with keys that come and go. Memory, disk and key numbers must stay flat.
+"""`anabranch bench soak`: many steps with keys that come and go.
 
-Each batch replaces a share of its keys by new ones, so that after some steps no key of the beginning is left. After each step the
-memory of the Python workers, the files of the checkpoint, node-local state and the key numbers in use are measured; what the last
-quarter of the steps needs is compared with the second quarter. All results are compared with DuckDB.
+Memory, disk and key numbers must stay flat.
+
+Each batch replaces a share of its keys by new ones, so that after some steps no key of the
+beginning is left. After each step the memory of the Python workers, the files of the checkpoint,
+node-local state and the key numbers in use are measured; what the last quarter of the steps needs
+is compared with the second quarter. All results are compared with DuckDB.
 """
 
 from __future__ import annotations
@@ -118,7 +121,8 @@ def soak(options: SoakOptions, out: TextIO) -> dict[str, Any]:
         batches = list(event_batches(options.plan))
         write_batches(batches, place / "input")
         say(
-            f"{options.steps} batches of {options.rows:,} rows; of {options.keys:,} keys {options.churn:.0%} change each batch"
+            f"{options.steps} batches of {options.rows:,} rows; of {options.keys:,} keys "
+            f"{options.churn:.0%} change each batch"
         )
         sets = [parse_windows(text) for text in options.sets.split(";")]
         bench = SoakContext(
@@ -186,7 +190,8 @@ def _run_set(bench: SoakContext, windows: tuple[Window, ...]) -> dict[str, Any]:
         for (name, a), b in zip(asdict(quarters[0]).items(), _values(quarters[1]), strict=True)
     )
     bench.say(
-        f"{', '.join(figures['windows'])}: {text}; {figures['bytes_per_key']:,} bytes of state a key; verified: {not wrong}"
+        f"{', '.join(figures['windows'])}: {text}; {figures['bytes_per_key']:,} bytes of state a "
+        f"key; verified: {not wrong}"
     )
     shutil.rmtree(home, ignore_errors=True)
     return figures

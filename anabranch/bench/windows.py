@@ -1,8 +1,10 @@
-"""`anabranch bench windows`: event-time windows by Anabranch, by native Structured Streaming, and at the bare limit.
+"""`anabranch bench windows`: event-time windows by Anabranch, by native Structured Streaming, and
+at the bare limit.
 
-Both streaming sides read the same parquet files, one a batch, in one Spark session on all cores, keep their state durable and
-write parquet. They take turns, from an empty state each time; the batches that count and the medians are explained in `measure`.
-Whatever time the machine needs, the benchmark plans its rounds so that it ends within `minutes`.
+Both streaming sides read the same parquet files, one a batch, in one Spark session on all cores,
+keep their state durable and write parquet. They take turns, from an empty state each time; the
+batches that count and the medians are explained in `measure`. Whatever time the machine needs, the
+benchmark plans its rounds so that it ends within `minutes`.
 """
 
 from __future__ import annotations
@@ -51,7 +53,10 @@ _MEASURING_SHARE = 0.7  # of a case's time; the rest is for the limit and the co
 
 
 def windows(options: WindowsOptions, out: TextIO) -> dict[str, Any]:
-    """Runs the benchmark, with a line about each thing that it does on `out`; gives the figures as in `--json`."""
+    """Runs the benchmark, with a line about each thing that it does on `out`.
+
+    Gives the figures as in `--json`.
+    """
     began = time.monotonic()
     cases = choose_cases(options.case, options.windows)
     with open_bench(options, began + options.minutes * 60, clocked(out)) as opened:
@@ -136,8 +141,9 @@ def _measure_case(
                 each[-1], warm, figures["anabranch_batch_s"]
             )
             bench.say(
-                f"case {case.name}: native as {form}: {failure['batches']} of {warm + 1} batches that are needed; a batch takes "
-                f"{failure['batch_s_at_least']:.1f} s and more, {failure['ratio_at_least']:.1f} times ours"
+                f"case {case.name}: native as {form}: {failure['batches']} of {warm + 1} batches "
+                f"that are needed; a batch takes {failure['batch_s_at_least']:.1f} s and more, "
+                f"{failure['ratio_at_least']:.1f} times ours"
             )
     limits = _limits(bench, case, source, place) if bench.options.limit else {}
     for plan, limit in limits.items():
@@ -166,7 +172,9 @@ def _measure_case(
 
 
 def _failure(run: SideRun, warm: int, ours_s: float) -> dict[str, Any]:
-    """What is known of a side that came to no batch that counts: its quickest one, with windows that are not full, or none."""
+    """What is known of a side that came to no batch that counts: its quickest one, with windows
+    that are not full, or none.
+    """
     least_s = min(run.batch_s, default=run.lasted_s)
     return {
         "batches": len(run.batch_s),
@@ -181,7 +189,8 @@ def _limits(
 ) -> dict[str, BareLimit]:
     """The bare limit, and for several windows also with these built from each other.
 
-    None where a row lies in so many windows that Polars and DuckDB would need a program of their own for it.
+    None where a row lies in so many windows that Polars and DuckDB would need a program of their
+    own for it.
     """
     if case.copies // len(case.windows) > _LIMIT_COPIES:
         return {}
@@ -207,7 +216,9 @@ def _by_number_of_windows(
     ours: Sequence[SideRun],
     warm: int,
 ) -> dict[str, float]:
-    """Microseconds of slot time per row, without the writing of results, with ever more of the case's windows."""
+    """Microseconds of slot time per row, without the writing of results, with ever more of the
+    case's windows.
+    """
     found: dict[str, float] = {}
     for number in (1, len(case.windows) // 4):
         fewer = replace(case, name=f"{case.name}{number}", windows=case.windows[:number])
@@ -232,7 +243,9 @@ def _by_number_of_windows(
 def _rounds(
     bench: Bench[WindowsOptions], case: WindowCase, source: InputFiles, place: Path, stop: Stop
 ) -> dict[str, list[SideRun]]:
-    """All sides in turns, as many rounds as there is time for: Anabranch, and native in each of its forms."""
+    """All sides in turns, as many rounds as there is time for: Anabranch, and native in each of its
+    forms.
+    """
     forms = _forms(bench, case)
     stop = replace(stop, at_last_s=stop.at_last_s / max(len(forms), 1))
 
@@ -279,7 +292,9 @@ def _figures(
     native: Mapping[str, Sequence[SideRun]],
     warm: int,
 ) -> dict[str, Any]:
-    """Rows per second of all sides over the batches that all of their runs have, and where they come from."""
+    """Rows per second of all sides over the batches that all of their runs have, and where they
+    come from.
+    """
     batches = counted([*ours, *(run for each in native.values() for run in each)], warm)
     mine = speed(ours, batches, source.rows)
     figures: dict[str, Any] = {
@@ -315,7 +330,7 @@ def _as_run(limit: BareLimit, source: InputFiles, plan: str) -> SideRun:
 def _verify(
     bench: Bench[WindowsOptions], case: WindowCase, source: InputFiles, runs: Sequence[SideRun]
 ) -> dict[str, Any]:
-    """Every window at or below the final watermark of each side, all rows, against the reference."""
+    """Every row of each side up to its final watermark, against the reference."""
     with Reference(case, source.files) as reference:
         return verify_all(
             reference.differences, runs, lambda text: bench.say(f"case {case.name}: {text}")
@@ -323,7 +338,9 @@ def _verify(
 
 
 def _small_batch(bench: Bench[WindowsOptions]) -> dict[str, Any]:
-    """The fixed cost of a batch: 1,000 rows, a minute of event time each, so that every batch closes a window."""
+    """The fixed cost of a batch: 1,000 rows, a minute of event time each, so that every batch
+    closes a window.
+    """
     spec = replace(
         bench.options.data(),
         rows=SMALL_ROWS * SMALL_BATCHES,
@@ -380,8 +397,8 @@ def _settings(
     found = settings_of(bench, seconds)
     found["native"] |= {
         "state_store_trial_s": trial,
-        "query": "withWatermark, groupBy(window, key); rows: each row into all of its windows; queries: one for each window, one "
-        "after another; panes: chained, by pane first",
+        "query": "withWatermark, groupBy(window, key); rows: each row into all of its windows; "
+        "queries: one for each window, one after another; panes: chained, by pane first",
     }
     return {**found, "keys": bench.options.keys, "limit_threads": bench.cores}
 

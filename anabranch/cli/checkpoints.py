@@ -1,4 +1,4 @@
-"""Where a run keeps its checkpoint, and whether its sinks are free of the results of another run."""
+"""Where a run keeps its checkpoint, and whether its sinks hold results of another run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class RunCheckpoint:
 
 @contextmanager
 def checkpoint_for(app: Topology, wanted: str | None, *, fresh: bool) -> Iterator[RunCheckpoint]:
-    """The checkpoint of a run. A run that starts from nothing must not mix its results with those of another one."""
+    """The checkpoint of a run.
+
+    A run that starts from nothing must not mix its results with those of another one.
+    """
     if wanted is None:
         place = RunCheckpoint(
             tempfile.mkdtemp(prefix=f"anabranch-{_plain(app.name)}-"), temporary=True
@@ -54,7 +57,8 @@ def _clear(files: Files) -> None:
         files.remove("")
     elif files.list():
         raise MistakeError(
-            f"--fresh: {files.location} is not a checkpoint (it has no anabranch.json), so it is left alone"
+            f"--fresh: {files.location} is not a checkpoint (it has no anabranch.json), so it is "
+            "left alone"
         )
 
 
@@ -62,7 +66,8 @@ def _claim(results: Files, *, fresh: bool) -> None:
     old = [name for name in results.list() if _RESULT.fullmatch(name)]
     if old and not fresh:
         raise MistakeError(
-            f"{results.location} holds results of another run; --fresh removes them, --checkpoint DIR continues that run"
+            f"{results.location} holds results of another run; --fresh removes them, --checkpoint "
+            "DIR continues that run"
         )
     for name in old:
         results.remove(name)

@@ -1,4 +1,6 @@
-"""Errors as a person at the command line wants them: one line on stderr, exit code 2 for a mistake, 1 for a run that failed."""
+"""Errors as a person at the command line wants them: one line on stderr, exit code 2 for a mistake,
+1 for a run that failed.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ def reporting_errors(file: Path, log: Path | None) -> Iterator[None]:
 def _report_error(error: Exception, file: Path, spark: SparkLog) -> int:
     if "JAVA_GATEWAY_EXITED" in str(error.__cause__ or error):
         complain(
-            f"{file}: Spark did not start; it needs Java 17 or newer, in JAVA_HOME or on the PATH ({spark.reason()})"
+            f"{file}: Spark did not start; it needs Java 17 or newer, in JAVA_HOME or on the PATH "
+            f"({spark.reason()})"
         )
         spark.drop()
         return 2

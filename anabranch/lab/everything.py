@@ -1,4 +1,6 @@
-"""`anabranch lab all`: every experiment, one after another, and docs/papers.md made from what they find."""
+"""`anabranch lab all`: every experiment, one after another, and docs/papers.md made from what they
+find.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,18 @@ PAPERS = {
 }
 SPARK = "enorm-throughput"
 _HOW = (
-    "Each claim is tested by direction, by a factor (ours is at least half as strong as the paper's effect) or exactly; a test reads",
-    "from ours to the paper's. Directions are ratios or differences, of which the paper's side is 1 or 0. Figures of the papers'",
-    "clusters come from the simulator (`anabranch/lab/`): its modules say what the papers leave open and what was taken for it.",
+    (
+        "Each claim is tested by direction, by a factor (ours is at least half as strong as the "
+        "paper's effect) or exactly; a test reads"
+    ),
+    (
+        "from ours to the paper's. Directions are ratios or differences, of which the paper's "
+        "side is 1 or 0. Figures of the papers'"
+    ),
+    (
+        "clusters come from the simulator (`anabranch/lab/`): its modules say what the papers "
+        "leave open and what was taken for it."
+    ),
     f"`{SPARK}` is measured on Spark.",
 )
 
@@ -93,7 +104,10 @@ def as_page(found: Sequence[TimedReport], seed: int) -> str:
     lines = [
         "# The papers' claims, on Anabranch's own planners and policies",
         "",
-        f"Made by `anabranch lab all{_which(found)} --seed {seed}`; do not edit. {held} of {len(claims)} claims hold.",
+        (
+            f"Made by `anabranch lab all{_which(found)} --seed {seed}`; do not edit. {held} of "
+            f"{len(claims)} claims hold."
+        ),
         "",
         *_HOW,
     ]
@@ -136,7 +150,8 @@ def _table(claims: Sequence[Claim]) -> list[str]:
     for claim in claims:
         verdict = "yes" if claim.holds else "**no**"
         rows.append(
-            f"| {claim.id} | {claim.what} | {claim.paper:,.4g} | {claim.ours:,.4g} | `{claim.test}` | {verdict} |"
+            f"| {claim.id} | {claim.what} | {claim.paper:,.4g} | {claim.ours:,.4g} | "
+            f"`{claim.test}` | {verdict} |"
         )
     return rows
 

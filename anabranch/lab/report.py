@@ -1,4 +1,7 @@
-"""What an experiment gives: claims, tables for people, charts in the paper's form; and how it is printed, as JSON, and drawn."""
+"""What an experiment gives: claims, tables for people, charts in the paper's form.
+
+And how it is printed, as JSON, and drawn.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,9 @@ class LabReport:
 
 
 def show(report: LabReport, *, as_json: bool, plot: str | None) -> None:
-    """Prints tables and claims, draws the charts where a file is named, and ends with one line of JSON where asked for."""
+    """Prints tables and claims, draws the charts where a file is named, and ends with one line of
+    JSON where asked for.
+    """
     for table in report.tables:
         typer.echo(as_table(table.head, table.rows) + "\n")
     typer.echo(claims_table(report.claims))

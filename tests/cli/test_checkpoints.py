@@ -1,4 +1,6 @@
-"""A run that starts from nothing never mixes its results with those of another one, and removes only what is its own kind."""
+"""A run that starts from nothing never mixes its results with those of another one, and removes
+only what is its own kind.
+"""
 
 from __future__ import annotations
 

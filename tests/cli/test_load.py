@@ -16,7 +16,8 @@ WriteFile = Callable[..., Path]
 
 def test_the_main_part_of_a_file_does_not_run(file: WriteFile) -> None:
     path = file(
-        "import anabranch as ab\napp = ab.Topology('x')\nif __name__ == '__main__':\n    raise SystemExit(1)"
+        "import anabranch as ab\napp = ab.Topology('x')\nif __name__ == '__main__':\n    raise "
+        "SystemExit(1)"
     )
     assert load_topology(path).name == "x"
 
@@ -24,15 +25,18 @@ def test_the_main_part_of_a_file_does_not_run(file: WriteFile) -> None:
 def test_a_file_may_import_its_neighbours_and_define_dataclasses(file: WriteFile) -> None:
     file("NAME = 'neighbour'", "neighbour_of_job.py")
     path = file(
-        "from __future__ import annotations\nfrom dataclasses import dataclass\nimport anabranch as ab, neighbour_of_job\n"
-        "@dataclass\nclass Settings:\n    name: str\napp = ab.Topology(Settings(neighbour_of_job.NAME).name)"
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nimport anabranch "
+        "as ab, neighbour_of_job\n"
+        "@dataclass\nclass Settings:\n    name: str\napp = "
+        "ab.Topology(Settings(neighbour_of_job.NAME).name)"
     )
     assert load_topology(path).name == "neighbour"
 
 
 def test_functions_of_a_file_are_pickled_with_their_code(file: WriteFile) -> None:
     path = file(
-        "import anabranch as ab\napp = ab.Topology('x')\nK = 3\ndef times(n):\n    return K * n\napp.times = times"
+        "import anabranch as ab\napp = ab.Topology('x')\nK = 3\ndef times(n):\n    return K * "
+        "n\napp.times = times"
     )
     times = load_topology(path).times  # type: ignore[attr-defined]
     assert times.__module__ not in sys.modules
@@ -41,7 +45,8 @@ def test_functions_of_a_file_are_pickled_with_their_code(file: WriteFile) -> Non
 
 def test_the_future_of_this_package_is_not_the_files(file: WriteFile) -> None:
     path = file(
-        "import anabranch as ab\ndef f(x: int): ...\napp = ab.Topology(f.__annotations__['x'].__name__)"
+        "import anabranch as ab\ndef f(x: int): ...\napp = "
+        "ab.Topology(f.__annotations__['x'].__name__)"
     )
     assert load_topology(path).name == "int"
 

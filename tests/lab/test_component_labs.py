@@ -1,4 +1,6 @@
-"""The experiments on component plans, small: they run, one seed gives the same figures, and a claim holds as its test says."""
+"""The experiments on component plans, small: they run, one seed gives the same figures, and a claim
+holds as its test says.
+"""
 
 from __future__ import annotations
 

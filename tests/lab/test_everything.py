@@ -1,4 +1,6 @@
-"""`lab all`, the page it writes, and plots: every id of the papers' list is there, and verdicts follow from what is printed."""
+"""`lab all`, the page it writes, and plots: every id of the papers' list is there, and verdicts
+follow from what is printed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ IDS = {
     "enorm-fusion": "enorm-14 enorm-15",
     "enorm-throughput": "enorm-9 enorm-16",
     "cbp": "cbp-3a cbp-3b cbp-4 cbp-5 cbp-t1a cbp-t1b",
-    "elasticutor": "elasticutor-6 elasticutor-7 elasticutor-9 elasticutor-10 elasticutor-13 elasticutor-16 elasticutor-t2 elasticutor-t3",
+    "elasticutor": "elasticutor-6 elasticutor-7 elasticutor-9 elasticutor-10 elasticutor-13 "
+    "elasticutor-16 elasticutor-t2 elasticutor-t3",
     "dabs": "dabs-12 dabs-13 dabs-14 dabs-15 dabs-16 dabs-17",
     "osg": "osg-bound osg-rr",
 }

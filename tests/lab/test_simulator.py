@@ -1,4 +1,6 @@
-"""The simulator against what can be worked out by hand: rows are neither lost nor made, queues and networks limit as they must."""
+"""The simulator against what can be worked out by hand: rows are neither lost nor made, queues and
+networks limit as they must.
+"""
 
 from __future__ import annotations
 

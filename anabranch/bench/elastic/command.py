@@ -1,7 +1,9 @@
-"""`anabranch bench elastic`: a stream whose load changes, with slots that stay and with slots that adapt, on real Spark.
+"""`anabranch bench elastic`: a stream whose load changes, with slots that stay and with slots that
+adapt, on real Spark.
 
-A small machine has no cores to add. So the operator waits (a service that answers after a while), and Spark has more task slots than
-cores: a slot more is a place more to wait in. Rows are due by a clock; latency is from then to the commit of their step.
+A small machine has no cores to add. So the operator waits (a service that answers after a while),
+and Spark has more task slots than cores: a slot more is a place more to wait in. Rows are due by a
+clock; latency is from then to the commit of their step.
 """
 
 from __future__ import annotations
@@ -98,7 +100,8 @@ class ElasticOptions:
                 )
         if self.small > self.large or self.low > self.high:
             raise TopologyError(
-                f"--small {self.small} and --low {self.low:g} must not be above --large {self.large}, --high {self.high:g}"
+                f"--small {self.small} and --low {self.low:g} must not be above --large "
+                f"{self.large}, --high {self.high:g}"
             )
         for given, valid, option in (
             (self.profile_names, PROFILES, "--profiles"),
@@ -172,7 +175,9 @@ class PolicyRun:
 
 
 def forecast_figures(steps: Sequence[StepForecast]) -> dict[str, Any]:
-    """The step times that the step model expected, each from the steps before it, and the measured ones."""
+    """The step times that the step model expected, each from the steps before it, and the measured
+    ones.
+    """
     if not steps:
         return {"steps_foretold": 0}
     within = sum(each.error <= _WITHIN for each in steps) / len(steps)
@@ -186,7 +191,10 @@ def forecast_figures(steps: Sequence[StepForecast]) -> dict[str, Any]:
 
 
 def elastic(options: ElasticOptions, out: TextIO) -> dict[str, Any]:
-    """Runs the benchmark, with a line about each thing that it does on `out`; gives the figures as in `--json`."""
+    """Runs the benchmark, with a line about each thing that it does on `out`.
+
+    Gives the figures as in `--json`.
+    """
     began = time.monotonic()
     say = clocked(out)
     work = Path(tempfile.mkdtemp(prefix="anabranch-bench-"))
@@ -332,8 +340,9 @@ def against(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def told_of(figures: Latencies) -> str:
     """A run in one line."""
     return (
-        f"{figures.rows_per_s:,.0f} rows/s, latency {figures.mean_s:.2f} s, 95th percentile {figures.p95_s:.2f} s, "
-        f"{figures.late:,} of {figures.rows:,} rows late, {figures.slot_seconds:,.0f} slot-seconds, {figures.resizes} resizes"
+        f"{figures.rows_per_s:,.0f} rows/s, latency {figures.mean_s:.2f} s, 95th percentile "
+        f"{figures.p95_s:.2f} s, {figures.late:,} of {figures.rows:,} rows late, "
+        f"{figures.slot_seconds:,.0f} slot-seconds, {figures.resizes} resizes"
     )
 
 

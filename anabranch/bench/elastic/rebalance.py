@@ -1,8 +1,10 @@
-"""`anabranch bench rebalance`: what moving shards and changing slots costs, on a state of a million keys.
+"""`anabranch bench rebalance`: what moving shards and changing slots costs, on a state of a million
+keys.
 
-Three questions, in one run each and on the same input. After the popularity of keys is shuffled, for how many steps is a slot above
-theta times the mean? What does a step take longer in which shards have another slot? For how long does another number of slots
-interrupt the run, and how long does Spark's way take: stop, repartition the state offline, start again?
+Three questions, in one run each and on the same input. After the popularity of keys is shuffled,
+for how many steps is a slot above theta times the mean? What does a step take longer in which
+shards have another slot? For how long does another number of slots interrupt the run, and how long
+does Spark's way take: stop, repartition the state offline, start again?
 """
 
 from __future__ import annotations
@@ -96,7 +98,10 @@ def _moved(route: Route, moves: int, rng: random.Random) -> list[int]:
 
 
 def rebalance(options: RebalanceOptions, out: TextIO) -> dict[str, Any]:
-    """Runs the benchmark, with a line about each thing that it does on `out`; gives the figures as in `--json`."""
+    """Runs the benchmark, with a line about each thing that it does on `out`.
+
+    Gives the figures as in `--json`.
+    """
     began = time.monotonic()
     with open_bench(options, began + options.minutes * 60, clocked(out)) as bench:
         figures: dict[str, Any] = {"bench": "rebalance"}
@@ -104,11 +109,13 @@ def rebalance(options: RebalanceOptions, out: TextIO) -> dict[str, Any]:
             options.spec(options.every, options.shuffles), bench.root / "shuffled"
         )
         bench.say(
-            f"{options.rows:,} keys, then {options.shuffles} shuffles of them, {options.every} batches each"
+            f"{options.rows:,} keys, then {options.shuffles} shuffles of them, {options.every} "
+            "batches each"
         )
         figures["rebalance"] = _rebalanced(bench, shuffled)
         bench.say(
-            f"steps until all slots are below theta after a shuffle: {figures['rebalance']['steps_to_balance']}"
+            "steps until all slots are below theta after a shuffle: "
+            f"{figures['rebalance']['steps_to_balance']}"
         )
         source = write_keyed_input(
             options.spec((_QUIET + 1) * (2 * options.changes + 1), 0), bench.root / "changed"
@@ -116,7 +123,8 @@ def rebalance(options: RebalanceOptions, out: TextIO) -> dict[str, Any]:
         moved = figures["rebalance"]["shards_moved"]
         figures |= _changed(bench, source, round(median(moved)) if moved else bench.slots // 2)
         bench.say(
-            f"a reroute adds {figures['reroute']['adds']:.1%}, a resize {figures['resize']['interruption_s']:.3f} s"
+            f"a reroute adds {figures['reroute']['adds']:.1%}, a resize "
+            f"{figures['resize']['interruption_s']:.3f} s"
         )
         if options.native:
             figures["resize"] |= _native(bench, source, figures["resize"]["interruption_s"])
@@ -163,7 +171,8 @@ def _finish(
         return {}
     run.finish()
     found = f"SELECT key, n, total FROM read_parquet('{place}/results/*.parquet')"
-    wanted = f"SELECT key, count(*), sum(v)::BIGINT FROM read_parquet('{source.directory}/*.parquet') GROUP BY key"
+    rows = f"read_parquet('{source.directory}/*.parquet')"
+    wanted = f"SELECT key, count(*), sum(v)::BIGINT FROM {rows} GROUP BY key"
     db = connect()
     counts = [
         _number(db.execute(f"SELECT count(*) FROM ({query})").fetchone())
@@ -180,7 +189,8 @@ def _number(row: tuple[Any, ...] | None) -> int:
 def _rebalanced(bench: Bench[RebalanceOptions], source: InputFiles) -> dict[str, Any]:
     """A run that balances itself, with the popularity of its keys shuffled now and then.
 
-    An aggregate in Python takes some time for each row: rows that are combined before they are sent leave little to balance.
+    An aggregate in Python takes some time for each row: rows that are combined before they are sent
+    leave little to balance.
     """
     options, place = bench.options, bench.root / "balanced"
     elastic = ab.Elastic(policy="static", theta=options.theta, replan=False, max_slots=bench.slots)
@@ -218,12 +228,17 @@ def _rebalanced(bench: Bench[RebalanceOptions], source: InputFiles) -> dict[str,
 
 
 def _above(period: Sequence[Observation], theta: float) -> int:
-    """Steps with a slot above theta, be it by chance; those in which one shard alone is above it do not count."""
+    """Steps with a slot above theta, be it by chance.
+
+    Those in which one shard alone is above it do not count.
+    """
     return sum(_imbalance(each) > theta for each in period if not _alone(each, theta))
 
 
 def _until(period: Sequence[Observation], theta: float) -> int:
-    """Steps from the shuffle to the first in which all slots are below theta, or one shard alone is above it."""
+    """Steps from the shuffle to the first in which all slots are below theta, or one shard alone is
+    above it.
+    """
     return next(
         (i for i, each in enumerate(period) if _alone(each, theta) or _imbalance(each) <= theta),
         len(period),
@@ -333,15 +348,22 @@ def show_rebalance(figures: dict[str, Any], console: Console) -> None:
     """The figures in a few lines."""
     balance, reroute, resize = (figures[name] for name in ("rebalance", "reroute", "resize"))
     lines = [
-        f"after a shuffle, steps until all slots are below theta {balance['theta']}: {balance['steps_to_balance']}",
+        (
+            f"after a shuffle, steps until all slots are below theta {balance['theta']}: "
+            f"{balance['steps_to_balance']}"
+        ),
         f"of {balance['every']} steps, above it, by chance too: {balance['steps_above_theta']}",
-        f"most loaded slot over mean: {balance['imbalance_after_shuffle']} at first, {balance['imbalance_after_two_steps']} later",
+        (
+            f"most loaded slot over mean: {balance['imbalance_after_shuffle']} at first, "
+            f"{balance['imbalance_after_two_steps']} later"
+        ),
         f"a reroute adds {reroute['adds']:.1%} to its step of {reroute['usual_step_s']:.3f} s",
         f"a resize interrupts for {resize['interruption_s']:.3f} s",
     ]
     if "ratio" in resize:
         lines.append(
-            f"Spark's way takes {resize['native_interruption_s']:.1f} s: {resize['ratio']:.0f} times as long"
+            f"Spark's way takes {resize['native_interruption_s']:.1f} s: {resize['ratio']:.0f} "
+            "times as long"
         )
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)

@@ -1,4 +1,6 @@
-"""Spark's way to another parallelism of a stateful query: stop it, write all its state again for so many partitions, start it."""
+"""Spark's way to another parallelism of a stateful query: stop it, write all its state again for so
+many partitions, start it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ _CONF = {
         "rocksdb"
     ],  # the one that Spark can repartition
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # A repartition is a batch of its own, of which the file sink's log knows nothing: its next compaction would end the query.
+    # A repartition is a batch of its own, of which the file sink's log knows nothing: its next
+    # compaction would end the query.
     "spark.sql.streaming.fileSink.log.compactInterval": "100000",
 }
 
@@ -31,7 +34,8 @@ _CONF = {
 class Repartitioned:
     """What a change of partitions interrupted the query for, and its parts."""
 
-    seconds: float  # from the wish to the end of the first batch after it, without what such a batch takes
+    # From the wish to the end of the first batch after it, without what such a batch takes.
+    seconds: float
     stop_s: float
     repartition_s: float
     restart_s: float
@@ -60,7 +64,8 @@ def repartitioned(
         began = time.monotonic()
         query.stop()
         stopped = time.monotonic()
-        spark._streamingCheckpointManager.repartition(str(place / "checkpoint"), after)  # noqa: SLF001 - Spark's only way
+        manager = spark._streamingCheckpointManager  # noqa: SLF001 - Spark's only way
+        manager.repartition(str(place / "checkpoint"), after)
         written = time.monotonic()
         query = _started(spark, source, files, place)
         query.processAllAvailable()

@@ -1,8 +1,10 @@
-"""`anabranch bench fusion`: chained aggregations with ever more of them fused, and native Structured Streaming chained.
+"""`anabranch bench fusion`: chained aggregations with ever more of them fused, and native
+Structured Streaming chained.
 
-All sides read the same parquet files, one a batch, in one Spark session on all cores, keep their state durable and write parquet.
-They take turns, from an empty state each time; the batches that count and the medians are explained in `measure`. Exchanges and
-shuffled bytes are what Spark itself has counted in these batches.
+All sides read the same parquet files, one a batch, in one Spark session on all cores, keep their
+state durable and write parquet. They take turns, from an empty state each time; the batches that
+count and the medians are explained in `measure`. Exchanges and shuffled bytes are what Spark itself
+has counted in these batches.
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ class MeasuredSide:
         return found.pop()
 
     def shuffle_bytes(self, counts: range) -> int:
-        """What a batch sends through its exchanges: the mean of all that count, because windows do not close in each of them."""
+        """What a batch sends through its exchanges: the mean of all that count, because windows do
+        not close in each of them.
+        """
         each = [run[batch].written_bytes for run in self.batches for batch in counts]
         return round(sum(each) / len(each))
 
@@ -84,12 +88,16 @@ class MeasuredSide:
 
 
 def fusion(options: FusionOptions, out: TextIO) -> dict[str, Any]:
-    """Runs the benchmark, with a line about each thing that it does on `out`; gives the figures as in `--json`."""
+    """Runs the benchmark, with a line about each thing that it does on `out`.
+
+    Gives the figures as in `--json`.
+    """
     began = time.monotonic()
     with open_bench(options, began + options.minutes * 60, clocked(out)) as bench:
         spec = options.data()
         bench.say(
-            f"input of {spec.rows:,} rows in {spec.batches} files, {spec.keys:,} combinations of a, b, c, d"
+            f"input of {spec.rows:,} rows in {spec.batches} files, {spec.keys:,} combinations of "
+            "a, b, c, d"
         )
         source = write_chain_input(spec, options.cardinalities, bench.root / "input")
         _warm_up(bench)
@@ -117,7 +125,9 @@ def fused_name(number: int) -> str:
 
 
 def _warm_up(bench: Bench[FusionOptions]) -> None:
-    """Runs what has most levels, and native Spark, over a few small batches: the JVM compiles, Python workers start."""
+    """Runs what has most levels, and native Spark, over a few small batches: the JVM compiles,
+    Python workers start.
+    """
     bench.say("warming up")
     spec = bench.options.data()
     rows = min(spec.batch_rows, _WARM_ROWS)
@@ -157,7 +167,9 @@ def _run_fused(
 def _run_native(
     bench: Bench[FusionOptions], source: InputFiles, place: Path, warm: int, left_s: float
 ) -> SideRun:
-    """One query for each operator whose results are written, one after the other: a query has one sink."""
+    """One query for each operator whose results are written, one after the other: a query has one
+    sink.
+    """
     emptied(place)
     conf = bench.spark.conf
     for name, value in LOCAL_QUERY.items():
@@ -236,7 +248,9 @@ def _together(queries: Sequence[Mapping[int, Shuffles]]) -> dict[int, Shuffles]:
 def _figures(
     measured: Sequence[MeasuredSide], source: InputFiles, warm: int
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The figures of each number of fused operators, and native's own, over the batches that all runs have."""
+    """The figures of each number of fused operators, and native's own, over the batches that all
+    runs have.
+    """
     usable = [
         each
         for each in measured
@@ -283,7 +297,10 @@ def _verify(
     cases: Sequence[dict[str, Any]],
     measured: Sequence[MeasuredSide],
 ) -> None:
-    """Every window at or below the final watermark of each side, all rows, against the reference; native counts in every case."""
+    """Every window at or below the final watermark of each side, all rows, against the reference.
+
+    Native counts in every case.
+    """
     reference = ChainReference(source, written_operators(bench.options))
     last = {each.name: each.runs[-1] for each in measured}
     native = (
@@ -306,7 +323,8 @@ def _settings(bench: Bench[FusionOptions], seconds: float) -> dict[str, Any]:
         "writes": f"results of {writes}",
     }
     found[NATIVE] |= {
-        "query": "withWatermark, then groupBy(window, keys) over the windows of the one before, chained"
+        "query": "withWatermark, then groupBy(window, keys) over the windows of the one before, "
+        "chained"
         + (
             "; a query for each operator, one after the other"
             if bench.options.sinks == "all"

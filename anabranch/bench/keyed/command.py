@@ -1,10 +1,13 @@
-"""`anabranch bench keyed`: running count and sum per key, `process` against every way that Spark has for Python state.
+"""`anabranch bench keyed`: running count and sum per key, `process` against every way that Spark
+has for Python state.
 
-All sides read the same parquet files, one a batch, in one Spark session on all cores, keep their state durable and write parquet.
-They take turns, from an empty state each time. The first batches do not count, nor does a pass over the input before each turn of
-ours and of the limits. `process` runs per key and vectorised, each with what Spark SQL combines of the rows of a key, and with all
-rows. Beside them run bare limits: rows of each batch combined by Spark SQL; and rows exchanged by key and brought to Python. Nothing
-is kept or written there. `flat` measures what a small batch costs while ever more keys are stored.
+All sides read the same parquet files, one a batch, in one Spark session on all cores, keep their
+state durable and write parquet. They take turns, from an empty state each time. The first batches
+do not count, nor does a pass over the input before each turn of ours and of the limits. `process`
+runs per key and vectorised, each with what Spark SQL combines of the rows of a key, and with all
+rows. Beside them run bare limits: rows of each batch combined by Spark SQL; and rows exchanged by
+key and brought to Python. Nothing is kept or written there. `flat` measures what a small batch
+costs while ever more keys are stored.
 """
 
 from __future__ import annotations
@@ -43,7 +46,10 @@ _FLAT_S = 240.0  # kept for the case `flat`
 
 
 def keyed(options: KeyedOptions, out: TextIO) -> dict[str, Any]:
-    """Runs the benchmark, with a line about each thing that it does on `out`; gives the figures as in `--json`."""
+    """Runs the benchmark, with a line about each thing that it does on `out`.
+
+    Gives the figures as in `--json`.
+    """
     began = time.monotonic()
     forms = [form for form in FORMS if form in options.cases]
     cases: list[dict[str, Any]] = []
@@ -89,7 +95,10 @@ def _warm_up(bench: Bench[KeyedOptions], forms: Sequence[str]) -> None:
 def _sides(
     bench: Bench[KeyedOptions], forms: Sequence[str], source: InputFiles, place: Path, left_s: float
 ) -> dict[str, Side]:
-    """`process` in its forms, their limits, and the rivals; one that takes too long is cut short when enough batches are done."""
+    """`process` in its forms, their limits, and the rivals.
+
+    One that takes too long is cut short when enough batches are done.
+    """
     sides: dict[str, Side] = {
         form: _twice(partial(run_process, bench, form, source, place / form)) for form in forms
     }
@@ -106,7 +115,8 @@ def _sides(
 
 
 def _twice(side: Side) -> Side:
-    """A side that runs over the input once before the run that counts: its first batches are over in a blink.
+    """A side that runs over the input once before the run that counts: its first batches are over
+    in a blink.
 
     What rivals do for seconds before their batches count, it would do in those that count.
     """
@@ -125,7 +135,8 @@ def _need_protobuf() -> None:
         found = False
     if not found:
         raise TopologyError(
-            "Spark's transformWithState needs the package protobuf: install anabranch[bench], or give --no-native"
+            "Spark's transformWithState needs the package protobuf: install anabranch[bench], or "
+            "give --no-native"
         )
 
 
@@ -134,7 +145,8 @@ def _measure(
 ) -> list[dict[str, Any]]:
     """All sides over one input."""
     bench.say(
-        f"{spec.rows:,} rows of {spec.keys:,} keys, zipf {spec.skew:g}, in {spec.batches} batches; {left_s:.0f} s"
+        f"{spec.rows:,} rows of {spec.keys:,} keys, zipf {spec.skew:g}, in {spec.batches} batches; "
+        f"{left_s:.0f} s"
     )
     ends_at = time.monotonic() + left_s
     with scratch(bench, f"keys-{spec.keys}-{spec.skew:g}") as place:
@@ -159,7 +171,11 @@ def _measure(
 
 
 def _counts(runs: Sequence[SideRun]) -> range:
-    """The batches that count; of a side that was cut short the later ones of those that it has: all have the same number of rows."""
+    """The batches that count.
+
+    Of a side that was cut short the later ones of those that it has: all have the same number of
+    rows.
+    """
     return counted(runs, min(MIN_WARM, min(len(run.batch_s) for run in runs) - 1))
 
 
@@ -203,8 +219,10 @@ def _verified(
     database = connect()
     files = [str(file) for file in source.files]
     database.execute(
-        """CREATE TEMP TABLE expected AS SELECT key, batch, sum(n) OVER so_far AS n, sum(total) OVER so_far AS total FROM (
-               SELECT key, CAST(regexp_extract(filename, 'batch-(\\d+)', 1) AS INT) AS batch, count(*) AS n, sum(v) AS total
+        """CREATE TEMP TABLE expected AS
+           SELECT key, batch, sum(n) OVER so_far AS n, sum(total) OVER so_far AS total FROM (
+               SELECT key, CAST(regexp_extract(filename, 'batch-(\\d+)', 1) AS INT) AS batch,
+                      count(*) AS n, sum(v) AS total
                FROM read_parquet(?, filename = true) GROUP BY ALL)
            WINDOW so_far AS (PARTITION BY key ORDER BY batch)""",
         [files],
@@ -221,7 +239,10 @@ def _verified(
         sums = [sum(size for (size,) in sizes[:i]) for i in range(len(sizes) + 1)]
         if actual.num_rows not in sums or sums.index(actual.num_rows) < len(run.batch_s):
             return 0, [
-                f"{actual.num_rows} rows are not those of {len(run.batch_s)} batches or more: {sums}"
+                (
+                    f"{actual.num_rows} rows are not those of {len(run.batch_s)} batches or more: "
+                    f"{sums}"
+                )
             ]
         wanted = database.sql(
             "SELECT key, CAST(n AS BIGINT) AS n, total FROM expected WHERE batch < ?",

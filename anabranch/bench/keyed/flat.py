@@ -1,8 +1,10 @@
-"""What a small batch costs while ever more keys are stored: a step of `process` should cost what it touches.
+"""What a small batch costs while ever more keys are stored: a step of `process` should cost what it
+touches.
 
-One run: the state grows to each number of keys in a few large batches, then small ones follow, each with rows of a few keys out of
-all that are stored. Measured is the time of the slot tasks, from when they have their rows until their state is written and logged:
-the longest slot of each step. Nothing is left out: steps in which the log is tidied count too.
+One run: the state grows to each number of keys in a few large batches, then small ones follow, each
+with rows of a few keys out of all that are stored. Measured is the time of the slot tasks, from
+when they have their rows until their state is written and logged: the longest slot of each step.
+Nothing is left out: steps in which the log is tidied count too.
 """
 
 from __future__ import annotations
@@ -75,7 +77,10 @@ def _most_over_least(values: list[float]) -> float:
 
 
 def _write(options: KeyedOptions, directory: Path) -> tuple[InputFiles, dict[int, range]]:
-    """Files of new keys up to each level, and behind them small ones; and the numbers of the small batches of each level."""
+    """Files of new keys up to each level, and behind them small ones.
+
+    And the numbers of the small batches of each level.
+    """
     directory.mkdir(parents=True)
     rng = np.random.default_rng(options.seed)
     files: list[Path] = []

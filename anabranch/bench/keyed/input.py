@@ -1,4 +1,5 @@
-"""Input with a large state and keys whose popularity is shuffled: first each key once, then batches by Zipf's law over a permutation.
+"""Input with a large state and keys whose popularity is shuffled: first each key once, then batches
+by Zipf's law over a permutation.
 
 All of it lies in one hour of event time, so that a window of an hour holds every key until the end.
 """
@@ -26,7 +27,9 @@ _FIRST_MTIME_S = 1_600_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedSpec:
-    """What the input is made from: `shuffles` times after `every` batches another permutation of the keys."""
+    """What the input is made from: `shuffles` times after `every` batches another permutation of
+    the keys.
+    """
 
     keys: int
     batch_rows: int

@@ -1,8 +1,10 @@
-"""CBP 6.2, Fig. 3 to 5: random graphs of 100 operators, planned greedily, as a set cover and by placement; and 6.3, Linear Road.
+"""CBP 6.2, Fig. 3 to 5: random graphs of 100 operators, planned greedily, as a set cover and by
+placement; and 6.3, Linear Road.
 
-`graphs.py` draws the graphs. The paper's adaptation policy is not told: see plan/adaptation.py for ours; and linear_road.py for the
-latencies of Table 1. Plans are made from some minutes and judged in as many after them, as in 6.3: a planner that is judged by the
-history that it has seen stays clear of just the loads at which a slot was added in it.
+`graphs.py` draws the graphs. The paper's adaptation policy is not told: see plan/adaptation.py for
+ours; and linear_road.py for the latencies of Table 1. Plans are made from some minutes and judged
+in as many after them, as in 6.3: a planner that is judged by the history that it has seen stays
+clear of just the loads at which a slot was added in it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ _SLOTS = 4  # of a host: Storm's default
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCost:
-    """One plan: its costs in rows over the history, the number of its components, and the time it took."""
+    """One plan: its costs in rows over the history, the number of its components, and the time it
+    took.
+    """
 
     communication: float
     adaptation: float
@@ -66,7 +70,10 @@ def greedy_cost(drawn: Drawn, rules: Adaptation) -> PlanCost:
 
 
 def costs_of_all(drawn: Drawn, rules: Adaptation, *, most: int, hosts: int) -> dict[str, PlanCost]:
-    """Plans in each of the ways; MWSC by integer program and by greedy cover, both over the same components."""
+    """Plans in each of the ways.
+
+    MWSC by integer program and by greedy cover, both over the same components.
+    """
     found = {"greedy": greedy_cost(drawn, rules)}
     costs = Costs(Space(drawn.seen, ordered=False), rules)
     began = time.perf_counter()
@@ -111,7 +118,10 @@ class CbpSetting:
 
 
 def figures(setting: CbpSetting, degrees: list[int]) -> list[Figure]:
-    """Fig. 3 and 4 for each degree, all ways on the same graphs; Fig. 5 by greedy at the last degree, where most moves."""
+    """Fig. 3 and 4 for each degree, all ways on the same graphs; Fig.
+
+    5 by greedy at the last degree, where most moves.
+    """
     found = []
     for degree in degrees:
         for stream in STREAMS:
@@ -184,7 +194,10 @@ def road_rows(setting: CbpSetting) -> list[tuple[str, int, float, float, float]]
 
 
 def road_latencies(setting: CbpSetting, networks: int) -> dict[tuple[str, int], Latency]:
-    """Table 1: by deployment and 1/f, in the mean over some road networks; 1/f above 1 on the first of them."""
+    """Table 1: by deployment and 1/f, in the mean over some road networks.
+
+    1/f above 1 on the first of them.
+    """
     found: dict[tuple[str, int], list[Latency]] = {}
     for i in range(networks):
         seed = 1000 * setting.seed + i
@@ -307,7 +320,7 @@ def cbp_command(
         int,
         typer.Option(
             min=20,
-            help="Statistics windows of a minute that a plan is made from, and as many to judge it.",
+            help="Minutes of statistics that a plan is made from, and as many to judge it.",
         ),
     ] = 30,
     busy: Annotated[
@@ -333,7 +346,8 @@ def cbp_command(
     as_json: AsJson = False,
     plot: Plot = None,
 ) -> None:
-    """Plan components by cost, and compare with the placement of slots by communication alone (CBP 6, Fig. 3 to 5, Table 1).
+    """Plan components by cost, and compare with the placement of slots by communication alone (CBP
+    6, Fig. 3 to 5, Table 1).
 
     Example: anabranch lab cbp --degrees 3 --repeats 1
     """

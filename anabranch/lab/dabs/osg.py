@@ -1,8 +1,10 @@
-"""Online shuffle grouping (DABS-Storm 5): the bound of its greedy assignment, and completion times against round robin.
+"""Online shuffle grouping (DABS-Storm 5): the bound of its greedy assignment, and completion times
+against round robin.
 
-Rows have a value by Zipf, and each value a cost between 1 and 64 ms. Rows arrive at even times, so that tasks are busy most of the
-time; a task does them one after another. Sketches and answers reach the scheduler with the end of a batch of rows. In the middle of
-the stream the costs of all values are dealt out anew.
+Rows have a value by Zipf, and each value a cost between 1 and 64 ms. Rows arrive at even times, so
+that tasks are busy most of the time; a task does them one after another. Sketches and answers reach
+the scheduler with the end of a batch of rows. In the middle of the stream the costs of all values
+are dealt out anew.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ from anabranch.lab.report import AsJson, Chart, LabReport, Plot, Seed, Table, sh
 from anabranch.lab.simulator import zipf
 
 _BATCH = 32
-_SKEWED = "with a skew of 1.5 and looks after 64 rows; with a skew of 1 and looks after 256 rows OSG was no better than round robin"
+_SKEWED = (
+    "with a skew of 1.5 and looks after 64 rows; with a skew of 1 and looks after 256 rows OSG "
+    "was no better than round robin"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +52,7 @@ class OsgSetting:
 
 
 def best_makespan(costs: Floats, slots: int) -> float:
-    """The optimum, by trying all assignments of a few rows; the first row's slot does not matter."""
+    """The optimum, by trying all assignments of a few rows; the first slot does not matter."""
     places = np.indices((slots,) * (len(costs) - 1)).reshape(len(costs) - 1, -1)
     loads = [
         (places == slot).T @ costs[1:] + (costs[0] if slot == 0 else 0.0) for slot in range(slots)
@@ -56,7 +61,10 @@ def best_makespan(costs: Floats, slots: int) -> float:
 
 
 def worst_ratio(setting: OsgSetting) -> tuple[float, float]:
-    """The greatest makespan over (2 - 1/k) times the optimum, of random rows and of the worst; and of the worst alone."""
+    """The greatest makespan over (2 - 1/k) times the optimum, of random rows and of the worst.
+
+    And of the worst alone.
+    """
     chance = np.random.default_rng([setting.seed, 23])
     found = []
     for _ in range(setting.tries):
@@ -199,7 +207,7 @@ def experiment(setting: OsgSetting) -> LabReport:
 
 
 def _mean_ratio(both: Sequence[Sequence[Floats]], part: slice) -> float:
-    """Over the streams, as a geometric mean: streams differ by much in how unlike their costs are."""
+    """The geometric mean over the streams: they differ much in how unlike their costs are."""
     return float(
         np.exp(np.mean([np.log(ours[part].mean() / turns[part].mean()) for ours, turns in both]))
     )

@@ -1,6 +1,8 @@
-"""Elasticutor 5: Fig. 6, 7, 9, 10, 13 and 16, Tables 2 and 3, by the policies of `elastic/` over the simulator.
+"""Elasticutor 5: Fig. 6, 7, 9, 10, 13 and 16, Tables 2 and 3, by the policies of `elastic/` over
+the simulator.
 
-`micro.py` and `stocks.py` hold the workloads with what the paper leaves open, `paradigms.py` the four ways.
+`micro.py` and `stocks.py` hold the workloads with what the paper leaves open, `paradigms.py` the
+four ways.
 """
 
 from __future__ import annotations
@@ -23,13 +25,14 @@ from anabranch.lab.report import AsJson, Chart, FigureResult, LabReport, Plot, S
 OMEGAS = (0, 2, 4, 8, 16)
 _BATCHES = "how many shards one repartition carries was inferred from the paper's own figures, this one among them"
 _ORDERS = (
-    "orders are made up, and the gain hangs on them: with a cheap transactor it was 23 % over static and nothing over the other; "
-    "over resource-centric it is 59 to 119 % for seeds 1 to 5"
+    "orders are made up, and the gain hangs on them: with a cheap transactor it was 23 % over "
+    "static and nothing over the other; over resource-centric it is 59 to 119 % for seeds 1 to 5"
 )
 _CHURN = (
-    "direction yes, factor no: all cores are given out every second, so each change of demand moves some, and shards with them "
-    "(10 MB/s; the paper 2.4); with a latency target that leaves cores free (1.7 ms) it is 0.2 against 11.9 MB/s, a factor of 66, "
-    "but a third of the throughput is lost"
+    "direction yes, factor no: all cores are given out every second, so each change of demand "
+    "moves some, and shards with them (10 MB/s; the paper 2.4); with a latency target that leaves "
+    "cores free (1.7 ms) it is 0.2 against 11.9 MB/s, a factor of 66, but a third of the "
+    "throughput is lost"
 )
 _WHY = {"t2-state": _CHURN}
 _THREE = (STATIC, RESOURCE, ELASTICUTOR)
@@ -46,7 +49,9 @@ class ElasticutorSetting:
     seed: int = 1
 
     def micro(self, **more: float) -> Micro:
-        """The paper's workload; for fewer hosts with fewer keys, so that a core's share of the most frequent key stays the same."""
+        """The paper's workload; for fewer hosts with fewer keys, so that a core's share of the most
+        frequent key stays the same.
+        """
         keys = max(64, round(Micro().keys * (self.hosts / 32) ** 2))
         base = Micro(
             hosts=self.hosts,
@@ -254,7 +259,10 @@ def reassignment(setting: ElasticutorSetting) -> FigureResult:
 
 
 def scaling(setting: ElasticutorSetting) -> FigureResult:
-    """Fig. 10: one executor on ever more cores, by the cost and the size of a row; in cores' worth of rows."""
+    """Fig. 10: one executor on ever more cores, by the cost and the size of a row.
+
+    In cores' worth of rows.
+    """
     sizes = [hosts * 8 for hosts in (1, 2, 4, 8, 16, 32) if hosts <= setting.hosts]
     cases: dict[str, dict[str, float]] = {
         "0.01 ms": {"cost_s": 1e-5},
@@ -320,7 +328,10 @@ def scaling(setting: ElasticutorSetting) -> FigureResult:
 
 
 def granularity(setting: ElasticutorSetting) -> FigureResult:
-    """Fig. 13: throughput by executors y and shards of each z; workloads default, data-intensive and highly dynamic."""
+    """Fig. 13: throughput by executors y and shards of each z.
+
+    Workloads default, data-intensive and highly dynamic.
+    """
     cores = setting.hosts * 8
     executors = (1, max(2, setting.hosts // 4), setting.hosts, cores)
     shards = (4, 16, 64, 256, 1024)
@@ -574,7 +585,8 @@ def elasticutor_command(
     as_json: AsJson = False,
     plot: Plot = None,
 ) -> None:
-    """Shuffle keys and compare static, resource-centric and executor-centric elasticity (Elasticutor 5, Fig. 6 to 16, Tables 2, 3).
+    """Shuffle keys and compare static, resource-centric and executor-centric elasticity
+    (Elasticutor 5, Fig. 6 to 16, Tables 2, 3).
 
     Example: anabranch lab elasticutor --hosts 8 --seconds 30
     """

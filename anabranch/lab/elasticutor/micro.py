@@ -1,6 +1,8 @@
-"""Elasticutor's micro-benchmark (5.1): one operator, keys by Zipf, and a permutation of their frequencies omega times a minute.
+"""Elasticutor's micro-benchmark (5.1): one operator, keys by Zipf, and a permutation of their
+frequencies omega times a minute.
 
-The paper does not say how much is offered, nor how large buffers are: here `load` of what all cores can do, and Storm's buffers.
+The paper does not say how much is offered, nor how large buffers are: here `load` of what all cores
+can do, and Storm's buffers.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ class SimulatedRun:
 
 
 def start(setting: Micro, way: str) -> tuple[Simulation, UnitScaler | None, list[Floats]]:
-    """A simulation and its way before the first row, and the frequencies of shards after each permutation."""
+    """A simulation and its way before the first row, and the frequencies of shards after each
+    permutation.
+    """
     shards = setting.executors * setting.shards if way not in (STATIC, RESOURCE) else 32 * 256
     chance = np.random.default_rng([setting.seed, 7])
     frequencies = zipf(setting.keys, setting.skew)
@@ -111,7 +115,10 @@ def simulate(setting: Micro, way: str) -> SimulatedRun:
 
 
 def dip_s(by_second: Sequence[float], offered: float, period_s: int, enough: float = 0.95) -> float:
-    """How long after a shuffle throughput is back for good, on average over the shuffles; no dip is 0."""
+    """How long after a shuffle throughput is back for good, on average over the shuffles.
+
+    No dip is 0.
+    """
     found = []
     for at in range(0, len(by_second) - period_s + 1, period_s):
         low = [

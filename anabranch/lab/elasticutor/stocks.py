@@ -1,12 +1,15 @@
-"""Elasticutor's stock exchange (5.4): orders, a transactor, eleven operators on its transactions, keys that come and go.
+"""Elasticutor's stock exchange (5.4): orders, a transactor, eleven operators on its transactions,
+keys that come and go.
 
-The orders of the Shanghai Stock Exchange are not public. Drawn instead: stocks whose popularity follows Zipf, each times a factor
-that wanders from second to second (a lognormal, mean-reverting), and now and then a stock that is suddenly in demand. Costs are
-chosen so that 256 cores do some 300,000 orders a second (the paper's 218,600 at three quarters of that). 12 operators of 32 executors
-would be more executors than there are cores: there are about two for each host, as the paper advises (5.3), and operators have them
-by their part of the work, so that a host can hold what an executor wants: a third of all work is the transactor's. A stock is
-never in such demand that its orders alone need more than nine tenths of a core: no way could help there, and the paper's throughput
-shows no such stock.
+The orders of the Shanghai Stock Exchange are not public. Drawn instead: stocks whose popularity
+follows Zipf, each times a factor that wanders from second to second (a lognormal, mean-reverting),
+and now and then a stock that is suddenly in demand. Costs are chosen so that 256 cores do some
+300,000 orders a second (the paper's 218,600 at three quarters of that). 12 operators of 32
+executors would be more executors than there are cores: there are about two for each host, as the
+paper advises (5.3), and operators have them by their part of the work, so that a host can hold what
+an executor wants: a third of all work is the transactor's. A stock is never in such demand that its
+orders alone need more than nine tenths of a core: no way could help there, and the paper's
+throughput shows no such stock.
 """
 
 from __future__ import annotations
@@ -176,7 +179,9 @@ def one_day(setting: Exchange, way: str) -> SimulatedRun:
 
 
 def _dealt(cores: int, setting: Exchange) -> list[list[int]]:
-    """Cores of each operator by its part of the work, as a static deployment would choose them once."""
+    """Cores of each operator by its part of the work, as a static deployment would choose them
+    once.
+    """
     ends = np.round(np.cumsum(setting.works) * cores).astype(int)
     order = list(range(cores))
     return [order[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]

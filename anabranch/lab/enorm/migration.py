@@ -1,9 +1,13 @@
-"""Enorm 7.2 to 7.5, Fig. 10 to 13: what it costs to move key groups (shards) instantly, smoothly and disruptively.
+"""Enorm 7.2 to 7.5, Fig.
 
-A key of state takes `key_s` to be serialised, carried and read; all else is the paper's simple job: partials of a minute, six
-machines of one core at 70 % load, 50,000 keys to a shard in Fig. 13. For Fig. 12 their number is not told: a tenth of that, so that a
-key comes some eight times in a pane. Disruptively, both machines work on the state and the shard's rows wait; instantly, rows go to
-the new machine at once and the keys that both have seen are merged when the pane closes. Shards are chosen by Flux.
+10 to 13: what it costs to move key groups (shards) instantly, smoothly and disruptively.
+
+A key of state takes `key_s` to be serialised, carried and read; all else is the paper's simple job:
+partials of a minute, six machines of one core at 70 % load, 50,000 keys to a shard in Fig. 13. For
+Fig. 12 their number is not told: a tenth of that, so that a key comes some eight times in a pane.
+Disruptively, both machines work on the state and the shard's rows wait; instantly, rows go to the
+new machine at once and the keys that both have seen are merged when the pane closes. Shards are
+chosen by Flux.
 """
 
 from __future__ import annotations
@@ -60,7 +64,9 @@ def period(setting: MigrationSetting, keys: int, *, moved_shards: float = 1.0) -
 
 
 def pauses(setting: MigrationSetting) -> tuple[list[Claim], Table, list[Chart]]:
-    """Fig. 10 and 11: how long rows of one shard wait, and until when all is done, by the size of its state."""
+    """Fig. 10 and 11: how long rows of one shard wait, and until when all is done, by the size of
+    its state.
+    """
     instant = [
         setting.punctuation_s + split_cost(period(setting, keys)).latency_s for keys in _SIZES
     ]
@@ -145,10 +151,11 @@ def pauses(setting: MigrationSetting) -> tuple[list[Claim], Table, list[Chart]]:
 
 
 def overhead(setting: MigrationSetting, way: str, part: float, keys_of_shard: int) -> float:
-    """Percent of CPU more for moving a part of the state once, in the middle of a pane of the simple job.
+    """Percent of CPU more for moving a part of the state once, in the middle of a pane of the
+    simple job.
 
-    Of each key it is drawn how often it comes before and after the move. Disruptively what it had before is moved; instantly it is
-    one key more to merge if it comes on both sides.
+    Of each key it is drawn how often it comes before and after the move. Disruptively what it had
+    before is moved; instantly it is one key more to merge if it comes on both sides.
     """
     chance = np.random.default_rng([setting.seed, 31])
     job = period(setting, keys_of_shard, moved_shards=0.0)
@@ -169,7 +176,10 @@ def overheads(setting: MigrationSetting) -> tuple[list[Claim], Table, list[Chart
         for way in (INSTANT, DISRUPTIVE)
     )
     ratio = max(max(a, b) / min(a, b) for a, b in zip(instant[1:], disruptive[1:], strict=True))
-    note = "where a key comes eight times in a pane; with ten times the keys, less than once each, instant costs a third of it"
+    note = (
+        "where a key comes eight times in a pane; with ten times the keys, less than once each, "
+        "instant costs a third of it"
+    )
     claims = [
         _claim(
             "12",
@@ -239,7 +249,9 @@ class Fluxed:
 
 
 def latencies(setting: MigrationSetting, way: str, every_s: float) -> tuple[float, list[float]]:
-    """Fig. 13: mean latency while one machine after another gets half as many rows more, and its course in steps of 10 s."""
+    """Fig. 13: mean latency while one machine after another gets half as many rows more, and its
+    course in steps of 10 s.
+    """
     chance = np.random.default_rng([setting.seed, 37])
     shards = setting.shards
     job = Job(name="compute", cost_s=setting.row_s, shards=shards, shard_bytes=0.0)
@@ -349,7 +361,8 @@ def migration_command(
     as_json: AsJson = False,
     plot: Plot = None,
 ) -> None:
-    """Move key groups between machines: instantly, smoothly, disruptively (Enorm 7.2 to 7.5, Fig. 10 to 13).
+    """Move key groups between machines: instantly, smoothly, disruptively (Enorm 7.2 to 7.5, Fig.
+    10 to 13).
 
     Example: anabranch lab enorm-migration --keys 100000
     """

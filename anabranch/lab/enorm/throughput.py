@@ -1,7 +1,10 @@
-"""Enorm 7.1 and 7.7, Fig. 9 and 16, on real Spark, small: keys, windows and components against throughput.
+"""Enorm 7.1 and 7.7, Fig.
 
-By the benchmarks of `bench/`, which alone know Spark. A split component is two, with an exchange of partials between them: what of
-Fig. 9 is about it is read off the chain of operators in two components and in one.
+9 and 16, on real Spark, small: keys, windows and components against throughput.
+
+By the benchmarks of `bench/`, which alone know Spark. A split component is two, with an exchange of
+partials between them: what of Fig. 9 is about it is read off the chain of operators in two
+components and in one.
 """
 
 from __future__ import annotations

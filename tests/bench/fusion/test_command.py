@@ -1,4 +1,6 @@
-"""The benchmark of fused operators: its pure parts, native's chain against the reference, and one small run of all of it."""
+"""The benchmark of fused operators: its pure parts, native's chain against the reference, and one
+small run of all of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""DABS-Storm's experiments, short: rows are followed right, verdicts do not depend on the seed, and do depend on the policy."""
+"""DABS-Storm's experiments, short: rows are followed right, verdicts do not depend on the seed, and
+do depend on the policy.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Elasticutor's experiments, shorter than the paper's: verdicts do not depend on the seed, and do depend on the policy."""
+"""Elasticutor's experiments, shorter than the paper's: verdicts do not depend on the seed, and do
+depend on the policy.
+"""
 
 from __future__ import annotations
 

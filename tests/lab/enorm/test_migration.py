@@ -1,4 +1,7 @@
-"""Migrations: verdicts do not depend on the seed; without balancing nothing is gained by moving instantly."""
+"""Migrations: verdicts do not depend on the seed.
+
+Without balancing nothing is gained by moving instantly.
+"""
 
 from __future__ import annotations
 
