@@ -1,8 +1,10 @@
-"""Opinions about topics, at a rate with sudden peaks: which cities and which ages think otherwise than the rest?
+"""Opinions about topics, at a rate with sudden peaks: which cities and which ages think otherwise
+than the rest?
 
-The complex topology of DABS-Storm (Fig. 10) on its erratic stream (Fig. 11b), half an hour in a minute. The dispatcher drops topics
-that are of no interest and what a branch does not need; one branch looks up the city of a location code, the other one the group of
-an age; each finds subgroups, and these are stored. All of it may be partitioned by topic: there is one exchange.
+The complex topology of DABS-Storm (Fig. 10) on its erratic stream (Fig. 11b), half an hour in a
+minute. The dispatcher drops topics that are of no interest and what a branch does not need; one
+branch looks up the city of a location code, the other one the group of an age; each finds
+subgroups, and these are stored. All of it may be partitioned by topic: there is one exchange.
 
 anabranch run examples/dabs.py --fresh --available-now --finish
 """
@@ -54,7 +56,10 @@ LOAD = ab.Workload(
 
 
 def opinions(rows: DataFrame) -> DataFrame:
-    """The source: who (age, location code), about what, and how much in favour, from 0 to 10; cities and ages have their leanings."""
+    """The source: who (age, location code), about what, and how much in favour, from 0 to 10.
+
+    Cities and ages have their leanings.
+    """
     age, topic = F.floor(15 + 70 * chance(1)), F.floor(len(TOPICS) * F.pow(chance(2), 2))
     leaning = chance(3, "of_city") * 2 + F.when(age < 30, chance(4, "of_age") * 2).otherwise(0)
     return (
@@ -77,7 +82,9 @@ def relevant(df: DataFrame) -> DataFrame:
 
 
 def located(df: DataFrame) -> DataFrame:
-    """The city of a code. In the paper this lookup takes as long as the code says: a case for `apply`, with cost-aware grouping."""
+    """The city of a code. In the paper this lookup takes as long as the code says: a case for
+    `apply`, with cost-aware grouping.
+    """
     return df.withColumn(
         "city", F.get(F.array(*map(F.lit, CITIES)), F.col("code") % len(CITIES))
     ).drop("code", "age")
@@ -90,7 +97,9 @@ def aged(df: DataFrame) -> DataFrame:
 
 
 def worth_telling(df: DataFrame) -> DataFrame:
-    """Subgroups whose opinion is far from that of all, and which are large: by the root of their size times the distance."""
+    """Subgroups whose opinion is far from that of all, and which are large: by the root of their
+    size times the distance.
+    """
     quality = F.sqrt("opinions") * F.abs(F.col("opinion") - F.col("opinion_of_all"))
     return df.withColumn("quality", quality).filter(quality >= QUALITY)
 

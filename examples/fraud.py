@@ -1,4 +1,5 @@
-"""Alerts about cards: small payments that try a card out before a large one, and large payments that nobody confirms in time.
+"""Alerts about cards: small payments that try a card out before a large one, and large payments
+that nobody confirms in time.
 
 The second rule is about what does not happen: a timer tells it. Alerts are counted by rule.
 
@@ -24,7 +25,9 @@ LOAD = ab.Workload(
 
 @dataclass
 class Card:
-    """The times of small payments, and the large ones that wait for a confirmation: number, amount and until when."""
+    """The times of small payments, and the large ones that wait for a confirmation: number, amount
+    and until when.
+    """
 
     small: list[datetime] = field(default_factory=list)
     waiting: dict[int, tuple[int, datetime]] = field(default_factory=dict)

@@ -1,10 +1,13 @@
-"""Loans of a peer-to-peer lender: interest and approvals, per area and overall, over 10 minutes to 24 hours; and hasty users.
+r"""Loans of a peer-to-peer lender: interest and approvals, per area and overall, over 10 minutes to
+24 hours; and hasty users.
 
-The job of Enorm's Fig. 1 to 4. The two operators per area share an exchange; the two over all areas read their 10-minute results.
-Users who apply for the fourth time within an hour are told, by a class with state per user, which takes most of the time.
-From the fourth to the 16th hour there are five times as many applications, and every three hours another area has a run of them.
+The job of Enorm's Fig. 1 to 4. The two operators per area share an exchange; the two over all areas
+read their 10-minute results. Users who apply for the fourth time within an hour are told, by a
+class with state per user, which takes most of the time. From the fourth to the 16th hour there are
+five times as many applications, and every three hours another area has a run of them.
 
-anabranch run examples/lending.py --fresh --for "45 seconds" --finish --slots 1 --latency "1500 milliseconds" --max-slots 4
+anabranch run examples/lending.py --fresh --for "45 seconds" --finish --slots 1 \
+    --latency "1500 milliseconds" --max-slots 4
 """
 
 from dataclasses import dataclass, field
@@ -18,11 +21,12 @@ import anabranch as ab
 
 # Most loans first: the load of the areas is skewed.
 AREAS = (
-    "California,Texas,Florida,New York,Pennsylvania,Illinois,Ohio,Georgia,North Carolina,Michigan,New Jersey,Virginia,"
-    "Washington,Arizona,Tennessee,Massachusetts,Indiana,Missouri,Maryland,Wisconsin,Colorado,Minnesota,South Carolina,"
-    "Alabama,Louisiana,Kentucky,Oregon,Oklahoma,Connecticut,Utah,Iowa,Nevada,Arkansas,Mississippi,Kansas,New Mexico,"
-    "Nebraska,Idaho,West Virginia,Hawaii,New Hampshire,Maine,Montana,Rhode Island,Delaware,South Dakota,North Dakota,"
-    "Alaska,Vermont,Wyoming"
+    "California,Texas,Florida,New York,Pennsylvania,Illinois,Ohio,Georgia,North Carolina,Michigan,"
+    "New Jersey,Virginia,Washington,Arizona,Tennessee,Massachusetts,Indiana,Missouri,Maryland,"
+    "Wisconsin,Colorado,Minnesota,South Carolina,Alabama,Louisiana,Kentucky,Oregon,Oklahoma,"
+    "Connecticut,Utah,Iowa,Nevada,Arkansas,Mississippi,Kansas,New Mexico,Nebraska,Idaho,"
+    "West Virginia,Hawaii,New Hampshire,Maine,Montana,Rhode Island,Delaware,South Dakota,"
+    "North Dakota,Alaska,Vermont,Wyoming"
 ).split(",")
 
 
@@ -31,7 +35,10 @@ SPEED = 2_000  # seconds of the applicants in one of ours
 
 
 def applications(numbers: DataFrame) -> DataFrame:
-    """Made-up loan applications, all of them in a surge and else every fifth; 1 in 1000 comes up to six hours late."""
+    """Made-up loan applications, all of them in a surge and else every fifth.
+
+    1 in 1000 comes up to six hours late.
+    """
     second_of = F.col("value") / EACH_SECOND
     hour = F.floor(second_of / 3_600)
     late = F.when(chance(0) < 0.001, chance(1) * 21_600).otherwise(0)

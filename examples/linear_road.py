@@ -1,6 +1,8 @@
-"""Tolls of the Linear Road benchmark: a segment of an expressway costs the more, the more vehicles are in a jam there.
+"""Tolls of the Linear Road benchmark: a segment of an expressway costs the more, the more vehicles
+are in a jam there.
 
-The query of CBP's Fig. 1. All operators may be partitioned by segment, so they run as one component, behind one exchange.
+The query of CBP's Fig. 1. All operators may be partitioned by segment, so they run as one
+component, behind one exchange.
 
 anabranch run examples/linear_road.py --fresh --for "30 seconds" --finish
 """
@@ -19,7 +21,10 @@ BASE_TOLL, FREE, JAM_SPEED = 2, 50, 40
 
 
 def reports(numbers: DataFrame) -> DataFrame:
-    """Made-up position reports: each vehicle says every 30 seconds where it is and how fast; half-way round all slow down."""
+    """Made-up position reports: each vehicle says every 30 seconds where it is and how fast.
+
+    Half-way round all slow down.
+    """
     time = F.col("value") * 30 / VEHICLES
     part = F.pmod(chance(1, "vehicle") + time / ROUND, F.lit(1.0))  # of its round
     moved = part + 0.75 * F.sin(2 * math.pi * part) / (2 * math.pi)  # miles, as a share of all

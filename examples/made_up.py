@@ -1,4 +1,7 @@
-"""Made-up rows for the examples. The n-th row is a function of n alone: every run sees the same ones, however fast it goes."""
+"""Made-up rows for the examples.
+
+The n-th row is a function of n alone: every run sees the same ones, however fast it goes.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -28,7 +31,9 @@ def ticking(name: str, each_second: int) -> DataFrame:
 def rows_of(
     name: str, load: ab.Workload, speed: float, columns: Columns | None = None
 ) -> DataFrame:
-    """The stream of a workload, so many of its seconds in one of ours, with the columns that a function makes of its own."""
+    """The stream of a workload, so many of its seconds in one of ours, with the columns that a
+    function makes of its own.
+    """
     spark = SparkSession.builder.appName(name).getOrCreate()
     return ab.workload(spark, load, speed=speed, columns=columns)
 
@@ -39,7 +44,9 @@ def second(seconds: Column) -> Column:
 
 
 def chance(salt: int, of: str = "value") -> Column:
-    """A number from 0 up to 1: a draw for each value of a column, and another one with another salt."""
+    """A number from 0 up to 1: a draw for each value of a column, and another one with another
+    salt.
+    """
     return F.pmod(F.xxhash64(of, F.lit(salt)), F.lit(1_000_000)) / 1_000_000
 
 

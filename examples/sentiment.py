@@ -1,6 +1,9 @@
-"""The mood of tweets: those in English are scored word by word; averages per region and overall, and a ranking of hashtags.
+"""The mood of tweets: those in English are scored word by word.
 
-The Twitter Sentiment Analysis topology of X. Liu's thesis (Fig. 3.10), with tweets and a word list of our own.
+Averages per region and overall, and a ranking of hashtags.
+
+The Twitter Sentiment Analysis topology of X. Liu's thesis (Fig. 3.10), with tweets and a word list
+of our own.
 
 anabranch run examples/sentiment.py --fresh --for "30 seconds" --finish
 """
@@ -33,7 +36,9 @@ REGIONS = ("Africa", "Americas", "Asia", "Europe", "Oceania")
 
 
 def tweets(numbers: DataFrame) -> DataFrame:
-    """Made-up tweets, 200 a second, most of them in English, such as: The coffee is great and late #friday"""
+    """Made-up tweets, 200 a second, most of them in English, such as: The coffee is great and late
+    #friday
+    """
     region, hashtag = chance(1), F.pow(chance(2), 2)
     moods = [
         one_of(list(SCORES), chance(salt) * (0.7 + 0.15 * region + 0.15 * hashtag))

@@ -1,7 +1,8 @@
-"""Visits to a site: the pages that a user looks at until nothing happens for half a minute, and how visits end, by minute.
+"""Visits to a site: the pages that a user looks at until nothing happens for half a minute, and how
+visits end, by minute.
 
-What `ab.session` gives as a window, written by hand, with what no aggregate tells: the path of a visit in its state, and a timer that
-each view sets anew.
+What `ab.session` gives as a window, written by hand, with what no aggregate tells: the path of a
+visit in its state, and a timer that each view sets anew.
 
 anabranch run examples/sessions.py --fresh --available-now --finish
 """
@@ -34,7 +35,9 @@ class Open:
 
 
 class Visits:
-    """Tells a visit when it is over: at the timer, or at a view that comes after the gap and before the timer is due."""
+    """Tells a visit when it is over: at the timer, or at a view that comes after the gap and before
+    the timer is due.
+    """
 
     state: Open
     output = "at timestamp, start timestamp, views bigint, pages bigint, entry string, exit string"

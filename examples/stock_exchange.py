@@ -1,7 +1,8 @@
-"""A stock exchange: limit orders are matched per stock, and what is traded feeds six statistics and five kinds of events.
+"""A stock exchange: limit orders are matched per stock, and what is traded feeds six statistics and
+five kinds of events.
 
-The application of Elasticutor 5.4 (Fig. 14), with orders of our own: now and then other stocks are hot. Whatever concerns a single
-stock runs where its book is, without another exchange.
+The application of Elasticutor 5.4 (Fig. 14), with orders of our own: now and then other stocks are
+hot. Whatever concerns a single stock runs where its book is, without another exchange.
 
 anabranch run examples/stock_exchange.py --fresh --available-now --finish
 """
@@ -38,12 +39,14 @@ class Book:
 
 
 class Transactor:
-    """Executes each order against those that wait on the other side: the best price first, then the oldest."""
+    """Executes each order against those that wait on the other side: the best price first, then the
+    oldest.
+    """
 
     state: Book
     output = (
-        "at timestamp, price bigint, quantity bigint, cents bigint, "
-        "buyer bigint, seller bigint, buy_order bigint, sell_order bigint"
+        "at timestamp, price bigint, quantity bigint, cents bigint, buyer bigint, seller bigint, "
+        "buy_order bigint, sell_order bigint"
     )
     event_time = "at"
 
@@ -83,7 +86,7 @@ class Transactor:
 
 
 class PriceAlarm:
-    """Tells when a stock's price comes to exceed the threshold, once until it has been below again."""
+    """Reports when a price exceeds the threshold, once until it has been below again."""
 
     state: dict[str, bool]
     output = "at timestamp, price bigint"

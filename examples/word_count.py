@@ -10,8 +10,9 @@ from pyspark.sql import functions as F
 import anabranch as ab
 
 WORDS = (
-    "the of and a to in is water that it was river on with as by at boat from bank or lake be this rain which stone fish "
-    "not bridge are mill but mud had ferry his flood her reed they island were delta has sand one otter all heron ford weir"
+    "the of and a to in is water that it was river on with as by at boat from bank or lake be "
+    "this rain which stone fish not bridge are mill but mud had ferry his flood her reed they "
+    "island were delta has sand one otter all heron ford weir"
 ).split()  # most frequent first
 
 

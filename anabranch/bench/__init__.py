@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from anabranch.bench.elastic.command import ElasticOptions, elastic_command
+from anabranch.bench.elastic.command import elastic_command
 from anabranch.bench.elastic.rebalance import rebalance_command
 from anabranch.bench.fusion.command import fusion_command
 from anabranch.bench.keyed.command import keyed_command
-from anabranch.bench.options import FusionOptions, WindowsOptions
 from anabranch.bench.osg import osg_command
 from anabranch.bench.soak import soak_command
 from anabranch.bench.windows import windows_command
@@ -28,18 +27,4 @@ bench_app.command("osg")(osg_command)
 bench_app.command("soak")(soak_command)
 bench_app.command("elastic")(elastic_command)
 
-
-@bench_app.callback()
-def bench() -> None:
-    """Measure Anabranch against native Structured Streaming and against the bare limit."""
-
-
-__all__ = [
-    "ElasticOptions",
-    "FusionOptions",
-    "WindowsOptions",
-    "bench_app",
-    "elastic_command",
-    "fusion_command",
-    "windows_command",
-]
+__all__ = ["bench_app"]

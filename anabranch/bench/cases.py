@@ -1,6 +1,8 @@
-"""The windows that a benchmark computes: the standard cases, and the one that `--windows` describes.
+"""The windows that a benchmark computes: the standard cases, and the one that `--windows`
+describes.
 
-Every side of a benchmark (Anabranch, native Spark, Polars, DuckDB and the reference) is built from these values.
+Every side of a benchmark (Anabranch, native Spark, Polars, DuckDB and the reference) is built from
+these values.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from anabranch.topology.windows import parse_windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class WindowCase:
     """Windows that are computed together, all aligned to the epoch."""
 
     name: str
@@ -36,7 +38,9 @@ class Case:
 
     @property
     def copies(self) -> int:
-        """How many windows a row falls into: what plain Structured Streaming multiplies each row by."""
+        """How many windows a row falls into: what plain Structured Streaming multiplies each row
+        by.
+        """
         return sum(copies(window) for window in self.windows)
 
     @property
@@ -53,16 +57,16 @@ def _every_minute(*minutes: int) -> tuple[Window, ...]:
     return tuple(sliding(f"{length} minutes", every="1 minute") for length in minutes)
 
 
-CASES: dict[str, Case] = {
-    "A": Case(name="A", windows=(tumbling("1 minute"),)),
-    "B": Case(name="B", windows=_every_minute(10)),
-    "C": Case(name="C", windows=_every_minute(5, 10, 15, 20, 30, 60)),
-    "many": Case(
+CASES: dict[str, WindowCase] = {
+    "A": WindowCase(name="A", windows=(tumbling("1 minute"),)),
+    "B": WindowCase(name="B", windows=_every_minute(10)),
+    "C": WindowCase(name="C", windows=_every_minute(5, 10, 15, 20, 30, 60)),
+    "many": WindowCase(
         name="many",
         windows=tuple(tumbling(f"{length} minutes") for length in range(1, 81)),
         summary="80 tumbling windows of 1 to 80 minutes",
     ),
-    "long": Case(
+    "long": WindowCase(
         name="long",
         windows=(sliding("6 hours", every="10 seconds"),),
         summary="6 hours every 10 seconds, 2,000 keys, 5 million rows in 12 hours",
@@ -72,10 +76,10 @@ CASES: dict[str, Case] = {
 }
 
 
-def choose_cases(names: str, windows: str | None) -> tuple[Case, ...]:
+def choose_cases(names: str, windows: str | None) -> tuple[WindowCase, ...]:
     """The standard cases of `--case A,B`, or the one case 'custom' where `--windows` is given."""
     if windows is not None:
-        return (Case(name="custom", windows=parse_windows(windows)),)
+        return (WindowCase(name="custom", windows=parse_windows(windows)),)
     known = {name.lower(): case for name, case in CASES.items()}
     wanted = dict.fromkeys(name.strip().lower() for name in names.split(",") if name.strip())
     for name in wanted or [names]:

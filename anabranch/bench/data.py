@@ -1,7 +1,9 @@
-"""The benchmark's input: parquet files of keyed values with event times, one file a batch, made once from a seed.
+"""The benchmark's input: parquet files of keyed values with event times, one file a batch, made
+once from a seed.
 
-Keys follow Zipf's law over a shuffled key space, arrival is at a constant rate of event time, and each row is up to `disorder_s`
-seconds older than its arrival. The watermark delay covers the disorder, so that no side drops a row and all must agree.
+Keys follow Zipf's law over a shuffled key space, arrival is at a constant rate of event time, and
+each row is up to `disorder_s` seconds older than its arrival. The watermark delay covers the
+disorder, so that no side drops a row and all must agree.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class DataSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
+class InputFiles:
     """Files that were written: one a batch, in the order in which a file source takes them."""
 
     directory: Path
@@ -65,7 +67,7 @@ class Input:
     delay_s: int
     schema: str = SPARK_SCHEMA
 
-    def first(self, batches: int | None) -> Input:
+    def first(self, batches: int | None) -> InputFiles:
         """The first files alone, in a directory of links."""
         if batches is None or batches >= len(self.files):
             return self
@@ -113,8 +115,9 @@ def write_input(
     directory: Path,
     shaped: Callable[[pa.Table], pa.Table] | None = None,
     schema: str = SPARK_SCHEMA,
-) -> Input:
-    """Writes the batches as `batch-NNNNN.parquet` with modification times a second apart: file sources go by these.
+) -> InputFiles:
+    """Writes the batches as `batch-NNNNN.parquet` with modification times a second apart: file
+    sources go by these.
 
     `shaped` makes other columns of the key; `schema` then says which, as Spark reads them.
     """
@@ -134,7 +137,7 @@ def write_input(
         rows.append(table.num_rows)
         greatest = pc.max(table["at"]).cast(pa.int64()).as_py()
         newest.append(max(greatest, newest[-1]) if newest else greatest)
-    return Input(
+    return InputFiles(
         directory=directory,
         files=tuple(files),
         rows=tuple(rows),

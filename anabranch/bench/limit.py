@@ -1,8 +1,10 @@
-"""The bare limit: how fast one process computes the same results from the same files, without a stream, state or recovery.
+"""The bare limit: how fast one process computes the same results from the same files, without a
+stream, state or recovery.
 
-Polars and DuckDB read all files, group by (key, pane), group the panes into each window, and write parquet: the faster of the two is
-the limit. The engine builds windows from each other where they fit (10 minutes = 5 + 5 minutes earlier); what Polars and DuckDB
-reach when they are programmed to do that too is measured as well, as `chained`. They run in a process of their own, because both take
+Polars and DuckDB read all files, group by (key, pane), group the panes into each window, and write
+parquet: the faster of the two is the limit. The engine builds windows from each other where they
+fit (10 minutes = 5 + 5 minutes earlier); what Polars and DuckDB reach when they are programmed to
+do that too is measured as well, as `chained`. They run in a process of their own, because both take
 their number of threads when they start and should not share memory with Spark.
 """
 
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from anabranch.bench.cases import Case, choose_cases, copies
+from anabranch.bench.cases import WindowCase, choose_cases, copies
 from anabranch.errors import AnabranchError
 from anabranch.topology import Window
 
@@ -28,9 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Part of a window: the windows of an earlier table (0 is the panes), shifted back by each of these times.
+    """Part of a window: the windows of an earlier table (0 is the panes), shifted back by each of
+    these times.
 
-    With `floor` they belong to the last window that begins at or before them, and to those that begin that much earlier.
+    With `floor` they belong to the last window that begins at or before them, and to those that
+    begin that much earlier.
     """
 
     table: int
@@ -48,7 +52,7 @@ class Build:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class BareLimit:
     """The faster engine's result."""
 
     engine: str
@@ -57,7 +61,7 @@ class Limit:
     files: tuple[Path, ...]
 
 
-def plain_builds(case: Case) -> tuple[Build, ...]:
+def plain_builds(case: WindowCase) -> tuple[Build, ...]:
     """Each window from all panes that it has."""
     pieces = [
         Piece(table=0, shifts_us=tuple(i * w.every_us for i in range(copies(w))), floor=True)
@@ -69,8 +73,11 @@ def plain_builds(case: Case) -> tuple[Build, ...]:
     )
 
 
-def plan_builds(case: Case) -> tuple[Build, ...]:
-    """Shorter windows first; each window is filled from its start with the longest earlier windows that fit and are aligned."""
+def plan_builds(case: WindowCase) -> tuple[Build, ...]:
+    """Shorter windows first.
+
+    Each window is filled from its start with the longest earlier windows that fit and are aligned.
+    """
     tables = [(case.pane_us, case.pane_us)]
     builds = []
     for window in sorted(case.windows, key=lambda each: (each.length_us, each.every_us)):
@@ -92,14 +99,18 @@ def plan_builds(case: Case) -> tuple[Build, ...]:
     return tuple(builds)
 
 
-PLANS: dict[str, Callable[[Case], tuple[Build, ...]]] = {
+PLANS: dict[str, Callable[[WindowCase], tuple[Build, ...]]] = {
     "plain": plain_builds,
     "chained": plan_builds,
 }
 
 
 def with_duckdb(
-    case: Case, builds: Sequence[Build], files: Sequence[Path], watermark_us: int, target: Path
+    case: WindowCase,
+    builds: Sequence[Build],
+    files: Sequence[Path],
+    watermark_us: int,
+    target: Path,
 ) -> None:
     """All windows of the case that end at or below the watermark, as one parquet file a window."""
     import duckdb
@@ -109,15 +120,18 @@ def with_duckdb(
     with duckdb.connect(config={"threads": threads, "preserve_insertion_order": "false"}) as db:
         db.execute(
             f"""CREATE TEMP TABLE w0 AS
-                SELECT key, epoch_us("at") // {pane} * {pane} AS start, count(*) AS n, sum(v) AS s, max(v) AS m
+                SELECT key, epoch_us("at") // {pane} * {pane} AS start,
+                       count(*) AS n, sum(v) AS s, max(v) AS m
                 FROM read_parquet(?) GROUP BY ALL""",
             [[str(file) for file in files]],
         )
         for build in builds:
             length, every = build.window.length_us, build.window.every_us
             parts = " UNION ALL ".join(
-                f"SELECT key, {f'start // {every} * {every}' if piece.floor else 'start'} - back AS start, n, s, m "
-                f"FROM w{piece.table}, (VALUES {', '.join(f'(CAST({back} AS BIGINT))' for back in piece.shifts_us)}) AS shifts(back)"
+                f"SELECT key, {f'start // {every} * {every}' if piece.floor else 'start'} - back "
+                f"AS start, n, s, m FROM w{piece.table}, (VALUES "
+                f"{', '.join(f'(CAST({back} AS BIGINT))' for back in piece.shifts_us)}) AS "
+                "shifts(back)"
                 + (
                     f" WHERE start // {every} * {every} - back + {length} > start"
                     if piece.floor
@@ -127,19 +141,26 @@ def with_duckdb(
             )
             db.execute(f"""
                 CREATE TEMP TABLE w{build.number} AS
-                SELECT key, start, CAST(sum(n) AS BIGINT) AS n, sum(s) AS s, max(m) AS m FROM ({parts})
+                SELECT key, start, CAST(sum(n) AS BIGINT) AS n, sum(s) AS s, max(m) AS m
+                FROM ({parts})
                 WHERE start % {every} = 0 AND start + {length} <= {watermark_us} GROUP BY key, start
             """)
             db.execute(f"""
                 COPY (SELECT key,
-                             struct_pack("start" := make_timestamp(start), "end" := make_timestamp(start + {length})) AS "window",
-                             '{build.window.name}' AS window_name, n, s AS total, s / n AS mean, m AS top FROM w{build.number})
+                             struct_pack("start" := make_timestamp(start),
+                                         "end" := make_timestamp(start + {length})) AS "window",
+                             '{build.window.name}' AS window_name, n, s AS total, s / n AS mean,
+                             m AS top FROM w{build.number})
                 TO '{target / f"{build.number}.parquet"}' (FORMAT parquet)
             """)
 
 
 def with_polars(
-    case: Case, builds: Sequence[Build], files: Sequence[Path], watermark_us: int, target: Path
+    case: WindowCase,
+    builds: Sequence[Build],
+    files: Sequence[Path],
+    watermark_us: int,
+    target: Path,
 ) -> None:
     """The same with Polars."""
     import polars as pl
@@ -199,12 +220,12 @@ def _merge(tables: list[pl.DataFrame], build: Build, watermark_us: int) -> pl.Da
     return merged.collect()
 
 
-Engine: TypeAlias = Callable[[Case, Sequence[Build], Sequence[Path], int, Path], None]
+Engine: TypeAlias = Callable[[WindowCase, Sequence[Build], Sequence[Path], int, Path], None]
 ENGINES: dict[str, Engine] = {"polars": with_polars, "duckdb": with_duckdb}
 
 
 def find_limit(
-    case: Case,
+    case: WindowCase,
     files: Sequence[Path],
     watermark_us: int,
     target: Path,
@@ -212,7 +233,7 @@ def find_limit(
     *,
     plan: str = "plain",
     runs: int = 2,
-) -> Limit:
+) -> BareLimit:
     """Runs both engines in a process of their own and gives the faster."""
     windows = ",".join(f"{window.length_us} us/{window.every_us} us" for window in case.windows)
     job = {"windows": windows, "files": [str(file) for file in files], "watermark_us": watermark_us}
@@ -230,7 +251,7 @@ def find_limit(
     each: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
     engine = min(each, key=lambda name: min(each[name]))
     results = tuple(sorted((target / engine).glob("*.parquet")))
-    return Limit(engine=engine, seconds=min(each[engine]), each_s=each, files=results)
+    return BareLimit(engine=engine, seconds=min(each[engine]), each_s=each, files=results)
 
 
 def main() -> None:

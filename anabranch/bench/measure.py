@@ -1,8 +1,9 @@
 """What was measured, as values, and what follows from it: which batches count, medians, ratios.
 
-A streaming side is measured by Spark's own clock, the time of a whole trigger (`triggerExecution`), on both sides: reading, all
-state, results, commits and the overheads of Structured Streaming are in it. The first batches do not count: code is still being
-compiled and the longest window is not full yet. Both sides are measured over the same batches of the same files.
+A streaming side is measured by Spark's own clock, the time of a whole trigger (`triggerExecution`),
+on both sides: reading, all state, results, commits and the overheads of Structured Streaming are in
+it. The first batches do not count: code is still being compiled and the longest window is not full
+yet. Both sides are measured over the same batches of the same files.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class SideRun:
     inner_s: tuple[float, ...] = ()  # of that, inside the step (Anabranch only)
     slot_s: tuple[
         float, ...
-    ] = ()  # of all slots: merging, forming windows, writing state; not waiting for rows or writing results
+        # Of all slots: merging, forming windows, writing state; not waiting for rows or writing
+        # results.
+    ] = ()
     state_bytes: int = 0  # the most that all shards took (Anabranch only)
     peak_mb: Mapping[str, int] = field(
         default_factory=dict
@@ -50,7 +53,9 @@ class Speed:
 
 
 def warm_batches(longest_us: int, batch_span_us: float, batches: int) -> int:
-    """How many batches at the start do not count: until the longest window is full, but some must remain."""
+    """How many batches at the start do not count: until the longest window is full, but some must
+    remain.
+    """
     wanted = max(MIN_WARM, math.ceil(longest_us / batch_span_us))
     return max(0, min(wanted, batches - MIN_COUNTED))
 

@@ -7,7 +7,10 @@ from pathlib import Path
 
 
 def peak_mb() -> dict[str, int]:
-    """Peak resident memory of the driver, of its JVM, and of all Python workers together, in MB; empty where there is no /proc."""
+    """Peak resident memory of the driver, of its JVM, and of all Python workers together, in MB.
+
+    Empty where there is no /proc.
+    """
     return _by_kind("VmHWM")
 
 

@@ -1,36 +1,54 @@
-"""What the benchmarks of two streaming sides can be told, and what is refused."""
+"""The options of the benchmarks of Anabranch against native Spark, and which values are refused."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
+from typing import Annotated
 
-from anabranch.bench.cases import Case
+import typer
+
+from anabranch.bench.cases import CASES, WindowCase
+from anabranch.bench.command import (
+    BatchRows,
+    Disorder,
+    Keep,
+    Keys,
+    Minutes,
+    Native,
+    Rounds,
+    Rows,
+    RowsPerMinute,
+    Seed,
+    Skew,
+    Slots,
+    Verify,
+)
 from anabranch.bench.data import DataSpec
 from anabranch.errors import TopologyError, unknown
 
 NATIVE_FORMS = ("auto", "rows", "queries", "panes")
 SINKS = ("last", "all")
 NATIVE_FILES = ("quick", "default")
+_CASES_TEXT = "; ".join(f"{each.name} = {each.text}" for each in CASES.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SidesOptions:
-    """What every benchmark of Anabranch against native Spark can be told."""
+    """The options that every benchmark of Anabranch against native Spark has."""
 
-    rows: int
-    batch_rows: int
-    rows_per_minute: int
-    skew: float = 1.0
-    disorder_s: float = 10.0
-    slots: int | None = None
-    seed: int = 1
-    native: bool = True
-    verify: bool = True
-    rounds: int = 3
-    minutes: float = 14.0
-    keep: Path | None = None
+    rows: Rows
+    batch_rows: BatchRows
+    rows_per_minute: RowsPerMinute
+    skew: Skew = 1.0
+    disorder_s: Disorder = 10.0
+    slots: Slots = None
+    seed: Seed = 1
+    native: Native = True
+    verify: Verify = True
+    rounds: Rounds = 3
+    minutes: Minutes = 14.0
+    keep: Keep = None
 
     def __post_init__(self) -> None:
         self.check_positive("rows", "batch_rows", "rows_per_minute", "rounds", "minutes")
@@ -52,7 +70,7 @@ class SidesOptions:
                 )
 
     def data_of(self, keys: int, rows_per_minute: int | None = None) -> DataSpec:
-        """The input with so many keys."""
+        """The input with this many keys."""
         return DataSpec(
             rows=self.rows,
             batch_rows=min(self.batch_rows, self.rows),
@@ -66,17 +84,40 @@ class SidesOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowsOptions(SidesOptions):
-    """What `anabranch bench windows` can be told."""
+    """The options of `anabranch bench windows`."""
 
-    case: str = "A,B,C"
-    windows: str | None = None
-    rows: int = 5_000_000
-    keys: int = 10_000
-    batch_rows: int = 500_000
-    rows_per_minute: int = 36_500
-    native_form: str = "auto"
-    limit: bool = True
-    small_batch: bool = True
+    case: Annotated[
+        str, typer.Option(metavar="A,B,C,many,long", help=f"Which cases: {_CASES_TEXT}.")
+    ] = "A,B,C"
+    windows: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LENGTH/SLIDE,...", help="Windows of your own instead, such as 7m/3m,21m/3m,5m."
+        ),
+    ] = None
+    rows: Rows = 5_000_000
+    keys: Keys = 10_000
+    batch_rows: BatchRows = 500_000
+    rows_per_minute: RowsPerMinute = 36_500
+    native_form: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|rows|queries|panes",
+            help="Native's query: rows into all windows, one query per window, or panes first. "
+            "auto: for several windows one query per window, and panes first beside it.",
+        ),
+    ] = "auto"
+    limit: Annotated[
+        bool,
+        typer.Option("--limit/--no-limit", help="Also measure Polars or DuckDB on the same rows."),
+    ] = True
+    small_batch: Annotated[
+        bool,
+        typer.Option(
+            "--small-batch/--no-small-batch",
+            help="Also measure the fixed cost of a batch of 1,000 rows.",
+        ),
+    ] = True
 
     def __post_init__(self) -> None:
         SidesOptions.__post_init__(self)
@@ -84,8 +125,8 @@ class WindowsOptions(SidesOptions):
         if self.native_form not in NATIVE_FORMS:
             raise TopologyError(unknown("--native-form", self.native_form, NATIVE_FORMS))
 
-    def data(self, case: Case | None = None) -> DataSpec:
-        """The input; some cases are about other keys or another density than was asked for."""
+    def data(self, case: WindowCase | None = None) -> DataSpec:
+        """The input; some cases have their own number of keys or rows per minute."""
         return self.data_of(
             (case and case.keys) or self.keys, case.rows_per_minute if case else None
         )
@@ -93,19 +134,32 @@ class WindowsOptions(SidesOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusionOptions(SidesOptions):
-    """What `anabranch bench fusion` can be told."""
+    """The options of `anabranch bench fusion`."""
 
-    rows: int = 600_000
-    a: int = 10
-    b: int = 20
-    c: int = 10
-    d: int = 10
-    batch_rows: int = 20_000
-    rows_per_minute: int = 20_000
-    skew: float = 0.5
-    sinks: str = "last"
-    native_files: str = "default"
-    minutes: float = 10.0
+    rows: Rows = 600_000
+    a: Annotated[int, typer.Option("--a", metavar="N", help="Values of the attribute a.")] = 10
+    b: Annotated[int, typer.Option("--b", metavar="N", help="Values of b, within each of a.")] = 20
+    c: Annotated[int, typer.Option("--c", metavar="N", help="Values of c, within each of b.")] = 10
+    d: Annotated[int, typer.Option("--d", metavar="N", help="Values of d, within each of c.")] = 10
+    batch_rows: BatchRows = 20_000
+    rows_per_minute: RowsPerMinute = 20_000
+    skew: Skew = 0.5
+    sinks: Annotated[
+        str,
+        typer.Option(
+            metavar="last|all",
+            help="Write the last operator's results, or all; native needs one query for each then.",
+        ),
+    ] = "last"
+    native_files: Annotated[
+        str,
+        typer.Option(
+            metavar="quick|default",
+            help="Native's checkpoint files: quick, as Anabranch's own, or Spark's default, with "
+            "a chmod process for each.",
+        ),
+    ] = "default"
+    minutes: Minutes = 10.0
 
     def __post_init__(self) -> None:
         SidesOptions.__post_init__(self)
@@ -121,7 +175,7 @@ class FusionOptions(SidesOptions):
         return {name: getattr(self, name) for name in "abcd"}
 
     def data(self) -> DataSpec:
-        """The input: a key for each combination of the attributes."""
+        """The input: one key per combination of the attributes."""
         return self.data_of(prod(self.cardinalities.values()))
 
 
@@ -131,21 +185,38 @@ _MANY_KEYS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedOptions(SidesOptions):
-    """What `anabranch bench keyed` can be told."""
+    """The options of `anabranch bench keyed`."""
 
-    case: str = ",".join(KEYED_CASES)
-    keys: str = "10000,1000000"
-    skews: str = "0,1"
-    rows: int = 4_000_000
-    batch_rows: int = 500_000
-    many_batch_rows: int = 100_000
+    case: Annotated[
+        str,
+        typer.Option(metavar="NAMES", help=f"{', '.join(KEYED_CASES)}; with commas between them."),
+    ] = ",".join(KEYED_CASES)
+    keys: Annotated[str, typer.Option(metavar="N,N", help="Numbers of keys.")] = "10000,1000000"
+    skews: Annotated[
+        str,
+        typer.Option("--skew", metavar="S,S", help="Zipf exponents of the keys; 0 is uniform."),
+    ] = "0,1"
+    rows: Rows = 4_000_000
+    batch_rows: BatchRows = 500_000
+    many_batch_rows: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Rows per batch at most where there are more than 100,000 keys."
+        ),
+    ] = 100_000
+    rounds: Rounds = 2
+    minutes: Minutes = 30.0
+    stored: Annotated[str, typer.Option(metavar="N,N", help="flat: numbers of stored keys.")] = (
+        "10000,100000,1000000,5000000"
+    )
+    touched: Annotated[int, typer.Option(metavar="N", help="flat: keys of a small batch.")] = 1_000
+    steps: Annotated[
+        int, typer.Option(metavar="N", help="flat: small batches at each number of stored keys.")
+    ] = 80
+    # Not options of the command.
+    skew: float = 1.0
     rows_per_minute: int = 100_000
     disorder_s: float = 1.0
-    rounds: int = 2
-    minutes: float = 30.0
-    stored: str = "10000,100000,1000000,5000000"
-    touched: int = 1_000
-    steps: int = 80
 
     def __post_init__(self) -> None:
         SidesOptions.__post_init__(self)
@@ -158,7 +229,10 @@ class KeyedOptions(SidesOptions):
         _numbers("--skew", self.skews, float, 0)
 
     def data_of(self, keys: int, rows_per_minute: int | None = None) -> DataSpec:
-        """The input with so many keys; of many keys as many batches, smaller ones: rivals take a second for some 5,000 keys."""
+        """The input with this many keys.
+
+        With many keys the batches are smaller: rivals take a second for some 5,000 keys.
+        """
         spec = SidesOptions.data_of(self, keys, rows_per_minute)
         size = min(spec.batch_rows, self.many_batch_rows) if keys > _MANY_KEYS else spec.batch_rows
         return replace(spec, rows=min(spec.rows, size * spec.batches), batch_rows=size)

@@ -1,14 +1,15 @@
-"""`anabranch bench osg`: an operator whose time depends on the value of a row, its rows given to slots by cost, by turns, by hash.
+"""`anabranch bench osg`: an operator whose time depends on the value of a row, its rows given to
+slots by cost, by turns, by hash.
 
-DABS-Storm's sensitive operator: values by zipf 1.5, each with a time of its own. The operator waits for that time, so that as many
-slots as are asked for run side by side whatever the number of cores. The three groupings are three runs of the same stream in one
-Spark session, which take their steps in turns. Halfway all values get other times. Every result is compared with what it must be.
+DABS-Storm's sensitive operator: values by zipf 1.5, each with a time of its own. The operator waits
+for that time, so that as many slots as are asked for run side by side whatever the number of cores.
+The three groupings are three runs of the same stream in one Spark session, which take their steps
+in turns. Halfway all values get other times. Every result is compared with what it must be.
 """
 
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ from rich.table import Table
 from rich.text import Text
 
 import anabranch as ab
-from anabranch.bench.report import told
+from anabranch.bench.command import Seed, bench_command
 from anabranch.errors import AnabranchError, TopologyError, unknown
 from anabranch.spark.session import local_session
 from anabranch.topology.apply import HASH, OSG, ROUND_ROBIN, Osg
@@ -36,30 +37,59 @@ from anabranch.topology.apply import HASH, OSG, ROUND_ROBIN, Osg
 GROUPINGS = (OSG, ROUND_ROBIN, HASH)
 SPREADS = ("log", "linear")
 _SCHEMA = "id bigint, value bigint, phase int, at timestamp"
-_ADAPTED = 0.05  # a step is adapted when the busiest slot is at most this much further above the mean than before the change
+# A step is adapted when the busiest slot is at most this much further above the mean than before
+# the change.
+_ADAPTED = 0.05
 _IN_A_ROW = 3
 _PATIENCE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OsgOptions:
-    """What `anabranch bench osg` can be told."""
+    """The options of `anabranch bench osg`."""
 
-    slots: int = 8
-    steps: int = 24
-    rows: int = 320
-    values: int = 1024
-    skew: float = 1.5
-    least_ms: float = 4.0
-    most_ms: float = 256.0
-    spread: str = "log"
-    partitions: int = 2
-    window: int = 32
-    mu: float = 0.2
-    epsilon: float = 0.05
-    delta: float = 0.05
-    warm: int = 5
-    seed: int = 1
+    slots: Annotated[int, typer.Option(metavar="N", help="Parallel tasks of the operator.")] = 8
+    steps: Annotated[
+        int, typer.Option(metavar="N", help="Steps of each grouping; halfway all times change.")
+    ] = 24
+    rows: Annotated[int, typer.Option(metavar="N", help="Rows of a step.")] = 320
+    values: Annotated[int, typer.Option(metavar="N", help="Distinct values.")] = 1024
+    skew: Annotated[
+        float, typer.Option(metavar="S", help="Zipf exponent of the values; 0 is uniform.")
+    ] = 1.5
+    least_ms: Annotated[
+        float, typer.Option(metavar="MS", help="The time of the cheapest value.")
+    ] = 4.0
+    most_ms: Annotated[
+        float, typer.Option(metavar="MS", help="The time of the most expensive value.")
+    ] = 256.0
+    spread: Annotated[
+        str,
+        typer.Option(
+            metavar="log|linear", help="How times lie between the two: in equal ratios, or evenly."
+        ),
+    ] = "log"
+    partitions: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Partitions of the source: each has a scheduler of its own."
+        ),
+    ] = 2
+    window: Annotated[
+        int, typer.Option(metavar="N", help="Rows of a slot between two looks at its sketches.")
+    ] = 32
+    mu: Annotated[
+        float, typer.Option(metavar="MU", help="Change below which sketches are stable.")
+    ] = 0.2
+    epsilon: Annotated[float, typer.Option(metavar="E", help="Error of the sketches.")] = 0.05
+    delta: Annotated[float, typer.Option(metavar="D", help="How often it may be larger.")] = 0.05
+    warm: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Steps at the beginning, and after the change, that do not count."
+        ),
+    ] = 5
+    seed: Seed = 1
 
     def __post_init__(self) -> None:
         for name in ("slots", "rows", "values", "partitions"):
@@ -67,11 +97,13 @@ class OsgOptions:
                 raise TopologyError(f"--{name} {getattr(self, name)}; valid: 1 or more")
         if not 1 <= self.warm < self.change:
             raise TopologyError(
-                f"--warm {self.warm}; valid: 1 to {self.change - 1}, below half of --steps {self.steps}"
+                f"--warm {self.warm}; valid: 1 to {self.change - 1}, below half of --steps "
+                f"{self.steps}"
             )
         if not 0 < self.least_ms <= self.most_ms:
             raise TopologyError(
-                f"--least-ms {self.least_ms} and --most-ms {self.most_ms}; valid: above 0, the least first"
+                f"--least-ms {self.least_ms} and --most-ms {self.most_ms}; valid: above 0, the "
+                "least first"
             )
         if self.spread not in SPREADS:
             raise TopologyError(unknown("--spread", self.spread, SPREADS))
@@ -93,7 +125,7 @@ class OsgOptions:
 
 @dataclass(frozen=True, slots=True)
 class Sensitive:
-    """An operator that waits as long as the value of a row says; its times change with the phase."""
+    """An operator that waits for the time of a row's value; times change with the phase."""
 
     seconds: tuple[tuple[float, ...], ...]  # by phase and value
 
@@ -112,7 +144,7 @@ def result_of(number: int, value: int, phase: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class GroupedStep:
     """One step of one grouping."""
 
     grouping: str  # as it was in this step
@@ -128,7 +160,9 @@ class Step:
 
 
 def times_of(options: OsgOptions) -> Sensitive:
-    """The time of each value before and after the change: one of 64 that lie evenly, or in equal ratios, between least and most."""
+    """The time of each value before and after the change: one of 64 that lie evenly, or in equal
+    ratios, between least and most.
+    """
     rng = np.random.default_rng(options.seed)
     spaced = np.linspace if options.spread == "linear" else np.geomspace
     before = (
@@ -163,7 +197,7 @@ def batches_of(options: OsgOptions) -> list[pa.Table]:
     return found
 
 
-class Side:
+class GroupingRun:
     """One grouping: a run over a directory of its own."""
 
     def __init__(
@@ -174,7 +208,7 @@ class Side:
         app = ab.Topology(f"osg {grouping}")
         rows = spark.readStream.schema(_SCHEMA).parquet(str(self._input))
         self.results = ab.memory()
-        self.steps: list[Step] = []
+        self.steps: list[GroupedStep] = []
         applied = app.source(rows, event_time="at").apply(
             work,
             schema="id bigint, made bigint, done double",
@@ -193,7 +227,7 @@ class Side:
             trigger="50 ms",
         )
 
-    def step(self, number: int, batch: pa.Table, seconds: float) -> Step:
+    def step(self, number: int, batch: pa.Table, seconds: float) -> GroupedStep:
         """Hands a batch over and waits for its step."""
         draft = self._input.parent / "draft"
         pq.write_table(batch, draft, row_group_size=-(-len(batch) // self.options.partitions))
@@ -213,7 +247,7 @@ class Side:
         )
         took = done - seen.started_at
         self.steps.append(
-            Step(
+            GroupedStep(
                 grouping=seen.grouping,
                 makespan_s=seen.makespan_s,
                 ideal_s=seconds / self.options.slots,
@@ -227,7 +261,9 @@ class Side:
         return self.steps[-1]
 
     def differences(self, batches: Sequence[pa.Table]) -> list[str]:
-        """What is wrong with all results: a row too many, too few, or another one than the operator makes."""
+        """What is wrong with all results: a row too many, too few, or another one than the operator
+        makes.
+        """
         expected = {
             row["id"]: result_of(row["id"], row["value"], row["phase"])
             for batch in batches
@@ -254,11 +290,11 @@ def osg(options: OsgOptions, out: TextIO) -> dict[str, Any]:
     spark = session.newSession()
     spark.conf.set("spark.sql.files.openCostInBytes", "1")
     spark.conf.set("spark.sql.files.minPartitionNum", str(options.partitions))
-    sides: list[Side] = []
+    sides: list[GroupingRun] = []
     try:
         work, batches = times_of(options), batches_of(options)
         for grouping in GROUPINGS:
-            sides += [Side(spark, grouping, place, work, options)]
+            sides += [GroupingRun(spark, grouping, place, work, options)]
         for number, batch in enumerate(batches):
             rows = batch.select(["phase", "value"]).to_pylist()
             seconds = sum(work.seconds[row["phase"]][row["value"]] for row in rows)
@@ -279,12 +315,12 @@ def osg(options: OsgOptions, out: TextIO) -> dict[str, Any]:
 
 
 _TEXT = (
-    "an operator that waits by value; makespan of a step, mean and 95th percentile of the completion of its rows from the beginning "
-    "of its first slot; medians over the steps that count"
+    "an operator that waits by value; makespan of a step, mean and 95th percentile of the "
+    "completion of its rows from the beginning of its first slot; medians over the steps that count"
 )
 
 
-def _line(number: int, sides: Sequence[Side]) -> str:
+def _line(number: int, sides: Sequence[GroupingRun]) -> str:
     each = ", ".join(
         f"{side.grouping} {side.steps[-1].makespan_s:.2f} s ({side.steps[-1].imbalance:.2f})"
         for side in sides
@@ -292,7 +328,7 @@ def _line(number: int, sides: Sequence[Side]) -> str:
     return f"step {number}: {each}; ideal {sides[0].steps[-1].ideal_s:.2f} s"
 
 
-def _case(side: Side, batches: Sequence[pa.Table], options: OsgOptions) -> dict[str, Any]:
+def _case(side: GroupingRun, batches: Sequence[pa.Table], options: OsgOptions) -> dict[str, Any]:
     """The figures of a grouping, before the change and after the first steps behind it."""
     wrong = side.differences(batches)
     before = side.steps[options.warm : options.change]
@@ -318,7 +354,10 @@ def _case(side: Side, batches: Sequence[pa.Table], options: OsgOptions) -> dict[
 
 
 def steps_to_adapt(imbalances: Sequence[float], warm: int, change: int) -> int | None:
-    """How many steps after a change slots are as level again as before it, for some steps in a row; None if never."""
+    """How many steps after a change slots are as level again as before it, for some steps in a row.
+
+    None if never.
+    """
     level = fmean(imbalances[warm:change]) + _ADAPTED
     for at in range(change, len(imbalances) - _IN_A_ROW + 1):
         if fmean(imbalances[at : at + _IN_A_ROW]) <= level:
@@ -326,7 +365,7 @@ def steps_to_adapt(imbalances: Sequence[float], warm: int, change: int) -> int |
     return None
 
 
-def _medians(steps: Sequence[Step]) -> dict[str, float]:
+def _medians(steps: Sequence[GroupedStep]) -> dict[str, float]:
     return {
         "makespan_s": round(median(each.makespan_s for each in steps), 4),
         "makespan_over_ideal": round(median(each.makespan_s / each.ideal_s for each in steps), 4),
@@ -379,12 +418,14 @@ def show_osg(figures: dict[str, Any], console: Console) -> None:
     notes = [
         figures["text"],
         (
-            f"osg knew the times of rows after {ours['steps_before_first_estimate']} steps; when all times changed it had adapted "
-            f"after {'more steps than there were' if adapted is None else f'{adapted} steps'}"
+            f"osg knew the times of rows after {ours['steps_before_first_estimate']} steps; when "
+            "all times changed it had adapted after "
+            f"{'more steps than there were' if adapted is None else f'{adapted} steps'}"
         ),
         (
-            f"{settings['steps']} steps of {settings['rows']} rows, {settings['slots']} slots, {settings['partitions']} partitions; "
-            f"{settings['values']} values (zipf {settings['skew']}) of {settings['least_ms']:g} to {settings['most_ms']:g} ms"
+            f"{settings['steps']} steps of {settings['rows']} rows, {settings['slots']} slots, "
+            f"{settings['partitions']} partitions; {settings['values']} values (zipf "
+            f"{settings['skew']}) of {settings['least_ms']:g} to {settings['most_ms']:g} ms"
         ),
         ", ".join(
             f"{name} {settings[name]}"
@@ -394,84 +435,15 @@ def show_osg(figures: dict[str, Any], console: Console) -> None:
     console.print(Group(table, *map(Text, notes)))
 
 
-def osg_command(
-    *,
-    slots: Annotated[
-        int, typer.Option(metavar="N", help="Parallel tasks of the operator.")
-    ] = OsgOptions().slots,
-    steps: Annotated[
-        int, typer.Option(metavar="N", help="Steps of each grouping; halfway all times change.")
-    ] = OsgOptions().steps,
-    rows: Annotated[int, typer.Option(metavar="N", help="Rows of a step.")] = OsgOptions().rows,
-    values: Annotated[
-        int, typer.Option(metavar="N", help="Distinct values.")
-    ] = OsgOptions().values,
-    skew: Annotated[
-        float, typer.Option(metavar="S", help="Zipf exponent of the values; 0 is uniform.")
-    ] = OsgOptions().skew,
-    least_ms: Annotated[
-        float, typer.Option(metavar="MS", help="The time of the cheapest value.")
-    ] = OsgOptions().least_ms,
-    most_ms: Annotated[
-        float, typer.Option(metavar="MS", help="The time of the dearest value.")
-    ] = OsgOptions().most_ms,
-    spread: Annotated[
-        str,
-        typer.Option(
-            metavar="log|linear", help="How times lie between the two: in equal ratios, or evenly."
-        ),
-    ] = OsgOptions().spread,
-    partitions: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="Partitions of the source: each has a scheduler of its own."
-        ),
-    ] = OsgOptions().partitions,
-    window: Annotated[
-        int, typer.Option(metavar="N", help="Rows of a slot between two looks at its sketches.")
-    ] = OsgOptions().window,
-    mu: Annotated[
-        float, typer.Option(metavar="MU", help="Change below which sketches are stable.")
-    ] = OsgOptions().mu,
-    epsilon: Annotated[
-        float, typer.Option(metavar="E", help="Error of the sketches.")
-    ] = OsgOptions().epsilon,
-    delta: Annotated[
-        float, typer.Option(metavar="D", help="How often it may be larger.")
-    ] = OsgOptions().delta,
-    warm: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="Steps at the beginning, and after the change, that do not count."
-        ),
-    ] = OsgOptions().warm,
-    seed: Annotated[int, typer.Option(metavar="N", help="Rows and times are drawn from it.")] = 1,
-    json_: Annotated[
-        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
-    ] = False,
-) -> None:
-    """Rows whose time depends on their value, given to slots by cost (OSG), by turns and by hash: makespan, completion, adaptation.
+osg_command = bench_command(
+    OsgOptions,
+    osg,
+    show_osg,
+    """Rows whose time depends on their value, given to slots by cost (OSG), in turn, and by hash.
 
-    The three take their steps in turns, over the same rows. What happens is told on standard error.
+    Measures makespan, completion and adaptation. The three groupings take their steps in turns,
+    over the same rows. Progress goes to standard error.
 
     Example: anabranch bench osg --steps 60 --rows 800 --most-ms 64
-    """
-    with told(show_osg, as_json=json_) as figures:
-        options = OsgOptions(
-            slots=slots,
-            steps=steps,
-            rows=rows,
-            values=values,
-            skew=skew,
-            least_ms=least_ms,
-            most_ms=most_ms,
-            spread=spread,
-            partitions=partitions,
-            window=window,
-            mu=mu,
-            epsilon=epsilon,
-            delta=delta,
-            warm=warm,
-            seed=seed,
-        )
-        figures.update(osg(options, sys.stderr))
+    """,
+)

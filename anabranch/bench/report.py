@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import typer
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from anabranch.errors import AnabranchError, TopologyError
-
 VERIFIED = {True: "yes", False: "NO", None: "-"}
-
-
-@contextmanager
-def told(
-    show: Callable[[dict[str, Any], Console], None], *, as_json: bool
-) -> Iterator[dict[str, Any]]:
-    """Prints the figures that are put into it, as a line of JSON or for people; ends with 1 where results differ, 2 for mistakes."""
-    figures: dict[str, Any] = {}
-    try:
-        yield figures
-    except AnabranchError as error:
-        typer.echo(f"anabranch: {error}", err=True)
-        raise typer.Exit(2 if isinstance(error, TopologyError) else 1) from None
-    if as_json:
-        print(json.dumps(figures))
-    else:
-        show(figures, Console())
-    if any(each.get("verified") is False for each in (figures, *figures.get("cases", ()))):
-        raise typer.Exit(1)
 
 
 def show(figures: dict[str, Any], console: Console) -> None:
@@ -76,17 +51,21 @@ def _notes(figures: dict[str, Any]) -> list[Text]:
     notes = [Text(f"{case['case']}: {case['text']}") for case in figures["cases"]]
     for case in figures["cases"]:
         if "native_panes_rows_per_s" in case:
-            text = f"native by pane first {case['native_panes_rows_per_s']:,} rows/s, {case['ratio_panes']:.2f}x"
+            rate, ratio = case["native_panes_rows_per_s"], case["ratio_panes"]
+            text = f"native by pane first {rate:,} rows/s, {ratio:.2f}x"
             notes.append(
                 Text(
-                    f"{case['case']}: {text} (it drops rows that come after their pane, windows open or not)"
+                    f"{case['case']}: {text} (it drops rows that come after their pane, windows "
+                    "open or not)"
                 )
             )
         if "limit_chained_rows_per_s" in case:
-            text = f"bare limit with windows built from each other {case['limit_chained_rows_per_s']:,} rows/s"
+            rate = case["limit_chained_rows_per_s"]
+            text = f"bare limit with windows built from each other {rate:,} rows/s"
             notes.append(Text(f"{case['case']}: {text} ({case['limit_chained_engine']})"))
         for form, each in case.get("native_failures", {}).items():
-            text = f"native as {form} came to {each['batches']} of {each['batches_needed']} batches in its time"
+            done = f"{each['batches']} of {each['batches_needed']} batches"
+            text = f"native as {form} came to {done} in its time"
             least = (
                 f"{each['batch_s_at_least']:.1f} s a batch at least, {each['ratio_at_least']:.1f}x"
             )
@@ -112,14 +91,16 @@ def _notes(figures: dict[str, Any]) -> list[Text]:
         )
     notes.append(
         Text(
-            f"{settings['rows']:,} rows, {settings['keys']:,} keys (zipf {settings['skew']}), batches of {settings['batch_rows']:,}, "
-            f"{settings['cores']} cores, seed {settings['seed']}; both: {both['source']}, {both['sink']} sink, {both['trigger']}"
+            f"{settings['rows']:,} rows, {settings['keys']:,} keys (zipf {settings['skew']}), "
+            f"batches of {settings['batch_rows']:,}, {settings['cores']} cores, seed "
+            f"{settings['seed']}; both: {both['source']}, {both['sink']} sink, {both['trigger']}"
         )
     )
     notes.append(
         Text(
-            f"anabranch: {settings['anabranch']['slots']} slots, {settings['anabranch']['state']} state; "
-            f"native: {native['shuffle_partitions']} shuffle partitions, state store {native['state_store']}, {native['query']}"
+            f"anabranch: {settings['anabranch']['slots']} slots, {settings['anabranch']['state']} "
+            f"state; native: {native['shuffle_partitions']} shuffle partitions, state store "
+            f"{native['state_store']}, {native['query']}"
         )
     )
     return notes
@@ -167,21 +148,29 @@ def show_fusion(figures: dict[str, Any], console: Console) -> None:
     notes = [
         figures["text"],
         (
-            f"{settings['rows']:,} rows, {values} values (zipf {settings['skew']}), batches of {settings['batch_rows']:,} over "
-            f"{span_s:.0f} s of event time, {counted[0]}-{counted[-1]} count, shuffled and task time a batch; "
-            f"{settings['cores']} cores, seed {settings['seed']}; both: {both['source']}, {both['sink']} sink, {both['trigger']}"
+            f"{settings['rows']:,} rows, {values} values (zipf {settings['skew']}), batches of "
+            f"{settings['batch_rows']:,} over {span_s:.0f} s of event time, "
+            f"{counted[0]}-{counted[-1]} count, shuffled and task time a batch; "
+            f"{settings['cores']} cores, seed {settings['seed']}; both: {both['source']}, "
+            f"{both['sink']} sink, {both['trigger']}"
         ),
-        f"anabranch: {ours['slots']} slots a component, {ours['state']} state, writes {ours['writes']}",
         (
-            f"native: {rival['shuffle_partitions']} shuffle partitions, state store {rival['state_store']}, "
-            f"checkpoint files {rival['checkpoint_files']}, writes {rival['writes']}; {rival['query']}"
+            f"anabranch: {ours['slots']} slots a component, {ours['state']} state, writes "
+            f"{ours['writes']}"
+        ),
+        (
+            f"native: {rival['shuffle_partitions']} shuffle partitions, state store "
+            f"{rival['state_store']}, checkpoint files {rival['checkpoint_files']}, writes "
+            f"{rival['writes']}; {rival['query']}"
         ),
     ]
     console.print(Group(table, *map(Text, notes)))
 
 
 def show_keyed(figures: dict[str, Any], console: Console) -> None:
-    """Prints the table of all cases against the fastest rival, the cost of a small batch over ever more keys, and the settings."""
+    """Prints the table of all cases against the fastest rival, the cost of a small batch over ever
+    more keys, and the settings.
+    """
     table = Table(
         title="rows per second, medians over the batches that count", title_justify="left"
     )
@@ -227,8 +216,9 @@ def show_keyed(figures: dict[str, Any], console: Console) -> None:
         )
     settings = figures["settings"]
     notes.append(
-        f"{settings['batches']} batches, {settings['cores']} cores, seed {settings['seed']}; all: {settings['both']['source']}, "
-        f"{settings['both']['sink']} sink, durable state; bare limits, which keep and write nothing: rows combined by Spark SQL, or "
-        "(-rows) brought to Python"
+        f"{settings['batches']} batches, {settings['cores']} cores, seed {settings['seed']}; all: "
+        f"{settings['both']['source']}, {settings['both']['sink']} sink, durable state; bare "
+        "limits, which keep and write nothing: rows combined by Spark SQL, or (-rows) brought to "
+        "Python"
     )
     console.print(Group(table, *map(Text, dict.fromkeys(notes))))

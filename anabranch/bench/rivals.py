@@ -1,17 +1,21 @@
 """Native Structured Streaming, as someone who knows Spark well would write the same job.
 
-Watermark, `groupBy(window, key)`, append mode, parquet; as many shuffle partitions as cores (200, the default, are ruinous) and
-the state store that a short trial finds faster. There are three forms:
+Watermark, `groupBy(window, key)`, append mode, parquet; as many shuffle partitions as cores (200,
+the default, are ruinous) and the state store that a short trial finds faster. There are three
+forms:
 
 - `rows`: every row is copied into each of its windows; several windows are an array, exploded.
-- `queries`: a plain `rows` query for each window, because Spark takes one `window` a query: what everyone writes.
-- `panes`: two aggregations in one query, first by pane, then the closed panes into the windows (Spark's chained time windows). It is
-  not the same job: it drops a row whose pane has closed even where a longer window is open (the input has no such rows), averages
-  are put together by hand, and the column that the windows are exploded into needs Spark's internal mark of event time.
+- `queries`: a plain `rows` query for each window, because Spark takes one `window` a query: what
+  everyone writes.
+- `panes`: two aggregations in one query, first by pane, then the closed panes into the windows
+  (Spark's chained time windows). It is not the same job: it drops a row whose pane has closed even
+  where a longer window is open (the input has no such rows), averages are put together by hand, and
+  the column that the windows are exploded into needs Spark's internal mark of event time.
 
-CPU time of a batch of 500,000 rows, warm. Case C: `queries` 37 to 50 s in all, `rows` 52 to 59 s, `panes` 23 to 27 s, a `panes` query
-for each window 29 s. Case B: `panes` 3.4 s, `rows` 3.7 s. Native is measured as `queries` (with very many windows as `rows`), and
-beside it as `panes`; `--native-form` chooses one.
+CPU time of a batch of 500,000 rows, warm. Case C: `queries` 37 to 50 s in all, `rows` 52 to 59 s,
+`panes` 23 to 27 s, a `panes` query for each window 29 s. Case B: `panes` 3.4 s, `rows` 3.7 s.
+Native is measured as `queries` (with very many windows as `rows`), and beside it as `panes`;
+`--native-form` chooses one.
 """
 
 from __future__ import annotations
@@ -28,8 +32,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from anabranch.bench.cases import Case, copies
-from anabranch.bench.data import Input
+from anabranch.bench.cases import WindowCase, copies
+from anabranch.bench.data import InputFiles
 from anabranch.bench.measure import SideRun
 from anabranch.topology import Window
 
@@ -53,14 +57,16 @@ class NativeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """When a run that takes too long is cut short: after this time, but not before it has so many batches; at last in any case."""
+    """When a run that takes too long is cut short: after this time, but not before it has so many
+    batches; at last in any case.
+    """
 
     after_s: float
     batches: int
     at_last_s: float
 
 
-def read_stream(spark: SparkSession, source: Input) -> DataFrame:
+def read_stream(spark: SparkSession, source: InputFiles) -> DataFrame:
     """The input as a stream, one file a batch: the same for both sides."""
     return (
         spark.readStream.schema(source.schema)
@@ -69,14 +75,17 @@ def read_stream(spark: SparkSession, source: Input) -> DataFrame:
     )
 
 
-def forms_for(case: Case) -> tuple[str, ...]:
-    """The forms that a case is measured in: as everyone would write it first; for several windows also the fastest one there is."""
+def forms_for(case: WindowCase) -> tuple[str, ...]:
+    """The forms that a case is measured in: as everyone would write it first.
+
+    For several windows also the fastest one there is.
+    """
     if len(case.windows) == 1:
         return ("rows",)
     return ("queries" if len(case.windows) <= _MANY_QUERIES else "rows", "panes")
 
 
-def native_results(rows: DataFrame, case: Case, delay_s: int, form: str) -> DataFrame:
+def native_results(rows: DataFrame, case: WindowCase, delay_s: int, form: str) -> DataFrame:
     """The results of a case: key, window, window_name, n, total, mean, top."""
     marked = rows.withWatermark("at", f"{delay_s} seconds")
     if form == "rows":
@@ -106,7 +115,7 @@ def native_results(rows: DataFrame, case: Case, delay_s: int, form: str) -> Data
 
 
 def _by_window(
-    rows: DataFrame, case: Case, delay_s: int, aggregates: Sequence[Column]
+    rows: DataFrame, case: WindowCase, delay_s: int, aggregates: Sequence[Column]
 ) -> DataFrame:
     if len(case.windows) == 1:
         [only] = case.windows
@@ -116,8 +125,9 @@ def _by_window(
             .agg(*aggregates)
             .withColumn("window_name", F.lit(only.name))
         )
-    # Spark takes one `window` a query: several are an array, exploded. The alias carries the mark that `withWatermark` has put
-    # on the event time: without it Spark cannot know that these are event-time windows, and refuses append mode.
+    # Spark takes one `window` a query: several are an array, exploded. The alias carries the mark
+    # that `withWatermark` has put on the event time: without it Spark cannot know that these are
+    # event-time windows, and refuses append mode.
     mark = {"spark.watermarkDelayMs": delay_s * 1000}
     values = [name for name in rows.columns if name != "at"]
     every = F.concat(
@@ -138,8 +148,10 @@ def _windows_of_row(window: Window, number: int) -> Column:
     """An array of all windows that a row lies in."""
     length, every = window.length_us, window.every_us
     start = f"(unix_micros(at) div {every} - i) * {every}"
-    found = f"""transform(sequence(0, {copies(window) - 1}), i -> named_struct('number', {number}, 'window',
-        named_struct('start', timestamp_micros({start}), 'end', timestamp_micros({start} + {length}))))"""
+    found = f"""transform(sequence(0, {copies(window) - 1}), i -> named_struct(
+        'number', {number},
+        'window', named_struct(
+            'start', timestamp_micros({start}), 'end', timestamp_micros({start} + {length}))))"""
     return F.expr(
         found if length % every == 0 else f"filter({found}, each -> each.window.end > at)"
     )
@@ -147,8 +159,8 @@ def _windows_of_row(window: Window, number: int) -> Column:
 
 def run_native(
     spark: SparkSession,
-    source: Input,
-    case: Case,
+    source: InputFiles,
+    case: WindowCase,
     place: Path,
     settings: NativeSettings,
     stop: Stop | None = None,
@@ -163,7 +175,7 @@ def run_native(
 
 
 def _run_queries(
-    spark: SparkSession, source: Input, case: Case, place: Path, settings: NativeSettings
+    spark: SparkSession, source: InputFiles, case: WindowCase, place: Path, settings: NativeSettings
 ) -> SideRun:
     """A query for each window, one after another: a batch takes what it takes in all of them."""
     runs = []
@@ -190,13 +202,16 @@ def _run_queries(
 
 def run_query(
     results: DataFrame,
-    source: Input,
+    source: InputFiles,
     place: Path,
     target: Path,
     store: str = "memory",
     stop: Stop | None = None,
 ) -> SideRun:
-    """One run of a native query that appends parquet files to `target`; with `stop`, perhaps not to its end."""
+    """One run of a native query that appends parquet files to `target`.
+
+    With `stop`, perhaps not to its end.
+    """
     conf = results.sparkSession.conf
     conf.set(_PROVIDER, STATE_STORES[store])
     conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
@@ -204,7 +219,7 @@ def run_query(
     query = writer.option("checkpointLocation", str(place / "checkpoint")).start(str(target))
     began = time.monotonic()
     cut = False
-    while query.isActive and not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # it takes fractions
+    while query.isActive and not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]
         lasted = time.monotonic() - began
         enough = stop and lasted > stop.after_s and len(batch_seconds(query)) >= stop.batches
         if enough or (stop and lasted > stop.at_last_s):
@@ -230,7 +245,10 @@ def batch_seconds(query: StreamingQuery) -> tuple[float, ...]:
 
 
 def _watermark_us(query: StreamingQuery, otherwise: int) -> int:
-    """The watermark of the last batch that was committed: it closes the windows of that batch. Not every query has one."""
+    """The watermark of the last batch that was committed: it closes the windows of that batch.
+
+    Not every query has one.
+    """
     text = query.recentProgress[-1].eventTime.get("watermark") if query.recentProgress else None
     return (
         otherwise if text is None else round(datetime.fromisoformat(text).timestamp() * 1000) * 1000
@@ -249,9 +267,11 @@ def committed_files(directory: Path) -> tuple[Path, ...]:
 
 
 def choose_state_store(
-    spark: SparkSession, source: Input, case: Case, place: Path, rounds: int = 2
+    spark: SparkSession, source: InputFiles, case: WindowCase, place: Path, rounds: int = 2
 ) -> dict[str, float]:
-    """Seconds that a short trial took with each state store, the better of its rounds, without the first batch; fastest first."""
+    """Seconds that a short trial took with each state store, the better of its rounds, without the
+    first batch; fastest first.
+    """
     seconds: dict[str, list[float]] = {store: [] for store in STATE_STORES}
     for number in range(rounds):
         for store in STATE_STORES:

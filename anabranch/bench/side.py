@@ -15,8 +15,8 @@ from typing import Any, Generic, TextIO, TypeAlias, TypeVar
 from pyspark.sql import SparkSession
 
 import anabranch as ab
-from anabranch.bench.cases import Case
-from anabranch.bench.data import Input
+from anabranch.bench.cases import WindowCase
+from anabranch.bench.data import InputFiles
 from anabranch.bench.measure import SideRun
 from anabranch.bench.memory import peak_mb
 from anabranch.bench.options import SidesOptions
@@ -25,7 +25,8 @@ from anabranch.spark.session import local_session
 from anabranch.state.store.host import default_root
 
 _SETTINGS = {
-    # Opening a file counts as 4 MB by default, so that two cores would get 4.5 and 0.5 MB of a batch's one file of 5 MB.
+    # Opening a file counts as 4 MB by default, so that two cores would get 4.5 and 0.5 MB of a
+    # batch's one file of 5 MB.
     "spark.sql.files.openCostInBytes": "65536",
     "spark.sql.streaming.numRecentProgressUpdates": "100000",
     "spark.sql.streaming.metricsEnabled": "false",
@@ -128,7 +129,9 @@ def heap_gb() -> int:
     return max(1, min(8, (total >> 30) // 2))
 
 
-def run_anabranch(bench: Bench[Options], source: Input, case: Case, place: Path) -> SideRun:
+def run_anabranch(
+    bench: Bench[Options], source: InputFiles, case: WindowCase, place: Path
+) -> SideRun:
     """One run of Anabranch over the input, from an empty checkpoint, in durable mode."""
     app = ab.Topology(f"bench_{case.name}")
     rows = app.source(
@@ -150,12 +153,14 @@ def run_anabranch(bench: Bench[Options], source: Input, case: Case, place: Path)
 def run_topology(
     bench: Bench[Options],
     app: ab.Topology,
-    source: Input,
+    source: InputFiles,
     place: Path,
     planner: str = "auto",
     on_end: OnEnd = lambda _: None,
 ) -> SideRun:
-    """One run of a topology that writes below `place`/results, from an empty checkpoint, in durable mode."""
+    """One run of a topology that writes below `place`/results, from an empty checkpoint, in durable
+    mode.
+    """
     run = app.start(
         checkpoint=str(place / "checkpoint"),
         slots=bench.slots,

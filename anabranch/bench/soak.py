@@ -1,15 +1,16 @@
-"""`anabranch bench soak`: many steps with keys that come and go. Memory, disk and key numbers must stay flat.
+"""`anabranch bench soak`: many steps with keys that come and go.
 
-Each batch replaces a share of its keys by new ones, so that after some steps no key of the beginning is left. After each step the
-memory of the Python workers, the files of the checkpoint, node-local state and the key numbers in use are measured; what the last
-quarter of the steps needs is compared with the second quarter. All results are compared with DuckDB.
+Memory, disk and key numbers must stay flat.
+
+Each batch replaces a share of its keys by new ones, so that after some steps no key of the
+beginning is left. After each step the memory of the Python workers, the files of the checkpoint,
+node-local state and the key numbers in use are measured; what the last quarter of the steps needs
+is compared with the second quarter. All results are compared with DuckDB.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -22,10 +23,12 @@ from typing import Annotated, Any, TextIO
 import pyarrow as pa
 import typer
 from pyspark.sql import SparkSession
+from rich.console import Console
 
 import anabranch as ab
+from anabranch.bench.command import BatchRows, Seed, bench_command
 from anabranch.bench.memory import resident_mb
-from anabranch.errors import AnabranchError, TopologyError
+from anabranch.errors import TopologyError
 from anabranch.spark.session import local_session
 from anabranch.state.store.host import default_root
 from anabranch.testing.compare import differences, read_results
@@ -40,16 +43,23 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoakOptions:
-    """What `anabranch bench soak` can be told."""
+    """The options of `anabranch bench soak`."""
 
-    steps: int = 400
-    rows: int = 4_000
-    keys: int = 2_000
-    churn: float = 0.1
-    span_s: int = 30
-    sets: str = SETS
-    seed: int = 1
-    slots: int = 2
+    steps: Annotated[int, typer.Option(metavar="N", help="Batches.")] = 400
+    rows: BatchRows = 4_000
+    keys: Annotated[int, typer.Option(metavar="N", help="Keys of a batch.")] = 2_000
+    churn: Annotated[
+        float, typer.Option(metavar="SHARE", help="Share of the keys that each batch replaces.")
+    ] = 0.1
+    span_s: Annotated[
+        int, typer.Option("--span", metavar="SECONDS", help="Event time of a batch.")
+    ] = 30
+    sets: Annotated[
+        str,
+        typer.Option("--windows", metavar="SET;SET", help="Sets of windows, each LENGTH/SLIDE,..."),
+    ] = SETS
+    seed: Seed = 1
+    slots: Annotated[int, typer.Option(metavar="N", help="Parallel tasks.")] = 2
 
     def __post_init__(self) -> None:
         if self.steps < 8 or self.rows < 1 or self.keys < 1 or self.span_s < 1 or self.slots < 1:
@@ -83,7 +93,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class SoakContext:
     """What the runs of all sets of windows share."""
 
     spark: SparkSession
@@ -111,10 +121,11 @@ def soak(options: SoakOptions, out: TextIO) -> dict[str, Any]:
         batches = list(event_batches(options.plan))
         write_batches(batches, place / "input")
         say(
-            f"{options.steps} batches of {options.rows:,} rows; of {options.keys:,} keys {options.churn:.0%} change each batch"
+            f"{options.steps} batches of {options.rows:,} rows; of {options.keys:,} keys "
+            f"{options.churn:.0%} change each batch"
         )
         sets = [parse_windows(text) for text in options.sets.split(";")]
-        bench = Bench(
+        bench = SoakContext(
             spark=spark,
             place=place,
             state_root=state_root,
@@ -132,7 +143,7 @@ def soak(options: SoakOptions, out: TextIO) -> dict[str, Any]:
     return {"bench": "soak", "cases": found, "flat": flat, "settings": asdict(options)}
 
 
-def _run_set(bench: Bench, windows: tuple[Window, ...]) -> dict[str, Any]:
+def _run_set(bench: SoakContext, windows: tuple[Window, ...]) -> dict[str, Any]:
     spark, place, state_root, batches = bench.spark, bench.place, bench.state_root, bench.batches
     home = place / "run"
     source = spark.readStream.schema(spark.read.parquet(str(place / "input")).schema).option(
@@ -179,7 +190,8 @@ def _run_set(bench: Bench, windows: tuple[Window, ...]) -> dict[str, Any]:
         for (name, a), b in zip(asdict(quarters[0]).items(), _values(quarters[1]), strict=True)
     )
     bench.say(
-        f"{', '.join(figures['windows'])}: {text}; {figures['bytes_per_key']:,} bytes of state a key; verified: {not wrong}"
+        f"{', '.join(figures['windows'])}: {text}; {figures['bytes_per_key']:,} bytes of state a "
+        f"key; verified: {not wrong}"
     )
     shutil.rmtree(home, ignore_errors=True)
     return figures
@@ -237,44 +249,19 @@ def _differences(
     return differences(read_results(home / "results"), expected_results(batches, query), identity)
 
 
-def soak_command(
-    *,
-    steps: Annotated[int, typer.Option(metavar="N", help="Batches.")] = SoakOptions().steps,
-    rows: Annotated[int, typer.Option(metavar="N", help="Rows a batch.")] = 4_000,
-    keys: Annotated[int, typer.Option(metavar="N", help="Keys of a batch.")] = 2_000,
-    churn: Annotated[
-        float, typer.Option(metavar="SHARE", help="Share of the keys that each batch replaces.")
-    ] = 0.1,
-    span: Annotated[int, typer.Option(metavar="SECONDS", help="Event time of a batch.")] = 30,
-    windows: Annotated[
-        str, typer.Option(metavar="SET;SET", help="Sets of windows, each LENGTH/SLIDE,...")
-    ] = SETS,
-    seed: Annotated[int, typer.Option(metavar="N", help="The input is made from it.")] = 1,
-    slots: Annotated[int, typer.Option(metavar="N", help="Parallel tasks.")] = 2,
-    json_: Annotated[
-        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
-    ] = False,
-) -> None:
-    """Many steps with keys that come and go: memory, disk and key numbers must stay flat. Ends with 1 where they do not.
+def _show(figures: dict[str, Any], console: Console) -> None:
+    """Prints whether all sets stayed flat; the progress lines have the figures."""
+    console.print(f"flat: {'yes' if figures['flat'] else 'NO'}")
+
+
+soak_command = bench_command(
+    SoakOptions,
+    soak,
+    _show,
+    """Many steps with keys that come and go: memory, disk and key numbers must stay flat.
+
+    Ends with 1 where they do not.
 
     Example: anabranch bench soak --steps 1000 --churn 0.2 --windows "10m/1m"
-    """
-    try:
-        options = SoakOptions(
-            steps=steps,
-            rows=rows,
-            keys=keys,
-            churn=churn,
-            span_s=span,
-            sets=windows,
-            seed=seed,
-            slots=slots,
-        )
-        figures = soak(options, sys.stderr)
-    except AnabranchError as error:
-        typer.echo(f"anabranch: {error}", err=True)
-        raise typer.Exit(2 if isinstance(error, TopologyError) else 1) from None
-    if json_:
-        print(json.dumps(figures))
-    if not figures["flat"] or not all(case["verified"] for case in figures["cases"]):
-        raise typer.Exit(1)
+    """,
+)

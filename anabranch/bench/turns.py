@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from anabranch.bench.data import Input
+from anabranch.bench.data import InputFiles
 from anabranch.bench.measure import SideRun
 from anabranch.errors import AnabranchError
 
@@ -16,12 +16,14 @@ Side: TypeAlias = Callable[[float], SideRun]
 
 def take_turns(
     sides: Mapping[str, Side],
-    source: Input,
+    source: InputFiles,
     rounds: int,
     ends_at: float,
     say: Callable[[str], None],
 ) -> dict[str, list[SideRun]]:
-    """The runs of each side, as many rounds as there is time for: one that has become too slow sits out the later rounds."""
+    """The runs of each side, as many rounds as there is time for: one that has become too slow sits
+    out the later rounds.
+    """
     runs: dict[str, list[SideRun]] = {name: [] for name in sides}
     lasted = dict.fromkeys(sides, 0.0)
     for number in range(rounds):
@@ -38,6 +40,7 @@ def take_turns(
             runs[name].append(run)
             batches = " ".join(f"{batch:.2f}" for batch in run.batch_s)
             say(
-                f"{name}, round {number + 1}: {f'{batches} s' if batches else f'no batch within {run.lasted_s:.0f} s'}"
+                f"{name}, round {number + 1}: "
+                f"{f'{batches} s' if batches else f'no batch within {run.lasted_s:.0f} s'}"
             )
     return runs

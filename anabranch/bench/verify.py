@@ -1,7 +1,8 @@
 """Every result row of a side against DuckDB, which computes the windows again from the input files.
 
-Nothing of the engine is used here: rows are grouped by key and pane in SQL, each pane meets the windows that it lies in, and a
-plain GROUP BY does the rest. The comparison itself is the one that all tests use, one window at a time to need little memory.
+Nothing of the engine is used here: rows are grouped by key and pane in SQL, each pane meets the
+windows that it lies in, and a plain GROUP BY does the rest. The comparison itself is the one that
+all tests use, one window at a time to need little memory.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from anabranch.bench.cases import Case, copies
+from anabranch.bench.cases import WindowCase, copies
 from anabranch.bench.measure import SideRun
 from anabranch.testing.compare import differences
 from anabranch.testing.reference.database import connect
@@ -26,12 +27,13 @@ _IDENTITY = ["key", "window_start", "window_end"]
 class Reference:
     """The windows of one case over one input. Use it in a `with` statement."""
 
-    def __init__(self, case: Case, files: Sequence[Path]) -> None:
+    def __init__(self, case: WindowCase, files: Sequence[Path]) -> None:
         self._case = case
         self._db = connect()
         self._db.execute(
             f"""CREATE TEMP TABLE panes AS
-                SELECT key, epoch_us("at") // {case.pane_us} * {case.pane_us} AS pane, count(*) AS n, sum(v) AS total, max(v) AS top
+                SELECT key, epoch_us("at") // {case.pane_us} * {case.pane_us} AS pane,
+                       count(*) AS n, sum(v) AS total, max(v) AS top
                 FROM read_parquet(?) GROUP BY ALL""",
             [[str(file) for file in files]],
         )
@@ -48,7 +50,10 @@ class Reference:
         self._db.close()
 
     def differences(self, run: SideRun) -> tuple[int, list[str]]:
-        """How many rows were compared, and what is wrong with a run's results up to its watermark; empty if nothing is."""
+        """How many rows were compared, and what is wrong with a run's results up to its watermark.
+
+        Empty if nothing is.
+        """
         found = [f"{run.left_out} rows were left out of all windows"] if run.left_out else []
         compared = 0
         for window in self._case.windows:
@@ -62,24 +67,34 @@ class Reference:
         length, every = window.length_us, window.every_us
         if copies(window) > _MANY_COPIES and every == self._case.pane_us:
             return self._expected_long(window, watermark_us)
+        back = (copies(window) - 1) * every
         return self._db.sql(f"""
             SELECT key, start AS window_start, start + {length} AS window_end,
-                   CAST(sum(n) AS BIGINT) AS n, sum(total) AS total, sum(total) / sum(n) AS mean, max(top) AS top
-            FROM (SELECT *, unnest(range(last - {(copies(window) - 1) * every}, last + 1, {every})) AS start
+                   CAST(sum(n) AS BIGINT) AS n, sum(total) AS total,
+                   sum(total) / sum(n) AS mean, max(top) AS top
+            FROM (SELECT *, unnest(range(last - {back}, last + 1, {every})) AS start
                   FROM (SELECT *, pane // {every} * {every} AS last FROM panes))
             WHERE start + {length} > pane AND start + {length} <= {watermark_us}
             GROUP BY key, start
         """).to_arrow_table()
 
     def _expected_long(self, window: Window, watermark_us: int) -> pa.Table:
-        """The same where a pane lies in very many windows: every key at every pane, and SQL window functions over that."""
+        """The same where a pane lies in very many windows: every key at every pane, and SQL window
+        functions over that.
+        """
         length, every = window.length_us, window.every_us
         return self._db.sql(f"""
-            WITH edges AS (SELECT min(pane) - {length - every} AS low, max(pane) AS high FROM panes),
-                 spine AS (SELECT key, unnest(range(low, high + 1, {every})) AS pane FROM (SELECT DISTINCT key FROM panes), edges),
-                 every_pane AS (SELECT key, pane, n, total, top FROM spine LEFT JOIN panes USING (key, pane)),
+            WITH edges AS (
+                     SELECT min(pane) - {length - every} AS low, max(pane) AS high FROM panes),
+                 spine AS (
+                     SELECT key, unnest(range(low, high + 1, {every})) AS pane
+                     FROM (SELECT DISTINCT key FROM panes), edges),
+                 every_pane AS (
+                     SELECT key, pane, n, total, top
+                     FROM spine LEFT JOIN panes USING (key, pane)),
                  summed AS (SELECT key, pane AS window_start, pane + {length} AS window_end,
-                            CAST(sum(n) OVER ahead AS BIGINT) AS n, sum(total) OVER ahead AS total, max(top) OVER ahead AS top
+                            CAST(sum(n) OVER ahead AS BIGINT) AS n,
+                            sum(total) OVER ahead AS total, max(top) OVER ahead AS top
                             FROM every_pane WINDOW ahead AS (PARTITION BY key ORDER BY pane
                             ROWS BETWEEN CURRENT ROW AND {length // every - 1} FOLLOWING))
             SELECT key, window_start, window_end, n, total, total / n AS mean, top FROM summed
@@ -90,7 +105,8 @@ class Reference:
         if not files:
             return pa.table({})
         return self._db.sql(
-            """SELECT key, epoch_us("window"."start") AS window_start, epoch_us("window"."end") AS window_end, n, total, mean, top
+            """SELECT key, epoch_us("window"."start") AS window_start,
+                      epoch_us("window"."end") AS window_end, n, total, mean, top
                FROM read_parquet(?) WHERE window_name = ?""",
             params=[[str(file) for file in files], window.name],
         ).to_arrow_table()
@@ -101,7 +117,8 @@ class Reference:
             return []
         names = [window.name for window in self._case.windows]
         rows = self._db.execute(
-            "SELECT window_name, count(*) FROM read_parquet(?) WHERE NOT list_contains(?, window_name) GROUP BY ALL",
+            "SELECT window_name, count(*) FROM read_parquet(?) WHERE NOT list_contains(?, "
+            "window_name) GROUP BY ALL",
             [[str(file) for file in files], names],
         ).fetchall()
         return [f"{number} rows of an unknown window {name!r}" for name, number in rows]
@@ -112,7 +129,7 @@ def verify_all(
     runs: Sequence[SideRun],
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Every result row of some runs against a reference: how many were compared, and what differs."""
+    """Every result row of some runs against a reference: rows compared, and differences."""
     compared: dict[str, int] = {}
     found: list[str] = []
     for run in runs:

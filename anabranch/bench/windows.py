@@ -1,30 +1,30 @@
-"""`anabranch bench windows`: event-time windows by Anabranch, by native Structured Streaming, and at the bare limit.
+"""`anabranch bench windows`: event-time windows by Anabranch, by native Structured Streaming, and
+at the bare limit.
 
-Both streaming sides read the same parquet files, one a batch, in one Spark session on all cores, keep their state durable and
-write parquet. They take turns, from an empty state each time; the batches that count and the medians are explained in `measure`.
-Whatever time the machine needs, the benchmark plans its rounds so that it ends within `minutes`.
+Both streaming sides read the same parquet files, one a batch, in one Spark session on all cores,
+keep their state durable and write parquet. They take turns, from an empty state each time; the
+batches that count and the medians are explained in `measure`. Whatever time the machine needs, the
+benchmark plans its rounds so that it ends within `minutes`.
 """
 
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, TextIO
+from typing import Any, TextIO
 
-import typer
-
-from anabranch.bench.cases import CASES, Case, choose_cases
-from anabranch.bench.data import Input, write_input
-from anabranch.bench.limit import Limit, find_limit
+from anabranch.bench.cases import CASES, WindowCase, choose_cases
+from anabranch.bench.command import bench_command
+from anabranch.bench.data import InputFiles, write_input
+from anabranch.bench.limit import BareLimit, find_limit
 from anabranch.bench.measure import MIN_COUNTED, SideRun, counted, speed, warm_batches
 from anabranch.bench.options import WindowsOptions
-from anabranch.bench.report import show, told
+from anabranch.bench.report import show
 from anabranch.bench.rivals import NativeSettings, Stop, choose_state_store, forms_for, run_native
 from anabranch.bench.side import (
     Bench,
@@ -53,7 +53,10 @@ _MEASURING_SHARE = 0.7  # of a case's time; the rest is for the limit and the co
 
 
 def windows(options: WindowsOptions, out: TextIO) -> dict[str, Any]:
-    """Runs the benchmark, with a line about each thing that it does on `out`; gives the figures as in `--json`."""
+    """Runs the benchmark, with a line about each thing that it does on `out`.
+
+    Gives the figures as in `--json`.
+    """
     began = time.monotonic()
     cases = choose_cases(options.case, options.windows)
     with open_bench(options, began + options.minutes * 60, clocked(out)) as opened:
@@ -78,13 +81,13 @@ def windows(options: WindowsOptions, out: TextIO) -> dict[str, Any]:
     }
 
 
-def share_of_time(cases: Sequence[Case]) -> float:
+def share_of_time(cases: Sequence[WindowCase]) -> float:
     """The share of the time left that the first of these cases may use."""
     weights = [_HEAVY_WEIGHT if case.copies > _HEAVY_COPIES else 1 for case in cases]
     return weights[0] / sum(weights)
 
 
-def _input(bench: Bench[WindowsOptions], case: Case) -> Input:
+def _input(bench: Bench[WindowsOptions], case: WindowCase) -> InputFiles:
     """The files of a case; cases over the same rows share them."""
     spec = bench.options.data(case)
     directory = bench.root / ("input" if spec == bench.options.data() else f"input-{case.name}")
@@ -116,7 +119,7 @@ def _prepare(bench: Bench[WindowsOptions]) -> tuple[dict[str, float], Bench[Wind
 
 
 def _measure_case(
-    bench: Bench[WindowsOptions], case: Case, source: Input, seconds: float
+    bench: Bench[WindowsOptions], case: WindowCase, source: InputFiles, seconds: float
 ) -> dict[str, Any]:
     """All rounds of a case, its limit, and the comparison of all its results."""
     batches = len(source.files)
@@ -138,8 +141,9 @@ def _measure_case(
                 each[-1], warm, figures["anabranch_batch_s"]
             )
             bench.say(
-                f"case {case.name}: native as {form}: {failure['batches']} of {warm + 1} batches that are needed; a batch takes "
-                f"{failure['batch_s_at_least']:.1f} s and more, {failure['ratio_at_least']:.1f} times ours"
+                f"case {case.name}: native as {form}: {failure['batches']} of {warm + 1} batches "
+                f"that are needed; a batch takes {failure['batch_s_at_least']:.1f} s and more, "
+                f"{failure['ratio_at_least']:.1f} times ours"
             )
     limits = _limits(bench, case, source, place) if bench.options.limit else {}
     for plan, limit in limits.items():
@@ -168,7 +172,9 @@ def _measure_case(
 
 
 def _failure(run: SideRun, warm: int, ours_s: float) -> dict[str, Any]:
-    """What is known of a side that came to no batch that counts: its quickest one, with windows that are not full, or none."""
+    """What is known of a side that came to no batch that counts: its quickest one, with windows
+    that are not full, or none.
+    """
     least_s = min(run.batch_s, default=run.lasted_s)
     return {
         "batches": len(run.batch_s),
@@ -179,11 +185,12 @@ def _failure(run: SideRun, warm: int, ours_s: float) -> dict[str, Any]:
 
 
 def _limits(
-    bench: Bench[WindowsOptions], case: Case, source: Input, place: Path
-) -> dict[str, Limit]:
+    bench: Bench[WindowsOptions], case: WindowCase, source: InputFiles, place: Path
+) -> dict[str, BareLimit]:
     """The bare limit, and for several windows also with these built from each other.
 
-    None where a row lies in so many windows that Polars and DuckDB would need a program of their own for it.
+    None where a row lies in so many windows that Polars and DuckDB would need a program of their
+    own for it.
     """
     if case.copies // len(case.windows) > _LIMIT_COPIES:
         return {}
@@ -203,13 +210,15 @@ def _limits(
 
 def _by_number_of_windows(
     bench: Bench[WindowsOptions],
-    case: Case,
-    source: Input,
+    case: WindowCase,
+    source: InputFiles,
     place: Path,
     ours: Sequence[SideRun],
     warm: int,
 ) -> dict[str, float]:
-    """Microseconds of slot time per row, without the writing of results, with ever more of the case's windows."""
+    """Microseconds of slot time per row, without the writing of results, with ever more of the
+    case's windows.
+    """
     found: dict[str, float] = {}
     for number in (1, len(case.windows) // 4):
         fewer = replace(case, name=f"{case.name}{number}", windows=case.windows[:number])
@@ -232,9 +241,11 @@ def _by_number_of_windows(
 
 
 def _rounds(
-    bench: Bench[WindowsOptions], case: Case, source: Input, place: Path, stop: Stop
+    bench: Bench[WindowsOptions], case: WindowCase, source: InputFiles, place: Path, stop: Stop
 ) -> dict[str, list[SideRun]]:
-    """All sides in turns, as many rounds as there is time for: Anabranch, and native in each of its forms."""
+    """All sides in turns, as many rounds as there is time for: Anabranch, and native in each of its
+    forms.
+    """
     forms = _forms(bench, case)
     stop = replace(stop, at_last_s=stop.at_last_s / max(len(forms), 1))
 
@@ -262,7 +273,7 @@ def _rounds(
     )
 
 
-def _forms(bench: Bench[WindowsOptions], case: Case) -> tuple[str, ...]:
+def _forms(bench: Bench[WindowsOptions], case: WindowCase) -> tuple[str, ...]:
     wanted = bench.options.native_form
     if not bench.options.native:
         return ()
@@ -275,13 +286,15 @@ def _side_name(form: str, forms: Iterable[str]) -> str:
 
 
 def _figures(
-    case: Case,
-    source: Input,
+    case: WindowCase,
+    source: InputFiles,
     ours: Sequence[SideRun],
     native: Mapping[str, Sequence[SideRun]],
     warm: int,
 ) -> dict[str, Any]:
-    """Rows per second of all sides over the batches that all of their runs have, and where they come from."""
+    """Rows per second of all sides over the batches that all of their runs have, and where they
+    come from.
+    """
     batches = counted([*ours, *(run for each in native.values() for run in each)], warm)
     mine = speed(ours, batches, source.rows)
     figures: dict[str, Any] = {
@@ -309,15 +322,15 @@ def _figures(
     return figures | {"counted_batches": list(batches), "anabranch_batches_s": mine.each_s}
 
 
-def _as_run(limit: Limit, source: Input, plan: str) -> SideRun:
+def _as_run(limit: BareLimit, source: InputFiles, plan: str) -> SideRun:
     name = "limit" if plan == "plain" else f"limit_{plan}"
     return SideRun(side=name, batch_s=(), watermark_us=source.watermark_us(), files=limit.files)
 
 
 def _verify(
-    bench: Bench[WindowsOptions], case: Case, source: Input, runs: Sequence[SideRun]
+    bench: Bench[WindowsOptions], case: WindowCase, source: InputFiles, runs: Sequence[SideRun]
 ) -> dict[str, Any]:
-    """Every window at or below the final watermark of each side, all rows, against the reference."""
+    """Every row of each side up to its final watermark, against the reference."""
     with Reference(case, source.files) as reference:
         return verify_all(
             reference.differences, runs, lambda text: bench.say(f"case {case.name}: {text}")
@@ -325,7 +338,9 @@ def _verify(
 
 
 def _small_batch(bench: Bench[WindowsOptions]) -> dict[str, Any]:
-    """The fixed cost of a batch: 1,000 rows, a minute of event time each, so that every batch closes a window."""
+    """The fixed cost of a batch: 1,000 rows, a minute of event time each, so that every batch
+    closes a window.
+    """
     spec = replace(
         bench.options.data(),
         rows=SMALL_ROWS * SMALL_BATCHES,
@@ -359,7 +374,7 @@ def _small_batch(bench: Bench[WindowsOptions]) -> dict[str, Any]:
 
 
 def _rounds_small(
-    bench: Bench[WindowsOptions], source: Input, case: Case, place: Path
+    bench: Bench[WindowsOptions], source: InputFiles, case: WindowCase, place: Path
 ) -> tuple[list[SideRun], list[SideRun]]:
     ours: list[SideRun] = []
     native: list[SideRun] = []
@@ -382,110 +397,21 @@ def _settings(
     found = settings_of(bench, seconds)
     found["native"] |= {
         "state_store_trial_s": trial,
-        "query": "withWatermark, groupBy(window, key); rows: each row into all of its windows; queries: one for each window, one "
-        "after another; panes: chained, by pane first",
+        "query": "withWatermark, groupBy(window, key); rows: each row into all of its windows; "
+        "queries: one for each window, one after another; panes: chained, by pane first",
     }
     return {**found, "keys": bench.options.keys, "limit_threads": bench.cores}
 
 
-def windows_command(
-    *,
-    case: Annotated[
-        str, typer.Option(metavar="A,B,C,many,long", help=f"Which cases: {_CASES_TEXT}.")
-    ] = "A,B,C",
-    windows_: Annotated[
-        str | None,
-        typer.Option(
-            "--windows",
-            metavar="LENGTH/SLIDE,...",
-            help="Windows of your own instead, such as 7m/3m,21m/3m,5m.",
-        ),
-    ] = None,
-    rows: Annotated[int, typer.Option(metavar="N", help="Rows of input.")] = 5_000_000,
-    keys: Annotated[int, typer.Option(metavar="N", help="Distinct keys.")] = 10_000,
-    skew: Annotated[
-        float, typer.Option(metavar="S", help="Zipf exponent of the keys; 0 is uniform.")
-    ] = 1.0,
-    disorder: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How much older than its arrival a row may be.")
-    ] = 10.0,
-    batch_rows: Annotated[int, typer.Option(metavar="N", help="Rows a batch.")] = 500_000,
-    rows_per_minute: Annotated[
-        int, typer.Option(metavar="N", help="Rows a minute of event time.")
-    ] = 36_500,
-    slots: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Anabranch's parallel tasks. Default: one a core."),
-    ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="The input is made from it.")] = 1,
-    native: Annotated[
-        bool, typer.Option("--native/--no-native", help="Also measure native Structured Streaming.")
-    ] = True,
-    native_form: Annotated[
-        str,
-        typer.Option(
-            metavar="auto|rows|queries|panes",
-            help="Native's query: rows into all windows, a query for each window, or panes first. auto: for several windows a query "
-            "for each, and panes first beside it.",
-        ),
-    ] = "auto",
-    limit: Annotated[
-        bool,
-        typer.Option("--limit/--no-limit", help="Also measure Polars or DuckDB on the same rows."),
-    ] = True,
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")
-    ] = True,
-    small_batch: Annotated[
-        bool,
-        typer.Option(
-            "--small-batch/--no-small-batch",
-            help="Also measure the fixed cost of a batch of 1,000 rows.",
-        ),
-    ] = True,
-    rounds: Annotated[
-        int, typer.Option(metavar="N", help="Rounds of both sides, if there is time.")
-    ] = 3,
-    minutes: Annotated[
-        float,
-        typer.Option(metavar="N", help="Plan rounds so that the benchmark ends within this time."),
-    ] = 14.0,
-    keep: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Leave input and results there, as parquet; it must be empty or new.",
-        ),
-    ] = None,
-    json_: Annotated[
-        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
-    ] = False,
-) -> None:
+windows_command = bench_command(
+    WindowsOptions,
+    windows,
+    show,
     """Event-time windows: rows per second of Anabranch, of native Spark, and of the bare limit.
 
-    Rows are keyed by Zipf's law; count, sum, avg and max; parquet in, parquet out. What happens is told on standard error.
+    Rows are keyed by Zipf's law; count, sum, avg and max; parquet in, parquet out. Progress goes to
+    standard error.
 
     Example: anabranch bench windows --case A,C --rows 2000000
-    """
-    with told(show, as_json=json_) as figures:
-        options = WindowsOptions(
-            case=case,
-            windows=windows_,
-            rows=rows,
-            keys=keys,
-            skew=skew,
-            disorder_s=disorder,
-            batch_rows=batch_rows,
-            rows_per_minute=rows_per_minute,
-            slots=slots,
-            seed=seed,
-            native=native,
-            native_form=native_form,
-            limit=limit,
-            verify=verify,
-            small_batch=small_batch,
-            rounds=rounds,
-            minutes=minutes,
-            keep=keep,
-        )
-        figures.update(windows(options, sys.stderr))
+    """,
+)

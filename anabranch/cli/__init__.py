@@ -1,4 +1,6 @@
-"""The command line: run and explain topologies, look into checkpoints, measure, and break things on purpose."""
+"""The command line: run and explain topologies, look into checkpoints, measure, and break things on
+purpose.
+"""
 
 from anabranch.cli.app import app, main
 

@@ -21,10 +21,10 @@ from anabranch.cli.elastic import (
     history_command,
     replay_command,
 )
-from anabranch.cli.load import MistakeError, load_topology, said
+from anabranch.cli.errors import complain, reporting_errors
+from anabranch.cli.load import MistakeError, error_text, load_topology
 from anabranch.cli.run import RunOptions, run_file
 from anabranch.cli.state import state_command
-from anabranch.cli.told import complain, told
 from anabranch.errors import AnabranchError, CheckpointError, TopologyError, unknown
 from anabranch.plan.explain import FORMATS
 from anabranch.plan.planners.cost import Adaptation
@@ -48,7 +48,9 @@ File = Annotated[
 
 
 class LazyGroup(TyperGroup):
-    """Commands that are imported when they are called (or listed): they need packages that others do not."""
+    """Commands that are imported when they are called (or listed): they need packages that others
+    do not.
+    """
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return [*_EAGER, *_LAZY]
@@ -65,8 +67,8 @@ class LazyGroup(TyperGroup):
 app = typer.Typer(
     name="anabranch",
     cls=LazyGroup,
-    help="Elastic, self-tuning keyed stream processing on Apache Spark.\n\nStart here: anabranch run examples/lending.py --finish "
-    '--for "45 seconds"',
+    help="Elastic, self-tuning keyed stream processing on Apache Spark.\n\n"
+    'Start here: anabranch run examples/lending.py --finish --for "45 seconds"',
     **_STYLE,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -76,11 +78,11 @@ app.command("replay")(replay_command)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """The command `anabranch`: a mistake on the command line is one line on stderr and exit code 2."""
+    """The command `anabranch`; a mistake is one line on stderr and exit code 2."""
     try:
         code = app(arguments, prog_name="anabranch", standalone_mode=False)
     except AnabranchError as error:
-        complain(said(error))
+        complain(error_text(error))
         code = 2 if isinstance(error, TopologyError | CheckpointError) else 1
     except Exception as error:
         message = getattr(error, "format_message", None)
@@ -116,7 +118,7 @@ def run(
         str | None,
         typer.Option(
             metavar="DIR",
-            help="Go on where the run with this checkpoint ended. Default: a temporary one, from nothing.",
+            help="Continue the run with this checkpoint. Default: a temporary, empty one.",
         ),
     ] = None,
     fresh: Annotated[
@@ -180,10 +182,11 @@ def run(
 ) -> None:
     """Run the topology of a file and watch it.
 
-    Results go to the file's sinks; Ctrl-C ends the run after the current step. With --elastic, --latency, --max-slots or --policy
-    the run adapts its slots by itself.
+    Results go to the file's sinks; Ctrl-C ends the run after the current step. With --elastic,
+    --latency, --max-slots or --policy the run adapts its slots by itself.
 
-    Example: anabranch run examples/lending.py --checkpoint out/checkpoint --for "45 seconds" --finish
+    Example: anabranch run examples/lending.py --checkpoint out/checkpoint --for "45 seconds"
+    --finish
     """
     options = RunOptions(
         file=file,
@@ -200,7 +203,7 @@ def run(
         since=time.monotonic(),
         elastic=elastic_of(elastic, latency, max_slots, policy),
     )
-    with told(file, log):
+    with reporting_errors(file, log):
         run_file(options)
 
 
@@ -213,7 +216,7 @@ def explain(
 
     Example: anabranch explain examples/lending.py --format mermaid
     """
-    with told(file, None):
+    with reporting_errors(file, None):
         if format not in FORMATS:
             raise MistakeError(unknown("--format", format, FORMATS))
         with redirect_stdout(sys.stderr):  # what the file prints is not the plan
@@ -245,13 +248,15 @@ def plan(
     ] = inf,
     format: Annotated[str, typer.Option(metavar="|".join(FORMATS), help="What to print.")] = "text",
 ) -> None:
-    """Print the components that a topology would have by what a run of it has measured: rates of its streams, keys of its windows.
+    """Print the components that a topology would have by what a run of it has measured: rates of
+    its streams, keys of its windows.
 
-    With --capacity, plans by cost also count the state that moves when slots are added and removed; else communication alone.
+    With --capacity, plans by cost also count the state that moves when slots are added and removed;
+    else communication alone.
 
     Example: anabranch plan examples/lending.py --stats out/checkpoint --planner exact
     """
-    with told(file, None):
+    with reporting_errors(file, None):
         if format not in FORMATS:
             raise MistakeError(unknown("--format", format, FORMATS))
         if planner not in {AUTO, *PLANNERS}:

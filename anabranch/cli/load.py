@@ -1,4 +1,7 @@
-"""Loads a Python file and finds its topology; what goes wrong in it is said in one line that names the file and the line."""
+"""Loads a Python file and finds its topology.
+
+What goes wrong in it is said in one line that names the file and the line.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ _MODULE = "anabranch_file"
 
 
 class MistakeError(AnabranchError):
-    """Something that the person at the command line can put right; the message is all that they need."""
+    """Something that the person at the command line can put right.
+
+    The message is all that they need.
+    """
 
 
 def load_topology(path: Path) -> Topology:
@@ -27,17 +33,21 @@ def load_topology(path: Path) -> Topology:
     distinct = {id(value): value for value in found.values()}
     if not distinct:
         raise MistakeError(
-            f"{path} defines no topology; it needs a variable such as: app = ab.Topology({path.stem!r})"
+            f"{path} defines no topology; it needs a variable such as: app = "
+            f"ab.Topology({path.stem!r})"
         )
     if len(distinct) > 1:
         raise MistakeError(
-            f"{path} defines {len(distinct)} topologies ({', '.join(found)}); name the one to run `app`"
+            f"{path} defines {len(distinct)} topologies ({', '.join(found)}); name the one to run "
+            "`app`"
         )
     return next(iter(distinct.values()))
 
 
-def place_of(error: BaseException, path: Path) -> str:
-    """`FILE:LINE: ` of the line in a file that an error comes from, its causes and its workers included; else empty."""
+def error_place(error: BaseException, path: Path) -> str:
+    """`FILE:LINE: ` of the line in a file that an error comes from, its causes and its workers
+    included; else empty.
+    """
     full = str(path.absolute())
     for each in _causes(error):
         line = None
@@ -54,7 +64,7 @@ def place_of(error: BaseException, path: Path) -> str:
     return ""
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An error in one line: what it says, and its kind where it is not one of ours."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     if isinstance(error, SyntaxError):
@@ -65,7 +75,9 @@ def said(error: BaseException) -> str:
 
 
 def _run(path: Path) -> dict[str, object]:
-    """The variables of a file after it ran, as when Python runs a script, except that `__name__` is not `__main__`."""
+    """The variables of a file after it ran, as when Python runs a script, except that `__name__` is
+    not `__main__`.
+    """
     try:
         source = path.read_bytes()
     except IsADirectoryError:
@@ -75,13 +87,16 @@ def _run(path: Path) -> dict[str, object]:
     module = types.ModuleType(_MODULE)
     module.__file__ = str(path.absolute())
     sys.path.insert(0, str(path.absolute().parent))
-    # Dataclasses look for their module while they are made; afterwards it must be gone, so that functions travel to workers
-    # by value: a worker that imported the file would start Spark again.
+    # Dataclasses look for their module while they are made; afterwards it must be gone, so that
+    # functions travel to workers by value: a worker that imported the file would start Spark again.
     sys.modules[_MODULE] = module
     try:
-        exec(compile(source, module.__file__, "exec", dont_inherit=True), vars(module))  # noqa: S102
+        code = compile(source, module.__file__, "exec", dont_inherit=True)
+        exec(code, vars(module))  # noqa: S102
     except (Exception, SystemExit) as error:
-        raise MistakeError(f"{place_of(error, path) or f'{path}: '}{said(error)}") from error
+        raise MistakeError(
+            f"{error_place(error, path) or f'{path}: '}{error_text(error)}"
+        ) from error
     finally:
         del sys.modules[_MODULE]
     return vars(module)

@@ -1,4 +1,6 @@
-"""Results as they come: a sink that keeps the newest window of each kind for a few keys, so that a person can watch them."""
+"""Results as they come: a sink that keeps the newest window of each kind for a few keys, so that a
+person can watch them.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,12 @@ _NAME = "window_name"
 
 
 class LatestResults(Target):
-    """Keeps, for the first few keys that it sees, the newest result of each window. Costs little, whatever a step writes.
+    """Keeps, for the first few keys that it sees, the newest result of each window.
 
-    Results of a user's class have no windows: of these, the last row of a key; `key_columns` says how many columns are its key.
+    Costs little, whatever a step writes.
+
+    Results of a user's class have no windows: of these, the last row of a key; `key_columns` says
+    how many columns are its key.
     """
 
     def __init__(self, keys: int, key_columns: int | None = None) -> None:
@@ -54,7 +59,10 @@ class LatestResults(Target):
         return len(self._rows)
 
     def rows(self, most: int) -> list[Row]:
-        """Some of the rows: all windows of the first key before any of the second; by key, then length of window."""
+        """Some of the rows: all windows of the first key before any of the second.
+
+        By key, then length of window.
+        """
         with self._lock:
             chosen = sorted(self._rows.items(), key=lambda item: self._order(item[0][0]))[:most]
         return [row for _, row in sorted(chosen, key=lambda item: (item[0][0], _length(item[1])))]
@@ -81,7 +89,10 @@ class LatestResults(Target):
 
 
 def results_tables(watched: Watched, title: str, width: int, room: int) -> list[Table]:
-    """A table of the results of each operator, all of them in so many lines; the last ones are left out where these are too few."""
+    """A table of the results of each operator, all of them in so many lines.
+
+    The last ones are left out where these are too few.
+    """
     some = {name: latest for name, latest in watched.items() if len(latest)}
     rows = shared_rows([len(latest) for latest in some.values()], room)
     return [
@@ -95,7 +106,9 @@ def results_tables(watched: Watched, title: str, width: int, room: int) -> list[
 
 
 def shared_rows(wanted: Sequence[int], room: int) -> list[int]:
-    """How many rows each table has: all the same share, and what one does not need goes to the others."""
+    """How many rows each table has: all the same share, and what one does not need goes to the
+    others.
+    """
     tables = wanted[: max(0, room) // (_AROUND + 1)]
     left = room - _AROUND * len(tables)
     found = [0] * len(tables)
@@ -106,7 +119,10 @@ def shared_rows(wanted: Sequence[int], room: int) -> list[int]:
 
 
 def results_table(rows: Sequence[Row], title: str, width: int) -> Table:
-    """Results for a terminal of some width: keys, when, which window, aggregates. A narrow one shows the start of a window alone."""
+    """Results for a terminal of some width: keys, when, which window, aggregates.
+
+    A narrow one shows the start of a window alone.
+    """
     narrow = width < _WIDE
     above = Text(
         title, style="bold", no_wrap=True, overflow="ignore"
@@ -155,7 +171,9 @@ def _shown_parts(value: dict[str, Any] | list[Any]) -> str:
 
 
 def moment(at: datetime, *, after: datetime | None = None) -> str:
-    """A point in time, without the parts that say nothing: seconds that are zero, a date that was just named."""
+    """A point in time, without the parts that say nothing: seconds that are zero, a date that was
+    just named.
+    """
     at, after = _utc(at), None if after is None else _utc(after)
     time = f"{at:%H:%M}" + (f":{at:%S}" if at.second or at.microsecond else "")
     return time if after is not None and at.date() == after.date() else f"{at:%Y-%m-%d} {time}"

@@ -10,12 +10,12 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
+from anabranch.cli.checkpoints import RunCheckpoint, checkpoint_for
+from anabranch.cli.errors import FailedError
 from anabranch.cli.follow import Until, follow
 from anabranch.cli.live import Ledger, LiveView, PlainView, duration, left_out
-from anabranch.cli.load import MistakeError, load_topology, place_of, said
-from anabranch.cli.places import Place, checkpoint_for
+from anabranch.cli.load import MistakeError, error_place, error_text, load_topology
 from anabranch.cli.results import LatestResults, Watched, results_tables
-from anabranch.cli.told import FailedError
 from anabranch.elastic.settings import Elastic
 from anabranch.spark.api.run import Run
 from anabranch.spark.api.topology import Topology
@@ -87,7 +87,7 @@ def run_file(options: RunOptions) -> None:
         try:
             why = _follow(run, topology.name, options, console, ledger, watched)
         except Exception as error:
-            raise FailedError(f"{place_of(error, options.file)}{said(error)}") from error
+            raise FailedError(f"{error_place(error, options.file)}{error_text(error)}") from error
         _summary(
             console,
             ledger,
@@ -107,7 +107,7 @@ def run_file(options: RunOptions) -> None:
             console.print(text, markup=False, soft_wrap=True)
 
 
-def _start(topology: Topology, options: RunOptions, place: Place) -> Run:
+def _start(topology: Topology, options: RunOptions, place: RunCheckpoint) -> Run:
     return topology.start(
         checkpoint=place.location,
         slots=options.slots,

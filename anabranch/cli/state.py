@@ -16,10 +16,10 @@ from rich.table import Table
 
 from anabranch.aggregates.custom import Custom
 from anabranch.aggregates.partials import Partial
+from anabranch.cli.errors import complain
 from anabranch.cli.live import instant, left_out, size
-from anabranch.cli.load import MistakeError, said
+from anabranch.cli.load import MistakeError, error_text
 from anabranch.cli.results import shown
-from anabranch.cli.told import complain
 from anabranch.errors import AnabranchError, CheckpointError
 from anabranch.plan.consolidation import plan_consolidation
 from anabranch.plan.model import JOINED
@@ -424,10 +424,10 @@ def _told() -> Iterator[None]:
     try:
         yield
     except (MistakeError, CheckpointError, OSError) as error:
-        complain(said(error))
+        complain(error_text(error))
         raise typer.Exit(2) from None
     except AnabranchError as error:
-        complain(said(error))
+        complain(error_text(error))
         raise typer.Exit(1) from None
 
 

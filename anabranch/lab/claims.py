@@ -1,4 +1,6 @@
-"""Claims of the papers, tested: what the paper says, what we measure, and a test of the two that anyone can repeat."""
+"""Claims of the papers, tested: what the paper says, what we measure, and a test of the two that
+anyone can repeat.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ _TESTS: Mapping[str, Callable[[float, float], bool]] = {
 class Claim:
     """One figure of the paper and ours; the test reads `<= 1.5 * paper` or `> paper`, for ours.
 
-    `why` says what is behind a claim that does not hold; `note` says on which choice or constant of ours its figures rest.
+    `why` says what is behind a claim that does not hold; `note` says on which choice or constant of
+    ours its figures rest.
     """
 
     id: str
@@ -42,13 +45,16 @@ class Claim:
 
 
 def check_ids(claims: Sequence[Claim]) -> None:
-    """Refuses claims of which two have one id: a verdict must be found again by its id, in another run as well."""
+    """Refuses claims of which two have one id: a verdict must be found again by its id, in another
+    run as well.
+    """
     twice = sorted(
         {claim.id for claim in claims if sum(other.id == claim.id for other in claims) > 1}
     )
     if twice:
         raise AnabranchError(
-            f"claims have one id twice: {', '.join(twice)}; valid: an id of the papers' list with a suffix of its own"
+            f"claims have one id twice: {', '.join(twice)}; valid: an id of the papers' list with "
+            "a suffix of its own"
         )
 
 

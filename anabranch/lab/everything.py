@@ -1,4 +1,6 @@
-"""`anabranch lab all`: every experiment, one after another, and docs/papers.md made from what they find."""
+"""`anabranch lab all`: every experiment, one after another, and docs/papers.md made from what they
+find.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from anabranch.lab.enorm import consolidation as enorm_consolidation
 from anabranch.lab.enorm import fusion as enorm_fusion
 from anabranch.lab.enorm import migration as enorm_migration
 from anabranch.lab.enorm import throughput as enorm_throughput
-from anabranch.lab.report import AsJson, Report, Seed
+from anabranch.lab.report import AsJson, LabReport, Seed
 from anabranch.topology.windows import parse_windows
 
 _MINUTE_US = 60_000_000
@@ -34,44 +36,55 @@ PAPERS = {
 }
 SPARK = "enorm-throughput"
 _HOW = (
-    "Each claim is tested by direction, by a factor (ours is at least half as strong as the paper's effect) or exactly; a test reads",
-    "from ours to the paper's. Directions are ratios or differences, of which the paper's side is 1 or 0. Figures of the papers'",
-    "clusters come from the simulator (`anabranch/lab/`): its modules say what the papers leave open and what was taken for it.",
+    (
+        "Each claim is tested by direction, by a factor (ours is at least half as strong as the "
+        "paper's effect) or exactly; a test reads"
+    ),
+    (
+        "from ours to the paper's. Directions are ratios or differences, of which the paper's "
+        "side is 1 or 0. Figures of the papers'"
+    ),
+    (
+        "clusters come from the simulator (`anabranch/lab/`): its modules say what the papers "
+        "leave open and what was taken for it."
+    ),
     f"`{SPARK}` is measured on Spark.",
 )
 
 
-def _cbp(seed: int) -> Report:
-    return cbp.experiment(cbp.Setting(seed=seed), [3, 5, 10])
+def _cbp(seed: int) -> LabReport:
+    return cbp.experiment(cbp.CbpSetting(seed=seed), [3, 5, 10])
 
 
-def _consolidation(seed: int) -> Report:
+def _consolidation(seed: int) -> LabReport:
     return enorm_consolidation.experiment(
         parse_windows(enorm_consolidation.PAPER), _MINUTE_US, 20, seed
     )
 
 
-LABS: Mapping[str, Callable[[int], Report]] = {
+LABS: Mapping[str, Callable[[int], LabReport]] = {
     "enorm-consolidation": _consolidation,
-    "enorm-migration": lambda seed: enorm_migration.experiment(enorm_migration.Setting(seed=seed)),
+    "enorm-migration": lambda seed: enorm_migration.experiment(
+        enorm_migration.MigrationSetting(seed=seed)
+    ),
     "enorm-fusion": lambda seed: enorm_fusion.experiment([50, 100, 150], jobs=100, seed=seed),
-    SPARK: lambda seed: enorm_throughput.experiment(enorm_throughput.Setting(seed=seed)),
+    SPARK: lambda seed: enorm_throughput.experiment(enorm_throughput.ThroughputSetting(seed=seed)),
     "cbp": _cbp,
-    "elasticutor": lambda seed: elasticutor.experiment(elasticutor.Setting(seed=seed)),
-    "dabs": lambda seed: dabs.experiment(dabs.Setting(seed=seed)),
-    "osg": lambda seed: osg.experiment(osg.Setting(seed=seed)),
+    "elasticutor": lambda seed: elasticutor.experiment(elasticutor.ElasticutorSetting(seed=seed)),
+    "dabs": lambda seed: dabs.experiment(dabs.DabsSetting(seed=seed)),
+    "osg": lambda seed: osg.experiment(osg.OsgSetting(seed=seed)),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class TimedReport:
     """A report, and the seconds that it took."""
 
-    report: Report
+    report: LabReport
     seconds: float
 
 
-def run_all(names: Sequence[str], seed: int) -> list[Ran]:
+def run_all(names: Sequence[str], seed: int) -> list[TimedReport]:
     """Runs experiments, with a line about each."""
     found = []
     for name in names:
@@ -80,18 +93,21 @@ def run_all(names: Sequence[str], seed: int) -> list[Ran]:
         took = time.monotonic() - began
         held = sum(claim.holds for claim in report.claims)
         typer.echo(f"{name}: {held} of {len(report.claims)} claims hold ({took:.0f} s)")
-        found.append(Ran(report, took))
+        found.append(TimedReport(report, took))
     return found
 
 
-def as_page(found: Sequence[Ran], seed: int) -> str:
+def as_page(found: Sequence[TimedReport], seed: int) -> str:
     """The page: what holds, and why not where not."""
     claims = [claim for ran in found for claim in ran.report.claims]
     held = sum(claim.holds for claim in claims)
     lines = [
         "# The papers' claims, on Anabranch's own planners and policies",
         "",
-        f"Made by `anabranch lab all{_which(found)} --seed {seed}`; do not edit. {held} of {len(claims)} claims hold.",
+        (
+            f"Made by `anabranch lab all{_which(found)} --seed {seed}`; do not edit. {held} of "
+            f"{len(claims)} claims hold."
+        ),
         "",
         *_HOW,
     ]
@@ -119,7 +135,7 @@ def as_page(found: Sequence[Ran], seed: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _which(found: Sequence[Ran]) -> str:
+def _which(found: Sequence[TimedReport]) -> str:
     names = [ran.report.lab for ran in found]
     if set(names) == set(LABS):
         return ""
@@ -134,7 +150,8 @@ def _table(claims: Sequence[Claim]) -> list[str]:
     for claim in claims:
         verdict = "yes" if claim.holds else "**no**"
         rows.append(
-            f"| {claim.id} | {claim.what} | {claim.paper:,.4g} | {claim.ours:,.4g} | `{claim.test}` | {verdict} |"
+            f"| {claim.id} | {claim.what} | {claim.paper:,.4g} | {claim.ours:,.4g} | "
+            f"`{claim.test}` | {verdict} |"
         )
     return rows
 

@@ -1,4 +1,7 @@
-"""What an experiment gives: claims, tables for people, charts in the paper's form; and how it is printed, as JSON, and drawn."""
+"""What an experiment gives: claims, tables for people, charts in the paper's form.
+
+And how it is printed, as JSON, and drawn.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class FigureResult:
     """One figure or table of the paper, run again."""
 
     claims: list[Claim]
@@ -54,7 +57,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class LabReport:
     """All that an experiment found."""
 
     lab: str
@@ -68,8 +71,10 @@ class Report:
         check_ids(self.claims)
 
 
-def show(report: Report, *, as_json: bool, plot: str | None) -> None:
-    """Prints tables and claims, draws the charts where a file is named, and ends with one line of JSON where asked for."""
+def show(report: LabReport, *, as_json: bool, plot: str | None) -> None:
+    """Prints tables and claims, draws the charts where a file is named, and ends with one line of
+    JSON where asked for.
+    """
     for table in report.tables:
         typer.echo(as_table(table.head, table.rows) + "\n")
     typer.echo(claims_table(report.claims))

@@ -1,9 +1,12 @@
-"""The simulator: hosts, cores, a network, operators with state and costs, and rows that wait, as a fluid in slices of time.
+"""The simulator: hosts, cores, a network, operators with state and costs, and rows that wait, as a
+fluid in slices of time.
 
-A core serves one queue in order of arrival; rows are counted, not drawn, so that a cluster of 256 cores runs a minute in some tenths
-of a second. Rows leave the source in order: where one queue is full the source waits, its buffer fills, and then it sends less
-(back-pressure, with the buffers of Storm 1.0). A shard that moves is held: its rows wait until what was queued before is done, all
-concerned have agreed and its state has travelled. Nothing here decides anything: `Mover`s do, by the functions of `elastic/`.
+A core serves one queue in order of arrival; rows are counted, not drawn, so that a cluster of 256
+cores runs a minute in some tenths of a second. Rows leave the source in order: where one queue is
+full the source waits, its buffer fills, and then it sends less (back-pressure, with the buffers of
+Storm 1.0). A shard that moves is held: its rows wait until what was queued before is done, all
+concerned have agreed and its state has travelled. Nothing here decides anything: `Mover`s do, by
+the functions of `elastic/`.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ class Cluster:
         return self.hosts * self.cores_per_host
 
     def host_of(self) -> Ints:
-        """Of each core: neighbours are on different hosts, as executors are dealt out round-robin."""
+        """The host of each core; neighbours are on different hosts, dealt out round-robin."""
         return np.arange(self.cores) % self.hosts
 
 
@@ -64,7 +67,7 @@ class Moves:
 
 
 @dataclass(slots=True)
-class Totals:
+class SimulatedTotals:
     """What has happened since it was last asked."""
 
     span_s: float = 0.0
@@ -99,7 +102,7 @@ class Simulation:
     )
     queue: float = BUFFER
     now: float = 0.0
-    totals: Totals = field(default_factory=Totals)
+    totals: SimulatedTotals = field(default_factory=SimulatedTotals)
 
     def __post_init__(self) -> None:
         count = len(self.jobs)
@@ -120,7 +123,8 @@ class Simulation:
         for j in self.order:
             if parents[j] >= 0:
                 self.per_source[j] = self.per_source[parents[j]] * self.jobs[j].per_parent
-        self.row_bytes = np.array(  # in and out: what passes between an executor's receiver, its cores and its emitter
+        # In and out: what passes between an executor's receiver, its cores and its emitter.
+        self.row_bytes = np.array(
             [
                 job.row_bytes
                 + max(
@@ -172,7 +176,9 @@ class Simulation:
         mover: Mover | None = None,
         period_s: float = 1.0,
     ) -> list[float]:
-        """Source rows done in each second, while so many a second are offered and the mover is asked every period."""
+        """Source rows done in each second, while so many a second are offered and the mover is
+        asked every period.
+        """
         done: list[float] = []
         slices = round(1 / dt)
         period = round(period_s / dt)

@@ -1,4 +1,7 @@
-"""`anabranch bench osg`: a short run is verified and has all figures; what makes no sense is refused."""
+"""`anabranch bench osg`: a short run is verified and has all figures.
+
+What makes no sense is refused.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from anabranch.bench.cases import CASES, Case, choose_cases
+from anabranch.bench.cases import CASES, WindowCase, choose_cases
 from anabranch.bench.data import DataSpec, generate, write_input
 from anabranch.bench.limit import ENGINES, PLANS, plan_builds
 from anabranch.bench.measure import SideRun, counted, speed, warm_batches
@@ -36,8 +36,8 @@ SMALL = DataSpec(
 )
 
 
-def custom(text: str) -> Case:
-    return Case(name="custom", windows=parse_windows(text))
+def custom(text: str) -> WindowCase:
+    return WindowCase(name="custom", windows=parse_windows(text))
 
 
 def a_run(

@@ -61,7 +61,10 @@ def test_plain_lines_come_once_a_second_and_events_at_once(played: PlayedRun, st
     assert said == [
         f"step 1, 1,000 rows, 2,000 rows/s, 0.50 s, 10 results, left out 0, {rest} 00:01",
         "resize: slots 2 -> 3",
-        f"steps 2 to 3, 2,000 rows, 1,200 rows/s, 1.00 s, 20 results, left out 4 late, {rest} 00:03",
+        (
+            f"steps 2 to 3, 2,000 rows, 1,200 rows/s, 1.00 s, 20 results, left out 4 late, {rest} "
+            "00:03"
+        ),
     ]
 
 

@@ -9,14 +9,15 @@ from pathlib import Path
 
 from pyspark import cloudpickle
 
-from anabranch.cli.load import load_topology, place_of
+from anabranch.cli.load import error_place, load_topology
 
 WriteFile = Callable[..., Path]
 
 
 def test_the_main_part_of_a_file_does_not_run(file: WriteFile) -> None:
     path = file(
-        "import anabranch as ab\napp = ab.Topology('x')\nif __name__ == '__main__':\n    raise SystemExit(1)"
+        "import anabranch as ab\napp = ab.Topology('x')\nif __name__ == '__main__':\n    raise "
+        "SystemExit(1)"
     )
     assert load_topology(path).name == "x"
 
@@ -24,15 +25,18 @@ def test_the_main_part_of_a_file_does_not_run(file: WriteFile) -> None:
 def test_a_file_may_import_its_neighbours_and_define_dataclasses(file: WriteFile) -> None:
     file("NAME = 'neighbour'", "neighbour_of_job.py")
     path = file(
-        "from __future__ import annotations\nfrom dataclasses import dataclass\nimport anabranch as ab, neighbour_of_job\n"
-        "@dataclass\nclass Settings:\n    name: str\napp = ab.Topology(Settings(neighbour_of_job.NAME).name)"
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nimport anabranch "
+        "as ab, neighbour_of_job\n"
+        "@dataclass\nclass Settings:\n    name: str\napp = "
+        "ab.Topology(Settings(neighbour_of_job.NAME).name)"
     )
     assert load_topology(path).name == "neighbour"
 
 
 def test_functions_of_a_file_are_pickled_with_their_code(file: WriteFile) -> None:
     path = file(
-        "import anabranch as ab\napp = ab.Topology('x')\nK = 3\ndef times(n):\n    return K * n\napp.times = times"
+        "import anabranch as ab\napp = ab.Topology('x')\nK = 3\ndef times(n):\n    return K * "
+        "n\napp.times = times"
     )
     times = load_topology(path).times  # type: ignore[attr-defined]
     assert times.__module__ not in sys.modules
@@ -41,7 +45,8 @@ def test_functions_of_a_file_are_pickled_with_their_code(file: WriteFile) -> Non
 
 def test_the_future_of_this_package_is_not_the_files(file: WriteFile) -> None:
     path = file(
-        "import anabranch as ab\ndef f(x: int): ...\napp = ab.Topology(f.__annotations__['x'].__name__)"
+        "import anabranch as ab\ndef f(x: int): ...\napp = "
+        "ab.Topology(f.__annotations__['x'].__name__)"
     )
     assert load_topology(path).name == "int"
 
@@ -55,6 +60,6 @@ def test_the_place_of_an_error_is_found_in_its_causes_and_in_the_text_of_workers
     except ZeroDivisionError as cause:
         outer = RuntimeError("the step failed")
         outer.__cause__ = cause
-    assert place_of(outer, path) == f"{path}:3: "
-    assert place_of(RuntimeError(f'x\n  File "{path}", line 7, in f\ny'), path) == f"{path}:7: "
-    assert place_of(RuntimeError("elsewhere"), path) == ""
+    assert error_place(outer, path) == f"{path}:3: "
+    assert error_place(RuntimeError(f'x\n  File "{path}", line 7, in f\ny'), path) == f"{path}:7: "
+    assert error_place(RuntimeError("elsewhere"), path) == ""

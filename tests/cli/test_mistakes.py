@@ -1,4 +1,6 @@
-"""What a person at the command line gets wrong is one line on stderr and exit code 2, before Spark is started for it."""
+"""What a person at the command line gets wrong is one line on stderr and exit code 2, before Spark
+is started for it.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,10 @@ def test_every_help_shows_an_example(capsys: pytest.CaptureFixture[str], command
     [
         (
             ["start"],
-            "No such command 'start'. Did you mean 'state'? Valid: run, explain, plan, state, history, replay, bench, chaos, lab.",
+            (
+                "No such command 'start'. Did you mean 'state'? Valid: run, explain, plan, state, "
+                "history, replay, bench, chaos, lab."
+            ),
         ),
         (["run"], "Missing argument 'FILE'."),
         (
@@ -96,7 +101,10 @@ def test_every_help_shows_an_example(capsys: pytest.CaptureFixture[str], command
         (["history", "nowhere"], "nowhere is not a checkpoint: it has no anabranch.json"),
         (
             ["replay", "nowhere"],
-            "nowhere has no history: valid are a checkpoint, its directory 'history', or a parquet file of that",
+            (
+                "nowhere has no history: valid are a checkpoint, its directory 'history', or a "
+                "parquet file of that"
+            ),
         ),
         (
             ["replay", "nowhere", "--policy", "magic"],

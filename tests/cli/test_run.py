@@ -119,7 +119,8 @@ def test_a_run_ends_by_time_and_leaves_nothing_but_results(
     again = anabranch("run", path, "--available-now")
     assert again.exit_code == 2
     assert again.stderr == (
-        f"anabranch: {tmp_path / 'out'} holds results of another run; --fresh removes them, --checkpoint DIR continues that run\n"
+        f"anabranch: {tmp_path / 'out'} holds results of another run; --fresh removes them, "
+        "--checkpoint DIR continues that run\n"
     )
     assert anabranch("run", path, "--available-now", "--fresh").exit_code == 0
 

@@ -114,7 +114,8 @@ class Written:
         self.checkpoint.commit(commit)
 
 
-# Partial columns: count(*), then of `v where v > 0` total and count, then of v least and count, then latest: at and value.
+# Partial columns: count(*), then of `v where v > 0` total and count, then of v least and count,
+# then latest: at and value.
 MANY = [3, 60.0, 2, 10, 3, 25 * MINUTE_US, 40]
 FEW = [1, 0.0, 0, -5, 1, 29 * MINUTE_US, -5]
 NONE = [1, 0.0, 0, np.iinfo(np.int64).max, 0, np.iinfo(np.int64).min, 0]
@@ -122,7 +123,10 @@ NONE = [1, 0.0, 0, np.iinfo(np.int64).max, 0, np.iinfo(np.int64).min, 0]
 
 @pytest.fixture
 def two_steps(tmp_path: Path) -> Path:
-    """Shard 1 with two deltas that share a key and a pane, of which one pane is over; shard 2 with a snapshot."""
+    """Shard 1 with two deltas that share a key and a pane, of which one pane is over.
+
+    Shard 2 with a snapshot.
+    """
     written = Written(tmp_path, planned())
     written.step(1, [("Ohio", 20, MANY), ("Utah", 20, NONE), ("Ohio", -60, MANY)], watermark=0)
     written.step(1, [("Ohio", 20, FEW)], watermark=3)

@@ -1,4 +1,6 @@
-"""The examples, as they are: every row of every operator's results against SQL that was written for the example alone."""
+"""The examples, as they are: every row of every operator's results against SQL that was written for
+the example alone.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,10 @@ class Example:
         return [self.file[made_by](each).toArrow() for each in numbers]
 
     def run(self, *, steps: int = 3, **more: str) -> int:
-        """Runs it for some steps, closes everything, and says how many batches there were; `more` goes to sinks as well."""
+        """Runs it for some steps, closes everything, and says how many batches there were.
+
+        `more` goes to sinks as well.
+        """
         enough = threading.Event()
         for stream, path in more.items():
             self.file[stream].to(ab.parquet(path))
@@ -109,7 +114,10 @@ def example(
 
 
 def in_windows(rows: str, *windows: tuple[str, int, int]) -> str:
-    """SQL: each row, whose time is `us`, once for every window that it lies in; of windows (name, length, slide)."""
+    """SQL: each row, whose time is `us`, once for every window that it lies in.
+
+    Of windows (name, length, slide).
+    """
     return (
         "("
         + " UNION ALL ".join(
@@ -122,7 +130,9 @@ def in_windows(rows: str, *windows: tuple[str, int, int]) -> str:
 
 
 def as_rows(results: str, window_name: str = "1 minute") -> str:
-    """SQL: the results of one kind of window as the rows of the next operator: they happened just before its end."""
+    """SQL: the results of one kind of window as the rows of the next operator: they happened just
+    before its end.
+    """
     chosen = f"FROM {results} WHERE window_name = '{window_name}'"
     return (
         f"(SELECT * EXCLUDE (window_start, window_end, window_name), window_end - 1 AS us {chosen})"
@@ -213,7 +223,9 @@ def test_lending_equals_the_reference_late_rows_included(example: Callable[[str]
 
 
 def hasty_of(steps: Sequence[pa.Table]) -> pa.Table:
-    """Users who apply for the fourth time within an hour or more often, of rows that are not behind the watermark."""
+    """Users who apply for the fourth time within an hour or more often, of rows that are not behind
+    the watermark.
+    """
     lately: dict[int, list[datetime]] = {}
     found, newest = [], None
     for step in steps:

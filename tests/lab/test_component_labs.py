@@ -1,4 +1,6 @@
-"""The experiments on component plans, small: they run, one seed gives the same figures, and a claim holds as its test says."""
+"""The experiments on component plans, small: they run, one seed gives the same figures, and a claim
+holds as its test says.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from anabranch.lab.cbp.graphs import Load, linear_road, random_graph
 from anabranch.lab.cbp.linear_road import Road, deployments, latency, row_cost_s
 from anabranch.lab.claims import Claim
 from anabranch.lab.enorm import fusion as enorm_fusion
-from anabranch.lab.report import Report
+from anabranch.lab.report import LabReport
 from anabranch.plan.planners.cbp import plan_greedily
 from anabranch.plan.planners.cost import Adaptation
 from anabranch.plan.planners.fusion import Score, fuse
@@ -122,13 +124,13 @@ def test_two_claims_of_one_report_never_share_an_id() -> None:
         for each in ("3a", "4", "3a")
     ]
     with pytest.raises(AnabranchError, match="twice: cbp-3a; valid"):
-        Report(lab="cbp", claims=claims, settings={})
+        LabReport(lab="cbp", claims=claims, settings={})
 
 
-SMALL = cbp.Setting(operators=60, repeats=2, minutes=20, most=50)
+SMALL = cbp.CbpSetting(operators=60, repeats=2, minutes=20, most=50)
 
 
-def cbp_verdicts(setting: cbp.Setting) -> dict[str, bool]:
+def cbp_verdicts(setting: cbp.CbpSetting) -> dict[str, bool]:
     return {claim.id: claim.holds for claim in claims_of(cbp.figures(setting, [10]))}
 
 

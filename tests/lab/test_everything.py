@@ -1,4 +1,6 @@
-"""`lab all`, the page it writes, and plots: every id of the papers' list is there, and verdicts follow from what is printed."""
+"""`lab all`, the page it writes, and plots: every id of the papers' list is there, and verdicts
+follow from what is printed.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from anabranch.lab.claims import Claim, as_facts
 from anabranch.lab.dabs import osg
 from anabranch.lab.elasticutor import experiment as elasticutor
 from anabranch.lab.enorm import migration as enorm_migration
-from anabranch.lab.everything import LABS, Ran, as_page
-from anabranch.lab.report import Report
+from anabranch.lab.everything import LABS, TimedReport, as_page
+from anabranch.lab.report import LabReport
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "papers.md"
 IDS = {
@@ -24,7 +26,8 @@ IDS = {
     "enorm-fusion": "enorm-14 enorm-15",
     "enorm-throughput": "enorm-9 enorm-16",
     "cbp": "cbp-3a cbp-3b cbp-4 cbp-5 cbp-t1a cbp-t1b",
-    "elasticutor": "elasticutor-6 elasticutor-7 elasticutor-9 elasticutor-10 elasticutor-13 elasticutor-16 elasticutor-t2 elasticutor-t3",
+    "elasticutor": "elasticutor-6 elasticutor-7 elasticutor-9 elasticutor-10 elasticutor-13 "
+    "elasticutor-16 elasticutor-t2 elasticutor-t3",
     "dabs": "dabs-12 dabs-13 dabs-14 dabs-15 dabs-16 dabs-17",
     "osg": "osg-bound osg-rr",
 }
@@ -80,7 +83,7 @@ def test_a_page_says_why_a_claim_does_not_hold() -> None:
         Claim(id="osg-rr", what="x", paper=1, ours=2, test="< paper", why="it is slow"),
         Claim(id="dabs-12", what="y", paper=1, ours=0.5, test="< paper"),
     ]
-    page = as_page([Ran(Report(lab="osg", claims=claims, settings={"seed": 3}), 1.0)], 3)
+    page = as_page([TimedReport(LabReport(lab="osg", claims=claims, settings={"seed": 3}), 1.0)], 3)
     assert "1 of 2 claims hold" in page
     assert "- **osg-rr**, x: it is slow" in page
     assert "| dabs-12 | y | 1 | 0.5 | `< paper` | yes |" in page
@@ -135,7 +138,7 @@ def test_figures_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from anabranch.lab.report import draw
 
-    charts = enorm_migration.experiment(enorm_migration.Setting(rises=1, shards=12)).charts
+    charts = enorm_migration.experiment(enorm_migration.MigrationSetting(rises=1, shards=12)).charts
     file = tmp_path / "figures.svg"
     draw(charts, str(file))
     text = file.read_text(encoding="utf-8")
@@ -144,7 +147,7 @@ def test_figures_are_drawn(tmp_path: Path) -> None:
 
 
 def test_claims_become_facts_with_verdicts() -> None:
-    facts = as_facts(osg.experiment(osg.Setting(rows=2000, tries=3, streams=1)).claims)
+    facts = as_facts(osg.experiment(osg.OsgSetting(rows=2000, tries=3, streams=1)).claims)
     assert json.loads(json.dumps(facts)) == facts
     assert {"id", "what", "paper", "ours", "test", "holds", "why", "note"} == set(facts[0])
-    assert elasticutor.Setting().theta == 1.2
+    assert elasticutor.ElasticutorSetting().theta == 1.2

@@ -1,4 +1,6 @@
-"""The simulator against what can be worked out by hand: rows are neither lost nor made, queues and networks limit as they must."""
+"""The simulator against what can be worked out by hand: rows are neither lost nor made, queues and
+networks limit as they must.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import pytest
 
 from anabranch.lab.elasticutor.micro import Micro, dip_s, simulate, start
 from anabranch.lab.elasticutor.paradigms import ELASTICUTOR, RESOURCE, STATIC, WAYS
-from anabranch.lab.simulator import Cluster, Job, Moves, Simulation, Totals
+from anabranch.lab.simulator import Cluster, Job, Moves, SimulatedTotals, Simulation
 
 TINY = Micro(hosts=4, executors=4, shards=16, keys=200, seconds=30)
 
@@ -38,7 +40,7 @@ def test_a_full_queue_holds_the_source_back_to_what_the_hottest_core_can_do() ->
         2000, rel=0.01
     )  # 1000 a second on the core with half of the rows
     assert run.rows[0, 0] == pytest.approx(1024, rel=0.02)
-    run.totals = Totals()
+    run.totals = SimulatedTotals()
     run.run(10, 4000, 0.01)
     assert run.totals.latency_s(0.001) == pytest.approx(
         inside(run) / 2000, rel=0.05
@@ -48,7 +50,7 @@ def test_a_full_queue_holds_the_source_back_to_what_the_hottest_core_can_do() ->
 def test_what_keeps_up_has_the_latency_of_a_random_queue() -> None:
     run = one_job([0.25] * 4)
     run.run(2, 2000, 0.01)
-    run.totals = Totals()
+    run.totals = SimulatedTotals()
     run.run(10, 2000, 0.01)
     assert run.totals.latency_s(0.001) == pytest.approx(
         0.001 / (1 - 0.5), rel=0.01

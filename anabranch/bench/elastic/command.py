@@ -1,14 +1,15 @@
-"""`anabranch bench elastic`: a stream whose load changes, with slots that stay and with slots that adapt, on real Spark.
+"""`anabranch bench elastic`: a stream whose load changes, with slots that stay and with slots that
+adapt, on real Spark.
 
-A small machine has no cores to add. So the operator waits (a service that answers after a while), and Spark has more task slots than
-cores: a slot more is a place more to wait in. Rows are due by a clock; latency is from then to the commit of their step.
+A small machine has no cores to add. So the operator waits (a service that answers after a while),
+and Spark has more task slots than cores: a slot more is a place more to wait in. Rows are due by a
+clock; latency is from then to the commit of their step.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,12 +29,13 @@ from rich.table import Table
 from rich.text import Text
 
 import anabranch as ab
-from anabranch.bench.elastic.latencies import Latencies, Step, latencies
-from anabranch.bench.report import VERIFIED, told
+from anabranch.bench.command import Keys, Seed, Skew, Verify, bench_command
+from anabranch.bench.elastic.latencies import Latencies, TimedStep, latencies
+from anabranch.bench.report import VERIFIED
 from anabranch.bench.side import clocked, emptied
+from anabranch.elastic.forecast import StepForecast, forecast_steps, median_error
 from anabranch.elastic.settings import POLICIES
 from anabranch.errors import TopologyError, unknown
-from anabranch.lab.steps import Foretold, foretold, median_error
 from anabranch.spark.session import local_session
 from anabranch.spark.workload import workload
 from anabranch.state.checkpoint.history import read_history
@@ -57,22 +59,38 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticOptions:
-    """What `anabranch bench elastic` can be told."""
+    """The options of `anabranch bench elastic`."""
 
-    profiles: str = "progressive,erratic,omega"
-    policies: str = f"{SMALL},{LARGE},{DEFAULT}"
-    seconds: int = 90
-    low: float = 60.0
-    high: float = 480.0
-    cost_ms: float = 2.5
-    keys: int = 1000
-    skew: float = 0.5
-    omega: float = 4.0
-    latency_s: float = 2.0
-    small: int = 1
-    large: int = 8
-    seed: int = 1
-    verify: bool = True
+    profiles: Annotated[
+        str, typer.Option(metavar="NAME,...", help=f"Of: {', '.join(PROFILES)}.")
+    ] = "progressive,erratic,omega"
+    policies: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,...", help=f"Of: {SMALL}, {LARGE}, {DEFAULT}, {', '.join(POLICIES)}."
+        ),
+    ] = f"{SMALL},{LARGE},{DEFAULT}"
+    seconds: Annotated[int, typer.Option(metavar="N", help="How long a run is.")] = 90
+    low: Annotated[float, typer.Option(metavar="N", help="Rows per second at least.")] = 60.0
+    high: Annotated[float, typer.Option(metavar="N", help="Rows per second at most.")] = 480.0
+    cost_ms: Annotated[float, typer.Option(metavar="N", help="What a row takes of its slot.")] = 2.5
+    keys: Keys = 1000
+    skew: Skew = 0.5
+    omega: Annotated[
+        float,
+        typer.Option(metavar="N", help="Exchanges of all keys per minute, in the profile omega."),
+    ] = 4.0
+    latency_s: Annotated[
+        float, typer.Option("--latency", metavar="SECONDS", help="The target.")
+    ] = 2.0
+    small: Annotated[
+        int, typer.Option(metavar="N", help=f"Slots of {SMALL}, and at first of others.")
+    ] = 1
+    large: Annotated[
+        int, typer.Option(metavar="N", help=f"Slots of {LARGE}, and of others at most.")
+    ] = 8
+    seed: Seed = 1
+    verify: Verify = True
 
     def __post_init__(self) -> None:
         for name in ("seconds", "low", "high", "cost_ms", "keys", "latency_s", "small", "large"):
@@ -82,7 +100,8 @@ class ElasticOptions:
                 )
         if self.small > self.large or self.low > self.high:
             raise TopologyError(
-                f"--small {self.small} and --low {self.low:g} must not be above --large {self.large}, --high {self.high:g}"
+                f"--small {self.small} and --low {self.low:g} must not be above --large "
+                f"{self.large}, --high {self.high:g}"
             )
         for given, valid, option in (
             (self.profile_names, PROFILES, "--profiles"),
@@ -146,7 +165,7 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class PolicyRun:
     """One run of one policy over one profile."""
 
     figures: Latencies
@@ -155,8 +174,10 @@ class Result:
     foretold: dict[str, Any]
 
 
-def foretold_figures(steps: Sequence[Foretold]) -> dict[str, Any]:
-    """What the step model of the lab expected steps to take, each from those before it, and what they took."""
+def forecast_figures(steps: Sequence[StepForecast]) -> dict[str, Any]:
+    """The step times that the step model expected, each from the steps before it, and the measured
+    ones.
+    """
     if not steps:
         return {"steps_foretold": 0}
     within = sum(each.error <= _WITHIN for each in steps) / len(steps)
@@ -170,7 +191,10 @@ def foretold_figures(steps: Sequence[Foretold]) -> dict[str, Any]:
 
 
 def elastic(options: ElasticOptions, out: TextIO) -> dict[str, Any]:
-    """Runs the benchmark, with a line about each thing that it does on `out`; gives the figures as in `--json`."""
+    """Runs the benchmark, with a line about each thing that it does on `out`.
+
+    Gives the figures as in `--json`.
+    """
     began = time.monotonic()
     say = clocked(out)
     work = Path(tempfile.mkdtemp(prefix="anabranch-bench-"))
@@ -243,7 +267,7 @@ def _run(
     policy: str,
     place: Path,
     state_root: Path,
-) -> Result:
+) -> PolicyRun:
     slots, how = options.how(policy)
     rows = workload(spark, load, speed=1.0, partitions=2)
     app = ab.Topology("bench_elastic")
@@ -266,7 +290,7 @@ def _run(
     run.wait()
     began_s = json.loads(run.query.recentProgress[-1].sources[0].endOffset)["began_ms"] / 1000
     steps = [
-        Step(rows=each.rows_in, ended_s=each.finished_at - began_s, slots=each.slots)
+        TimedStep(rows=each.rows_in, ended_s=each.finished_at - began_s, slots=each.slots)
         for each in run.progress
         if each.batch_id is not None
     ]
@@ -275,8 +299,8 @@ def _run(
     files = tuple(sorted((place / "results").rglob("*.parquet")))
     seen = [each for each in read_history(str(place / "checkpoint")) if not each.closing]
     figures = latencies(load, steps, options.latency_s)
-    return Result(
-        figures=figures, events=events, files=files, foretold=foretold_figures(foretold(seen))
+    return PolicyRun(
+        figures=figures, events=events, files=files, foretold=forecast_figures(forecast_steps(seen))
     )
 
 
@@ -316,8 +340,9 @@ def against(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def told_of(figures: Latencies) -> str:
     """A run in one line."""
     return (
-        f"{figures.rows_per_s:,.0f} rows/s, latency {figures.mean_s:.2f} s, 95th percentile {figures.p95_s:.2f} s, "
-        f"{figures.late:,} of {figures.rows:,} rows late, {figures.slot_seconds:,.0f} slot-seconds, {figures.resizes} resizes"
+        f"{figures.rows_per_s:,.0f} rows/s, latency {figures.mean_s:.2f} s, 95th percentile "
+        f"{figures.p95_s:.2f} s, {figures.late:,} of {figures.rows:,} rows late, "
+        f"{figures.slot_seconds:,.0f} slot-seconds, {figures.resizes} resizes"
     )
 
 
@@ -383,77 +408,15 @@ def show_elastic(figures: dict[str, Any], console: Console) -> None:
 _AGAINST = ("late_small_over_default", "slot_seconds_of_large", "needless_reversals")
 
 
-def elastic_command(
-    *,
-    profiles: Annotated[
-        str, typer.Option(metavar="NAME,...", help=f"Of: {', '.join(PROFILES)}.")
-    ] = ElasticOptions().profiles,
-    policies: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,...", help=f"Of: {SMALL}, {LARGE}, {DEFAULT}, {', '.join(POLICIES)}."
-        ),
-    ] = ElasticOptions().policies,
-    seconds: Annotated[
-        int, typer.Option(metavar="N", help="How long a run is.")
-    ] = ElasticOptions().seconds,
-    low: Annotated[
-        float, typer.Option(metavar="N", help="Rows a second at least.")
-    ] = ElasticOptions().low,
-    high: Annotated[
-        float, typer.Option(metavar="N", help="Rows a second at most.")
-    ] = ElasticOptions().high,
-    cost_ms: Annotated[
-        float, typer.Option(metavar="N", help="What a row takes of its slot.")
-    ] = ElasticOptions().cost_ms,
-    keys: Annotated[int, typer.Option(metavar="N", help="Distinct keys.")] = ElasticOptions().keys,
-    skew: Annotated[
-        float, typer.Option(metavar="S", help="Zipf exponent of the keys.")
-    ] = ElasticOptions().skew,
-    omega: Annotated[
-        float,
-        typer.Option(metavar="N", help="Exchanges of all keys a minute, in the profile omega."),
-    ] = ElasticOptions().omega,
-    latency: Annotated[
-        float, typer.Option(metavar="SECONDS", help="The target.")
-    ] = ElasticOptions().latency_s,
-    small: Annotated[
-        int, typer.Option(metavar="N", help=f"Slots of {SMALL}, and at first of others.")
-    ] = ElasticOptions().small,
-    large: Annotated[
-        int, typer.Option(metavar="N", help=f"Slots of {LARGE}, and of others at most.")
-    ] = ElasticOptions().large,
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="Rows are made from it.")
-    ] = ElasticOptions().seed,
-    verify_: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")
-    ] = True,
-    json_: Annotated[
-        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
-    ] = False,
-) -> None:
-    """A load that changes: latency, late rows and slot-seconds with few slots, with many, and with slots that adapt.
+elastic_command = bench_command(
+    ElasticOptions,
+    elastic,
+    show_elastic,
+    """A load that changes: with few slots, with many, and with slots that adapt.
 
-    Each policy runs over each profile in real time, so the defaults take a quarter of an hour. Progress goes to standard error.
+    Measures latency, late rows and slot-seconds. Each policy runs over each profile in real time,
+    so the defaults take a quarter of an hour. Progress goes to standard error.
 
-    Example: anabranch bench elastic --profiles erratic --policies static-small,default,incremental --seconds 60
-    """
-    with told(show_elastic, as_json=json_) as figures:
-        options = ElasticOptions(
-            profiles=profiles,
-            policies=policies,
-            seconds=seconds,
-            low=low,
-            high=high,
-            cost_ms=cost_ms,
-            keys=keys,
-            skew=skew,
-            omega=omega,
-            latency_s=latency,
-            small=small,
-            large=large,
-            seed=seed,
-            verify=verify_,
-        )
-        figures.update(elastic(options, sys.stderr))
+    Example: anabranch bench elastic --profiles erratic --policies static-small,default,incremental
+    """,
+)

@@ -1,6 +1,8 @@
-"""What a run over a paced workload was like: how long rows took, how many were late, what it used, and how steady it was.
+"""What a run over a paced workload was like: how long rows took, how many were late, what it used,
+and how steady it was.
 
-A row's latency is the time from when it was due to when the step that had it was committed: waiting at the source is in it.
+A row's latency is the time from when it was due to when the step that had it was committed: waiting
+at the source is in it.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ _SOON = 5  # steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A committed step: rows that it had, when it ended (seconds since the workload began), and the slots it used."""
+class TimedStep:
+    """A committed step: rows that it had, when it ended (seconds since the workload began), and the
+    slots it used.
+    """
 
     rows: int
     ended_s: float
@@ -64,9 +68,12 @@ class Latencies:
 
 
 def latencies(
-    load: Workload, steps: Sequence[Step], target_s: float, speed: float = 1.0
+    load: Workload, steps: Sequence[TimedStep], target_s: float, speed: float = 1.0
 ) -> Latencies:
-    """The figures of a run: steps took the rows of the workload in their order; closing steps have none."""
+    """The figures of a run: steps took the rows of the workload in their order.
+
+    Closing steps have none.
+    """
     ends = np.repeat([step.ended_s for step in steps], [step.rows for step in steps])
     due = load.due_us(np.arange(len(ends))) / 1e6 / speed
     took = ends - due
@@ -88,8 +95,10 @@ def latencies(
     )
 
 
-def needless_reversals(load: Workload, steps: Sequence[Step], speed: float = 1.0) -> int:
-    """How often slots went up and soon down again, or down and up, while the input stayed as it was."""
+def needless_reversals(load: Workload, steps: Sequence[TimedStep], speed: float = 1.0) -> int:
+    """How often slots went up and soon down again, or down and up, while the input stayed as it
+    was.
+    """
     changes = [
         (i, b.slots - a.slots) for i, (a, b) in enumerate(pairwise(steps), 1) if b.slots != a.slots
     ]

@@ -1,14 +1,15 @@
-"""`anabranch bench rebalance`: what moving shards and changing slots costs, on a state of a million keys.
+"""`anabranch bench rebalance`: what moving shards and changing slots costs, on a state of a million
+keys.
 
-Three questions, in one run each and on the same input. After the popularity of keys is shuffled, for how many steps is a slot above
-theta times the mean? What does a step take longer in which shards have another slot? For how long does another number of slots
-interrupt the run, and how long does Spark's way take: stop, repartition the state offline, start again?
+Three questions, in one run each and on the same input. After the popularity of keys is shuffled,
+for how many steps is a slot above theta times the mean? What does a step take longer in which
+shards have another slot? For how long does another number of slots interrupt the run, and how long
+does Spark's way take: stop, repartition the state offline, start again?
 """
 
 from __future__ import annotations
 
 import random
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,12 +22,12 @@ import typer
 from rich.console import Console
 
 import anabranch as ab
-from anabranch.bench.data import Input
+from anabranch.bench.command import BatchRows, bench_command
+from anabranch.bench.data import InputFiles
 from anabranch.bench.elastic.command import Waits
 from anabranch.bench.elastic.repartition import Repartitioned, repartitioned
 from anabranch.bench.keyed.input import FILL_ROWS, KeyedSpec, write_keyed_input
 from anabranch.bench.options import SidesOptions
-from anabranch.bench.report import told
 from anabranch.bench.rivals import read_stream
 from anabranch.bench.side import Bench, clear, clocked, emptied, open_bench
 from anabranch.elastic.observation import Observation, by_slot
@@ -44,18 +45,34 @@ _ROW_S = 1e-5  # what a row takes of its slot where balancing is looked at
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceOptions(SidesOptions):
-    """What `anabranch bench rebalance` can be told; `rows` is the number of keys that are held, each of which comes once first."""
+    """The options of `anabranch bench rebalance`; first each of the `rows` keys comes once."""
 
-    rows: int = 1_000_000
-    batch_rows: int = 100_000
+    rows: Annotated[int, typer.Option("--keys", metavar="N", help="Keys that the state holds.")] = (
+        1_000_000
+    )
+    batch_rows: BatchRows = 100_000
+    slots: Annotated[
+        int | None, typer.Option(metavar="N", help="Slots, and partitions of native Spark.")
+    ] = 8
+    shuffles: Annotated[
+        int, typer.Option(metavar="N", help="How often keys change their popularity.")
+    ] = 3
+    every: Annotated[
+        int, typer.Option(metavar="N", help="Batches from one shuffle to the next.")
+    ] = 25
+    changes: Annotated[
+        int, typer.Option(metavar="N", help="Reroutes, and resizes, that are measured.")
+    ] = 12
+    theta: Annotated[
+        float,
+        typer.Option(metavar="X", help="Most loaded slot over the mean, from which shards move."),
+    ] = 1.2
+    # Not options of the command.
     rows_per_minute: int = 1_000_000
-    skew: float = 1.0
-    slots: int | None = 8
-    shuffles: int = 3
-    every: int = 25
-    changes: int = 12
-    theta: float = 1.2
+    disorder_s: float = 10.0
+    rounds: int = 3
     minutes: float = 12.0
+    keep: Path | None = None
 
     def __post_init__(self) -> None:
         SidesOptions.__post_init__(self)
@@ -81,7 +98,10 @@ def _moved(route: Route, moves: int, rng: random.Random) -> list[int]:
 
 
 def rebalance(options: RebalanceOptions, out: TextIO) -> dict[str, Any]:
-    """Runs the benchmark, with a line about each thing that it does on `out`; gives the figures as in `--json`."""
+    """Runs the benchmark, with a line about each thing that it does on `out`.
+
+    Gives the figures as in `--json`.
+    """
     began = time.monotonic()
     with open_bench(options, began + options.minutes * 60, clocked(out)) as bench:
         figures: dict[str, Any] = {"bench": "rebalance"}
@@ -89,11 +109,13 @@ def rebalance(options: RebalanceOptions, out: TextIO) -> dict[str, Any]:
             options.spec(options.every, options.shuffles), bench.root / "shuffled"
         )
         bench.say(
-            f"{options.rows:,} keys, then {options.shuffles} shuffles of them, {options.every} batches each"
+            f"{options.rows:,} keys, then {options.shuffles} shuffles of them, {options.every} "
+            "batches each"
         )
         figures["rebalance"] = _rebalanced(bench, shuffled)
         bench.say(
-            f"steps until all slots are below theta after a shuffle: {figures['rebalance']['steps_to_balance']}"
+            "steps until all slots are below theta after a shuffle: "
+            f"{figures['rebalance']['steps_to_balance']}"
         )
         source = write_keyed_input(
             options.spec((_QUIET + 1) * (2 * options.changes + 1), 0), bench.root / "changed"
@@ -101,7 +123,8 @@ def rebalance(options: RebalanceOptions, out: TextIO) -> dict[str, Any]:
         moved = figures["rebalance"]["shards_moved"]
         figures |= _changed(bench, source, round(median(moved)) if moved else bench.slots // 2)
         bench.say(
-            f"a reroute adds {figures['reroute']['adds']:.1%}, a resize {figures['resize']['interruption_s']:.3f} s"
+            f"a reroute adds {figures['reroute']['adds']:.1%}, a resize "
+            f"{figures['resize']['interruption_s']:.3f} s"
         )
         if options.native:
             figures["resize"] |= _native(bench, source, figures["resize"]["interruption_s"])
@@ -115,7 +138,7 @@ def rebalance(options: RebalanceOptions, out: TextIO) -> dict[str, Any]:
 
 def _start(
     bench: Bench[RebalanceOptions],
-    source: Input,
+    source: InputFiles,
     place: Path,
     elastic: ab.Elastic | None,
     counted: ab.Aggregate,
@@ -140,7 +163,7 @@ def _start(
 
 
 def _finish(
-    bench: Bench[RebalanceOptions], run: ab.Run, source: Input, place: Path
+    bench: Bench[RebalanceOptions], run: ab.Run, source: InputFiles, place: Path
 ) -> dict[str, Any]:
     """Closes the window of all keys, and compares every row with DuckDB."""
     run.wait()
@@ -148,7 +171,8 @@ def _finish(
         return {}
     run.finish()
     found = f"SELECT key, n, total FROM read_parquet('{place}/results/*.parquet')"
-    wanted = f"SELECT key, count(*), sum(v)::BIGINT FROM read_parquet('{source.directory}/*.parquet') GROUP BY key"
+    rows = f"read_parquet('{source.directory}/*.parquet')"
+    wanted = f"SELECT key, count(*), sum(v)::BIGINT FROM {rows} GROUP BY key"
     db = connect()
     counts = [
         _number(db.execute(f"SELECT count(*) FROM ({query})").fetchone())
@@ -162,10 +186,11 @@ def _number(row: tuple[Any, ...] | None) -> int:
     return int(row[0]) if row else 0
 
 
-def _rebalanced(bench: Bench[RebalanceOptions], source: Input) -> dict[str, Any]:
+def _rebalanced(bench: Bench[RebalanceOptions], source: InputFiles) -> dict[str, Any]:
     """A run that balances itself, with the popularity of its keys shuffled now and then.
 
-    An aggregate in Python takes some time for each row: rows that are combined before they are sent leave little to balance.
+    An aggregate in Python takes some time for each row: rows that are combined before they are sent
+    leave little to balance.
     """
     options, place = bench.options, bench.root / "balanced"
     elastic = ab.Elastic(policy="static", theta=options.theta, replan=False, max_slots=bench.slots)
@@ -203,12 +228,17 @@ def _rebalanced(bench: Bench[RebalanceOptions], source: Input) -> dict[str, Any]
 
 
 def _above(period: Sequence[Observation], theta: float) -> int:
-    """Steps with a slot above theta, be it by chance; those in which one shard alone is above it do not count."""
+    """Steps with a slot above theta, be it by chance.
+
+    Those in which one shard alone is above it do not count.
+    """
     return sum(_imbalance(each) > theta for each in period if not _alone(each, theta))
 
 
 def _until(period: Sequence[Observation], theta: float) -> int:
-    """Steps from the shuffle to the first in which all slots are below theta, or one shard alone is above it."""
+    """Steps from the shuffle to the first in which all slots are below theta, or one shard alone is
+    above it.
+    """
     return next(
         (i for i, each in enumerate(period) if _alone(each, theta) or _imbalance(each) <= theta),
         len(period),
@@ -234,7 +264,7 @@ def _imbalance_of_rows(seen: Observation) -> float:
     return _imbalance(replace(seen, components=(replace(component, busy_s=component.rows),)))
 
 
-def _changed(bench: Bench[RebalanceOptions], source: Input, moves: int) -> dict[str, Any]:
+def _changed(bench: Bench[RebalanceOptions], source: InputFiles, moves: int) -> dict[str, Any]:
     """A run in which every few steps so many shards get another slot, or there are other slots."""
     options, place = bench.options, bench.root / "changing"
     first = -(-options.rows // FILL_ROWS) + 2 * _QUIET
@@ -282,7 +312,7 @@ def _changed(bench: Bench[RebalanceOptions], source: Input, moves: int) -> dict[
     return found
 
 
-def _native(bench: Bench[RebalanceOptions], source: Input, ours_s: float) -> dict[str, Any]:
+def _native(bench: Bench[RebalanceOptions], source: InputFiles, ours_s: float) -> dict[str, Any]:
     place = bench.root / "native"
     batches = -(-bench.options.rows // FILL_ROWS) + 3 * _QUIET
     theirs: Repartitioned = repartitioned(
@@ -318,75 +348,35 @@ def show_rebalance(figures: dict[str, Any], console: Console) -> None:
     """The figures in a few lines."""
     balance, reroute, resize = (figures[name] for name in ("rebalance", "reroute", "resize"))
     lines = [
-        f"after a shuffle, steps until all slots are below theta {balance['theta']}: {balance['steps_to_balance']}",
+        (
+            f"after a shuffle, steps until all slots are below theta {balance['theta']}: "
+            f"{balance['steps_to_balance']}"
+        ),
         f"of {balance['every']} steps, above it, by chance too: {balance['steps_above_theta']}",
-        f"most loaded slot over mean: {balance['imbalance_after_shuffle']} at first, {balance['imbalance_after_two_steps']} later",
+        (
+            f"most loaded slot over mean: {balance['imbalance_after_shuffle']} at first, "
+            f"{balance['imbalance_after_two_steps']} later"
+        ),
         f"a reroute adds {reroute['adds']:.1%} to its step of {reroute['usual_step_s']:.3f} s",
         f"a resize interrupts for {resize['interruption_s']:.3f} s",
     ]
     if "ratio" in resize:
         lines.append(
-            f"Spark's way takes {resize['native_interruption_s']:.1f} s: {resize['ratio']:.0f} times as long"
+            f"Spark's way takes {resize['native_interruption_s']:.1f} s: {resize['ratio']:.0f} "
+            "times as long"
         )
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
 
 
-def rebalance_command(
-    *,
-    keys: Annotated[
-        int, typer.Option(metavar="N", help="Keys that the state holds.")
-    ] = RebalanceOptions().rows,
-    batch_rows: Annotated[
-        int, typer.Option(metavar="N", help="Rows a batch.")
-    ] = RebalanceOptions().batch_rows,
-    skew: Annotated[
-        float, typer.Option(metavar="S", help="Zipf exponent of the keys.")
-    ] = RebalanceOptions().skew,
-    slots: Annotated[
-        int, typer.Option(metavar="N", help="Slots, and partitions of native Spark.")
-    ] = 8,
-    shuffles: Annotated[
-        int, typer.Option(metavar="N", help="How often keys change their popularity.")
-    ] = 3,
-    every: Annotated[
-        int, typer.Option(metavar="N", help="Batches from one shuffle to the next.")
-    ] = 25,
-    changes: Annotated[
-        int, typer.Option(metavar="N", help="Reroutes, and resizes, that are measured.")
-    ] = 12,
-    theta: Annotated[
-        float,
-        typer.Option(metavar="X", help="Most loaded slot over the mean, from which shards move."),
-    ] = 1.2,
-    seed: Annotated[int, typer.Option(metavar="N", help="The input is made from it.")] = 1,
-    native: Annotated[
-        bool,
-        typer.Option("--native/--no-native", help="Also measure Spark's way to other partitions."),
-    ] = True,
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Compare all results with DuckDB.")
-    ] = True,
-    json_: Annotated[
-        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
-    ] = False,
-) -> None:
-    """What moving shards and changing slots costs, on a state of a million keys, and what Spark's way to other partitions takes.
+rebalance_command = bench_command(
+    RebalanceOptions,
+    rebalance,
+    show_rebalance,
+    """What moving shards and changing slots costs, on a state of a million keys.
+
+    Also measures what Spark's own way to another number of partitions takes.
 
     Example: anabranch bench rebalance --keys 200000 --batch-rows 50000
-    """
-    with told(show_rebalance, as_json=json_) as figures:
-        options = RebalanceOptions(
-            rows=keys,
-            batch_rows=batch_rows,
-            skew=skew,
-            slots=slots,
-            shuffles=shuffles,
-            every=every,
-            changes=changes,
-            theta=theta,
-            seed=seed,
-            native=native,
-            verify=verify,
-        )
-        figures.update(rebalance(options, sys.stderr))
+    """,
+)

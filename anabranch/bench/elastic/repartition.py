@@ -1,4 +1,6 @@
-"""Spark's way to another parallelism of a stateful query: stop it, write all its state again for so many partitions, start it."""
+"""Spark's way to another parallelism of a stateful query: stop it, write all its state again for so
+many partitions, start it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from anabranch.bench.data import Input
+from anabranch.bench.data import InputFiles
 from anabranch.bench.rivals import STATE_STORES, batch_seconds
 from anabranch.errors import AnabranchError
 
@@ -22,7 +24,8 @@ _CONF = {
         "rocksdb"
     ],  # the one that Spark can repartition
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # A repartition is a batch of its own, of which the file sink's log knows nothing: its next compaction would end the query.
+    # A repartition is a batch of its own, of which the file sink's log knows nothing: its next
+    # compaction would end the query.
     "spark.sql.streaming.fileSink.log.compactInterval": "100000",
 }
 
@@ -31,7 +34,8 @@ _CONF = {
 class Repartitioned:
     """What a change of partitions interrupted the query for, and its parts."""
 
-    seconds: float  # from the wish to the end of the first batch after it, without what such a batch takes
+    # From the wish to the end of the first batch after it, without what such a batch takes.
+    seconds: float
     stop_s: float
     repartition_s: float
     restart_s: float
@@ -40,7 +44,7 @@ class Repartitioned:
 
 
 def repartitioned(
-    spark: SparkSession, source: Input, place: Path, before: int, after: int, batches: int
+    spark: SparkSession, source: InputFiles, place: Path, before: int, after: int, batches: int
 ) -> Repartitioned:
     """A query over the first batches, then with other partitions over the one that follows."""
     shutil.rmtree(place, ignore_errors=True)
@@ -60,7 +64,8 @@ def repartitioned(
         began = time.monotonic()
         query.stop()
         stopped = time.monotonic()
-        spark._streamingCheckpointManager.repartition(str(place / "checkpoint"), after)  # noqa: SLF001 - Spark's only way
+        manager = spark._streamingCheckpointManager  # noqa: SLF001 - Spark's only way
+        manager.repartition(str(place / "checkpoint"), after)
         written = time.monotonic()
         query = _started(spark, source, files, place)
         query.processAllAvailable()
@@ -81,12 +86,12 @@ def repartitioned(
     )
 
 
-def _publish(source: Input, directory: Path, first: int, last: int) -> None:
+def _publish(source: InputFiles, directory: Path, first: int, last: int) -> None:
     for file in source.files[first:last]:
         shutil.copy2(file, directory / file.name)
 
 
-def _started(spark: SparkSession, source: Input, files: Path, place: Path) -> StreamingQuery:
+def _started(spark: SparkSession, source: InputFiles, files: Path, place: Path) -> StreamingQuery:
     rows: DataFrame = (
         spark.readStream.schema(source.schema).option("maxFilesPerTrigger", 1).parquet(str(files))
     )

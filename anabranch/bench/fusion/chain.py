@@ -1,7 +1,9 @@
-"""Four aggregations, each over the results of the one before: (a, b, c, d) a minute, (a, b, c) each 5, (a, b) each 10, (a) each 20.
+"""Four aggregations, each over the results of the one before: (a, b, c, d) a minute, (a, b, c) each
+5, (a, b) each 10, (a) each 20.
 
-Both sides and the reference are built from the same values. Anabranch runs the chain with its first operators in one component, the
-others each in one of its own; native Spark runs it as chained window aggregations of one query, in append mode.
+Both sides and the reference are built from the same values. Anabranch runs the chain with its first
+operators in one component, the others each in one of its own; native Spark runs it as chained
+window aggregations of one query, in append mode.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import anabranch as ab
-from anabranch.bench.data import DataSpec, Input, write_input
+from anabranch.bench.data import DataSpec, InputFiles, write_input
 from anabranch.bench.measure import SideRun
 from anabranch.errors import AnabranchError
 from anabranch.plan.planners.registry import UNFUSED
@@ -55,7 +57,9 @@ LONGEST_US = max(length for stage in CHAIN for _, length, _, _ in stage.windows)
 TEXT = " -> ".join(f"({', '.join(stage.keys)}) per {stage.windows[0][0]}" for stage in CHAIN)
 
 
-def write_chain_input(spec: DataSpec, cardinalities: Mapping[str, int], directory: Path) -> Input:
+def write_chain_input(
+    spec: DataSpec, cardinalities: Mapping[str, int], directory: Path
+) -> InputFiles:
     """The input, with the attributes of the chain instead of the key."""
     return write_input(spec, directory, partial(split_key, cardinalities=cardinalities), SCHEMA)
 
@@ -72,7 +76,10 @@ def split_key(table: pa.Table, cardinalities: Mapping[str, int]) -> pa.Table:
 def chain_topology(
     rows: DataFrame, delay_s: int, fused: int, sinks: Mapping[str, Path]
 ) -> ab.Topology:
-    """The chain with its first `fused` operators in one component; refuses a plan that is another one."""
+    """The chain with its first `fused` operators in one component.
+
+    Refuses a plan that is another one.
+    """
     app = ab.Topology(f"bench_fusion_{fused}")
     stream: ab.Stream = app.source(rows, event_time="at", delay=timedelta(seconds=delay_s))
     operators = []
@@ -114,18 +121,24 @@ def native_chain(rows: DataFrame, delay_s: int, last: Stage = CHAIN[-1]) -> Data
 
 
 class ChainReference:
-    """The results of all operators of the chain by DuckDB, up to a watermark; those of each from those of the one before."""
+    """The results of all operators of the chain by DuckDB, up to a watermark.
 
-    def __init__(self, source: Input, operators: Collection[str]) -> None:
+    Those of each from those of the one before.
+    """
+
+    def __init__(self, source: InputFiles, operators: Collection[str]) -> None:
         self._source = source
         self._wanted = [stage for stage in CHAIN if stage.name in operators]
         self._rows = [pq.ParquetFile(file).read() for file in source.files]
         self._expected: dict[int, dict[str, pa.Table]] = {}
 
     def differences(self, run: SideRun) -> tuple[int, list[str]]:
-        """How many rows were compared, and what is wrong with a run's results up to its watermark; empty if nothing is.
+        """How many rows were compared, and what is wrong with a run's results up to its watermark.
 
-        The results of an operator lie in a directory of its name; only those of the wanted ones are looked at.
+        Empty if nothing is.
+
+        The results of an operator lie in a directory of its name; only those of the wanted ones are
+        looked at.
         """
         found = [f"{run.left_out} rows were left out of all windows"] if run.left_out else []
         compared = 0

@@ -1,24 +1,24 @@
-"""`anabranch bench fusion`: chained aggregations with ever more of them fused, and native Structured Streaming chained.
+"""`anabranch bench fusion`: chained aggregations with ever more of them fused, and native
+Structured Streaming chained.
 
-All sides read the same parquet files, one a batch, in one Spark session on all cores, keep their state durable and write parquet.
-They take turns, from an empty state each time; the batches that count and the medians are explained in `measure`. Exchanges and
-shuffled bytes are what Spark itself has counted in these batches.
+All sides read the same parquet files, one a batch, in one Spark session on all cores, keep their
+state durable and write parquet. They take turns, from an empty state each time; the batches that
+count and the medians are explained in `measure`. Exchanges and shuffled bytes are what Spark itself
+has counted in these batches.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, TextIO
+from typing import Any, TextIO
 
-import typer
-
-from anabranch.bench.data import Input
+from anabranch.bench.command import bench_command
+from anabranch.bench.data import InputFiles
 from anabranch.bench.fusion.chain import (
     CHAIN,
     LONGEST_US,
@@ -31,7 +31,7 @@ from anabranch.bench.fusion.chain import (
 from anabranch.bench.fusion.shuffles import Shuffles, shuffles_of
 from anabranch.bench.measure import MIN_COUNTED, SideRun, counted, speed, warm_batches
 from anabranch.bench.options import FusionOptions
-from anabranch.bench.report import show_fusion, told
+from anabranch.bench.report import show_fusion
 from anabranch.bench.rivals import Stop, read_stream, run_query
 from anabranch.bench.side import (
     Bench,
@@ -59,7 +59,7 @@ _VERIFYING_S = 30.0  # kept for the comparison of all rows, which comes last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredSide:
     """One side in all its rounds."""
 
     name: str
@@ -76,7 +76,9 @@ class Measured:
         return found.pop()
 
     def shuffle_bytes(self, counts: range) -> int:
-        """What a batch sends through its exchanges: the mean of all that count, because windows do not close in each of them."""
+        """What a batch sends through its exchanges: the mean of all that count, because windows do
+        not close in each of them.
+        """
         each = [run[batch].written_bytes for run in self.batches for batch in counts]
         return round(sum(each) / len(each))
 
@@ -86,12 +88,16 @@ class Measured:
 
 
 def fusion(options: FusionOptions, out: TextIO) -> dict[str, Any]:
-    """Runs the benchmark, with a line about each thing that it does on `out`; gives the figures as in `--json`."""
+    """Runs the benchmark, with a line about each thing that it does on `out`.
+
+    Gives the figures as in `--json`.
+    """
     began = time.monotonic()
     with open_bench(options, began + options.minutes * 60, clocked(out)) as bench:
         spec = options.data()
         bench.say(
-            f"input of {spec.rows:,} rows in {spec.batches} files, {spec.keys:,} combinations of a, b, c, d"
+            f"input of {spec.rows:,} rows in {spec.batches} files, {spec.keys:,} combinations of "
+            "a, b, c, d"
         )
         source = write_chain_input(spec, options.cardinalities, bench.root / "input")
         _warm_up(bench)
@@ -119,7 +125,9 @@ def fused_name(number: int) -> str:
 
 
 def _warm_up(bench: Bench[FusionOptions]) -> None:
-    """Runs what has most levels, and native Spark, over a few small batches: the JVM compiles, Python workers start."""
+    """Runs what has most levels, and native Spark, over a few small batches: the JVM compiles,
+    Python workers start.
+    """
     bench.say("warming up")
     spec = bench.options.data()
     rows = min(spec.batch_rows, _WARM_ROWS)
@@ -135,7 +143,9 @@ def _warm_up(bench: Bench[FusionOptions]) -> None:
                 sides[name](bench.ends_at - time.monotonic())
 
 
-def _sides(bench: Bench[FusionOptions], source: Input, place: Path, warm: int) -> dict[str, Side]:
+def _sides(
+    bench: Bench[FusionOptions], source: InputFiles, place: Path, warm: int
+) -> dict[str, Side]:
     """Anabranch with 1, 2, 3 and 4 of the operators in one component, and native Spark."""
     sides: dict[str, Side] = {
         fused_name(number): partial(_run_fused, bench, source, place / f"{number}-fused", number)
@@ -147,7 +157,7 @@ def _sides(bench: Bench[FusionOptions], source: Input, place: Path, warm: int) -
 
 
 def _run_fused(
-    bench: Bench[FusionOptions], source: Input, place: Path, number: int, _left_s: float
+    bench: Bench[FusionOptions], source: InputFiles, place: Path, number: int, _left_s: float
 ) -> SideRun:
     sinks = {name: emptied(place) / "results" / name for name in written_operators(bench.options)}
     app = chain_topology(read_stream(bench.spark, source), source.delay_s, number, sinks)
@@ -155,9 +165,11 @@ def _run_fused(
 
 
 def _run_native(
-    bench: Bench[FusionOptions], source: Input, place: Path, warm: int, left_s: float
+    bench: Bench[FusionOptions], source: InputFiles, place: Path, warm: int, left_s: float
 ) -> SideRun:
-    """One query for each operator whose results are written, one after the other: a query has one sink."""
+    """One query for each operator whose results are written, one after the other: a query has one
+    sink.
+    """
     emptied(place)
     conf = bench.spark.conf
     for name, value in LOCAL_QUERY.items():
@@ -196,7 +208,9 @@ def written_operators(options: FusionOptions) -> tuple[str, ...]:
     return tuple(stage.name for stage in (CHAIN if options.sinks == "all" else CHAIN[-1:]))
 
 
-def _measure(bench: Bench[FusionOptions], source: Input, place: Path, warm: int) -> list[Measured]:
+def _measure(
+    bench: Bench[FusionOptions], source: InputFiles, place: Path, warm: int
+) -> list[MeasuredSide]:
     """All rounds of all sides; what Spark has counted is read after each run, before it forgets."""
     batches: dict[str, list[Mapping[int, Shuffles]]] = {}
 
@@ -215,7 +229,7 @@ def _measure(bench: Bench[FusionOptions], source: Input, place: Path, warm: int)
     }
     ends_at = bench.ends_at - (_VERIFYING_S if bench.options.verify else 0)
     runs = take_turns(sides, source, bench.options.rounds, ends_at, bench.say)
-    return [Measured(name=name, runs=runs[name], batches=batches[name]) for name in sides]
+    return [MeasuredSide(name=name, runs=runs[name], batches=batches[name]) for name in sides]
 
 
 def _together(queries: Sequence[Mapping[int, Shuffles]]) -> dict[int, Shuffles]:
@@ -232,9 +246,11 @@ def _together(queries: Sequence[Mapping[int, Shuffles]]) -> dict[int, Shuffles]:
 
 
 def _figures(
-    measured: Sequence[Measured], source: Input, warm: int
+    measured: Sequence[MeasuredSide], source: InputFiles, warm: int
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The figures of each number of fused operators, and native's own, over the batches that all runs have."""
+    """The figures of each number of fused operators, and native's own, over the batches that all
+    runs have.
+    """
     usable = [
         each
         for each in measured
@@ -263,7 +279,7 @@ def _figures(
     return cases, native
 
 
-def _figures_of(side: Measured, source: Input, counts: range) -> dict[str, Any]:
+def _figures_of(side: MeasuredSide, source: InputFiles, counts: range) -> dict[str, Any]:
     found = speed(side.runs, counts, source.rows)
     return {
         "rows_per_s": round(found.rows_per_s),
@@ -277,11 +293,14 @@ def _figures_of(side: Measured, source: Input, counts: range) -> dict[str, Any]:
 
 def _verify(
     bench: Bench[FusionOptions],
-    source: Input,
+    source: InputFiles,
     cases: Sequence[dict[str, Any]],
-    measured: Sequence[Measured],
+    measured: Sequence[MeasuredSide],
 ) -> None:
-    """Every window at or below the final watermark of each side, all rows, against the reference; native counts in every case."""
+    """Every window at or below the final watermark of each side, all rows, against the reference.
+
+    Native counts in every case.
+    """
     reference = ChainReference(source, written_operators(bench.options))
     last = {each.name: each.runs[-1] for each in measured}
     native = (
@@ -304,7 +323,8 @@ def _settings(bench: Bench[FusionOptions], seconds: float) -> dict[str, Any]:
         "writes": f"results of {writes}",
     }
     found[NATIVE] |= {
-        "query": "withWatermark, then groupBy(window, keys) over the windows of the one before, chained"
+        "query": "withWatermark, then groupBy(window, keys) over the windows of the one before, "
+        "chained"
         + (
             "; a query for each operator, one after the other"
             if bench.options.sinks == "all"
@@ -320,104 +340,16 @@ def _settings(bench: Bench[FusionOptions], seconds: float) -> dict[str, Any]:
     return {**found, **bench.options.cardinalities, "sinks": bench.options.sinks}
 
 
-def fusion_command(
-    *,
-    rows: Annotated[int, typer.Option(metavar="N", help="Rows of input.")] = FusionOptions().rows,
-    a: Annotated[
-        int, typer.Option("--a", metavar="N", help="Values of the attribute a.")
-    ] = FusionOptions().a,
-    b: Annotated[
-        int, typer.Option("--b", metavar="N", help="Values of b, within each of a.")
-    ] = FusionOptions().b,
-    c: Annotated[
-        int, typer.Option("--c", metavar="N", help="Values of c, within each of b.")
-    ] = FusionOptions().c,
-    d: Annotated[
-        int, typer.Option("--d", metavar="N", help="Values of d, within each of c.")
-    ] = FusionOptions().d,
-    skew: Annotated[
-        float, typer.Option(metavar="S", help="Zipf exponent of the combinations; 0 is uniform.")
-    ] = FusionOptions().skew,
-    disorder: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How much older than its arrival a row may be.")
-    ] = 10.0,
-    batch_rows: Annotated[
-        int, typer.Option(metavar="N", help="Rows a batch.")
-    ] = FusionOptions().batch_rows,
-    rows_per_minute: Annotated[
-        int, typer.Option(metavar="N", help="Rows a minute of event time.")
-    ] = FusionOptions().rows_per_minute,
-    slots: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Anabranch's parallel tasks of a component. Default: one a core."
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="The input is made from it.")] = 1,
-    sinks: Annotated[
-        str,
-        typer.Option(
-            metavar="last|all",
-            help="Write the last operator's results, or all; native needs a query for each then.",
-        ),
-    ] = "last",
-    native: Annotated[
-        bool, typer.Option("--native/--no-native", help="Also measure native Structured Streaming.")
-    ] = True,
-    native_files: Annotated[
-        str,
-        typer.Option(
-            metavar="quick|default",
-            help="Native's checkpoint files: quick, as Anabranch's own, or as Spark comes, with a chmod process for each.",
-        ),
-    ] = FusionOptions().native_files,
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")
-    ] = True,
-    rounds: Annotated[
-        int, typer.Option(metavar="N", help="Rounds of all sides, if there is time.")
-    ] = 3,
-    minutes: Annotated[
-        float,
-        typer.Option(metavar="N", help="Plan rounds so that the benchmark ends within this time."),
-    ] = FusionOptions().minutes,
-    keep: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Leave input and results there, as parquet; it must be empty or new.",
-        ),
-    ] = None,
-    json_: Annotated[
-        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
-    ] = False,
-) -> None:
-    """Four chained aggregations, 1 to 4 of them fused, and native Spark chained: exchanges, shuffled bytes, rows per second.
+fusion_command = bench_command(
+    FusionOptions,
+    fusion,
+    show_fusion,
+    """Four chained aggregations, 1 to 4 of them fused, and native Spark chained.
 
-    (a,b,c,d) per minute, (a,b,c) per 5, (a,b) per 10, (a) per 20 minutes; count, sum and max; parquet in, parquet out. What happens
-    is told on standard error.
+    Measures exchanges, shuffled bytes and rows per second. (a,b,c,d) per minute, (a,b,c) per 5,
+    (a,b) per 10, (a) per 20 minutes; count, sum and max; parquet in, parquet out. Progress goes to
+    standard error.
 
     Example: anabranch bench fusion --rows 3000000 --batch-rows 300000 --rows-per-minute 60000
-    """
-    with told(show_fusion, as_json=json_) as figures:
-        options = FusionOptions(
-            rows=rows,
-            a=a,
-            b=b,
-            c=c,
-            d=d,
-            skew=skew,
-            disorder_s=disorder,
-            batch_rows=batch_rows,
-            rows_per_minute=rows_per_minute,
-            slots=slots,
-            seed=seed,
-            sinks=sinks,
-            native=native,
-            native_files=native_files,
-            verify=verify,
-            rounds=rounds,
-            minutes=minutes,
-            keep=keep,
-        )
-        figures.update(fusion(options, sys.stderr))
+    """,
+)

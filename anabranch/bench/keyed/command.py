@@ -1,31 +1,32 @@
-"""`anabranch bench keyed`: running count and sum per key, `process` against every way that Spark has for Python state.
+"""`anabranch bench keyed`: running count and sum per key, `process` against every way that Spark
+has for Python state.
 
-All sides read the same parquet files, one a batch, in one Spark session on all cores, keep their state durable and write parquet.
-They take turns, from an empty state each time. The first batches do not count, nor does a pass over the input before each turn of
-ours and of the limits. `process` runs per key and vectorised, each with what Spark SQL combines of the rows of a key, and with all
-rows. Beside them run bare limits: rows of each batch combined by Spark SQL; and rows exchanged by key and brought to Python. Nothing
-is kept or written there. `flat` measures what a small batch costs while ever more keys are stored.
+All sides read the same parquet files, one a batch, in one Spark session on all cores, keep their
+state durable and write parquet. They take turns, from an empty state each time. The first batches
+do not count, nor does a pass over the input before each turn of ours and of the limits. `process`
+runs per key and vectorised, each with what Spark SQL combines of the rows of a key, and with all
+rows. Beside them run bare limits: rows of each batch combined by Spark SQL; and rows exchanged by
+key and brought to Python. Nothing is kept or written there. `flat` measures what a small batch
+costs while ever more keys are stored.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Any, TextIO
 
-import typer
-
-from anabranch.bench.data import DataSpec, Input, write_input
+from anabranch.bench.command import bench_command
+from anabranch.bench.data import DataSpec, InputFiles, write_input
 from anabranch.bench.keyed.flat import flat
 from anabranch.bench.keyed.sides import FORMS, RIVALS, limit_of, run_bare, run_process, run_rival
 from anabranch.bench.measure import MIN_WARM, SideRun, counted, speed
-from anabranch.bench.options import KEYED_CASES, KeyedOptions
-from anabranch.bench.report import show_keyed, told
+from anabranch.bench.options import KeyedOptions
+from anabranch.bench.report import show_keyed
 from anabranch.bench.rivals import Stop
 from anabranch.bench.side import Bench, clocked, open_bench, scratch, settings_of
 from anabranch.bench.turns import Side, take_turns
@@ -45,7 +46,10 @@ _FLAT_S = 240.0  # kept for the case `flat`
 
 
 def keyed(options: KeyedOptions, out: TextIO) -> dict[str, Any]:
-    """Runs the benchmark, with a line about each thing that it does on `out`; gives the figures as in `--json`."""
+    """Runs the benchmark, with a line about each thing that it does on `out`.
+
+    Gives the figures as in `--json`.
+    """
     began = time.monotonic()
     forms = [form for form in FORMS if form in options.cases]
     cases: list[dict[str, Any]] = []
@@ -89,9 +93,12 @@ def _warm_up(bench: Bench[KeyedOptions], forms: Sequence[str]) -> None:
 
 
 def _sides(
-    bench: Bench[KeyedOptions], forms: Sequence[str], source: Input, place: Path, left_s: float
+    bench: Bench[KeyedOptions], forms: Sequence[str], source: InputFiles, place: Path, left_s: float
 ) -> dict[str, Side]:
-    """`process` in its forms, their limits, and the rivals; one that takes too long is cut short when enough batches are done."""
+    """`process` in its forms, their limits, and the rivals.
+
+    One that takes too long is cut short when enough batches are done.
+    """
     sides: dict[str, Side] = {
         form: _twice(partial(run_process, bench, form, source, place / form)) for form in forms
     }
@@ -108,7 +115,8 @@ def _sides(
 
 
 def _twice(side: Side) -> Side:
-    """A side that runs over the input once before the run that counts: its first batches are over in a blink.
+    """A side that runs over the input once before the run that counts: its first batches are over
+    in a blink.
 
     What rivals do for seconds before their batches count, it would do in those that count.
     """
@@ -127,7 +135,8 @@ def _need_protobuf() -> None:
         found = False
     if not found:
         raise TopologyError(
-            "Spark's transformWithState needs the package protobuf: install anabranch[bench], or give --no-native"
+            "Spark's transformWithState needs the package protobuf: install anabranch[bench], or "
+            "give --no-native"
         )
 
 
@@ -136,7 +145,8 @@ def _measure(
 ) -> list[dict[str, Any]]:
     """All sides over one input."""
     bench.say(
-        f"{spec.rows:,} rows of {spec.keys:,} keys, zipf {spec.skew:g}, in {spec.batches} batches; {left_s:.0f} s"
+        f"{spec.rows:,} rows of {spec.keys:,} keys, zipf {spec.skew:g}, in {spec.batches} batches; "
+        f"{left_s:.0f} s"
     )
     ends_at = time.monotonic() + left_s
     with scratch(bench, f"keys-{spec.keys}-{spec.skew:g}") as place:
@@ -161,11 +171,15 @@ def _measure(
 
 
 def _counts(runs: Sequence[SideRun]) -> range:
-    """The batches that count; of a side that was cut short the later ones of those that it has: all have the same number of rows."""
+    """The batches that count.
+
+    Of a side that was cut short the later ones of those that it has: all have the same number of
+    rows.
+    """
     return counted(runs, min(MIN_WARM, min(len(run.batch_s) for run in runs) - 1))
 
 
-def _rival(runs: Sequence[SideRun], source: Input) -> dict[str, Any]:
+def _rival(runs: Sequence[SideRun], source: InputFiles) -> dict[str, Any]:
     """What was measured of a side that we are compared with."""
     found = speed(runs, _counts(runs), source.rows)
     return {
@@ -176,7 +190,7 @@ def _rival(runs: Sequence[SideRun], source: Input) -> dict[str, Any]:
     }
 
 
-def _figures(runs: Sequence[SideRun], source: Input, common: dict[str, Any]) -> dict[str, Any]:
+def _figures(runs: Sequence[SideRun], source: InputFiles, common: dict[str, Any]) -> dict[str, Any]:
     """What was measured of one form, and how it compares with the fastest rival."""
     counts = _counts(runs)
     mine, fastest = speed(runs, counts, source.rows), common["fastest"]
@@ -199,14 +213,16 @@ def _figures(runs: Sequence[SideRun], source: Input, common: dict[str, Any]) -> 
 
 
 def _verified(
-    bench: Bench[KeyedOptions], source: Input, runs: dict[str, list[SideRun]]
+    bench: Bench[KeyedOptions], source: InputFiles, runs: dict[str, list[SideRun]]
 ) -> dict[str, Any]:
     """Every result row of the last run of each side against DuckDB."""
     database = connect()
     files = [str(file) for file in source.files]
     database.execute(
-        """CREATE TEMP TABLE expected AS SELECT key, batch, sum(n) OVER so_far AS n, sum(total) OVER so_far AS total FROM (
-               SELECT key, CAST(regexp_extract(filename, 'batch-(\\d+)', 1) AS INT) AS batch, count(*) AS n, sum(v) AS total
+        """CREATE TEMP TABLE expected AS
+           SELECT key, batch, sum(n) OVER so_far AS n, sum(total) OVER so_far AS total FROM (
+               SELECT key, CAST(regexp_extract(filename, 'batch-(\\d+)', 1) AS INT) AS batch,
+                      count(*) AS n, sum(v) AS total
                FROM read_parquet(?, filename = true) GROUP BY ALL)
            WINDOW so_far AS (PARTITION BY key ORDER BY batch)""",
         [files],
@@ -223,7 +239,10 @@ def _verified(
         sums = [sum(size for (size,) in sizes[:i]) for i in range(len(sizes) + 1)]
         if actual.num_rows not in sums or sums.index(actual.num_rows) < len(run.batch_s):
             return 0, [
-                f"{actual.num_rows} rows are not those of {len(run.batch_s)} batches or more: {sums}"
+                (
+                    f"{actual.num_rows} rows are not those of {len(run.batch_s)} batches or more: "
+                    f"{sums}"
+                )
             ]
         wanted = database.sql(
             "SELECT key, CAST(n AS BIGINT) AS n, total FROM expected WHERE batch < ?",
@@ -235,83 +254,12 @@ def _verified(
     return verify_all(compare, [each[-1] for each in runs.values()], bench.say)
 
 
-def keyed_command(
-    *,
-    case: Annotated[
-        str,
-        typer.Option(metavar="NAMES", help=f"{', '.join(KEYED_CASES)}; with commas between them."),
-    ] = KeyedOptions().case,
-    rows: Annotated[int, typer.Option(metavar="N", help="Rows of input.")] = KeyedOptions().rows,
-    keys: Annotated[
-        str, typer.Option(metavar="N,N", help="Numbers of keys.")
-    ] = KeyedOptions().keys,
-    skew: Annotated[
-        str, typer.Option(metavar="S,S", help="Zipf exponents of the keys; 0 is uniform.")
-    ] = KeyedOptions().skews,
-    batch_rows: Annotated[
-        int, typer.Option(metavar="N", help="Rows a batch.")
-    ] = KeyedOptions().batch_rows,
-    many_batch_rows: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="Rows a batch at most where there are more than 100,000 keys."
-        ),
-    ] = KeyedOptions().many_batch_rows,
-    slots: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Anabranch's parallel tasks. Default: one a core."),
-    ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="The input is made from it.")] = 1,
-    stored: Annotated[
-        str, typer.Option(metavar="N,N", help="flat: numbers of stored keys.")
-    ] = KeyedOptions().stored,
-    touched: Annotated[
-        int, typer.Option(metavar="N", help="flat: keys of a small batch.")
-    ] = KeyedOptions().touched,
-    steps: Annotated[
-        int, typer.Option(metavar="N", help="flat: small batches at each number of stored keys.")
-    ] = KeyedOptions().steps,
-    native: Annotated[
-        bool, typer.Option("--native/--no-native", help="Also measure Spark's own ways.")
-    ] = True,
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Compare every result row with DuckDB's.")
-    ] = True,
-    rounds: Annotated[
-        int, typer.Option(metavar="N", help="Rounds of all sides, if there is time.")
-    ] = KeyedOptions().rounds,
-    minutes: Annotated[
-        float,
-        typer.Option(metavar="N", help="Plan rounds so that the benchmark ends within this time."),
-    ] = KeyedOptions().minutes,
-    keep: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Work there; it must be empty or new.")
-    ] = None,
-    json_: Annotated[
-        bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
-    ] = False,
-) -> None:
-    """Python state per key: rows per second of `process` in its forms, of Spark's three ways, and of the bare limit.
+keyed_command = bench_command(
+    KeyedOptions,
+    keyed,
+    show_keyed,
+    """Python state per key: `process` in its forms, Spark's three ways, and the bare limit.
 
     Example: anabranch bench keyed --case per-key --keys 10000 --skew 0 --rows 800000
-    """
-    with told(show_keyed, as_json=json_) as figures:
-        options = KeyedOptions(
-            case=case,
-            rows=rows,
-            keys=keys,
-            skews=skew,
-            batch_rows=batch_rows,
-            many_batch_rows=many_batch_rows,
-            slots=slots,
-            seed=seed,
-            stored=stored,
-            touched=touched,
-            steps=steps,
-            native=native,
-            verify=verify,
-            rounds=rounds,
-            minutes=minutes,
-            keep=keep,
-        )
-        figures.update(keyed(options, sys.stderr))
+    """,
+)

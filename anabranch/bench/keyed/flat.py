@@ -1,8 +1,10 @@
-"""What a small batch costs while ever more keys are stored: a step of `process` should cost what it touches.
+"""What a small batch costs while ever more keys are stored: a step of `process` should cost what it
+touches.
 
-One run: the state grows to each number of keys in a few large batches, then small ones follow, each with rows of a few keys out of
-all that are stored. Measured is the time of the slot tasks, from when they have their rows until their state is written and logged:
-the longest slot of each step. Nothing is left out: steps in which the log is tidied count too.
+One run: the state grows to each number of keys in a few large batches, then small ones follow, each
+with rows of a few keys out of all that are stored. Measured is the time of the slot tasks, from
+when they have their rows until their state is written and logged: the longest slot of each step.
+Nothing is left out: steps in which the log is tidied count too.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import anabranch as ab
-from anabranch.bench.data import SCHEMA, SPARK_SCHEMA, Input
+from anabranch.bench.data import SCHEMA, SPARK_SCHEMA, InputFiles
 from anabranch.bench.keyed.sides import run_process
 from anabranch.bench.options import KeyedOptions
 from anabranch.bench.side import Bench, emptied
@@ -74,8 +76,11 @@ def _most_over_least(values: list[float]) -> float:
     return max(values) / min(values)
 
 
-def _write(options: KeyedOptions, directory: Path) -> tuple[Input, dict[int, range]]:
-    """Files of new keys up to each level, and behind them small ones; and the numbers of the small batches of each level."""
+def _write(options: KeyedOptions, directory: Path) -> tuple[InputFiles, dict[int, range]]:
+    """Files of new keys up to each level, and behind them small ones.
+
+    And the numbers of the small batches of each level.
+    """
     directory.mkdir(parents=True)
     rng = np.random.default_rng(options.seed)
     files: list[Path] = []
@@ -96,7 +101,7 @@ def _write(options: KeyedOptions, directory: Path) -> tuple[Input, dict[int, ran
             _file(directory, files, rows, rng.choice(stored, options.touched, replace=False))
         small[stored] = range(start, len(files))
     newest = tuple(_START_US + i for i in range(len(files)))
-    source = Input(
+    source = InputFiles(
         directory=directory,
         files=tuple(files),
         rows=tuple(rows),

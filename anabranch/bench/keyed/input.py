@@ -1,4 +1,5 @@
-"""Input with a large state and keys whose popularity is shuffled: first each key once, then batches by Zipf's law over a permutation.
+"""Input with a large state and keys whose popularity is shuffled: first each key once, then batches
+by Zipf's law over a permutation.
 
 All of it lies in one hour of event time, so that a window of an hour holds every key until the end.
 """
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch.bench.data import Input
+from anabranch.bench.data import InputFiles
 
 SCHEMA = pa.schema([("key", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("v", pa.int64())])
 SPARK_SCHEMA = "key BIGINT, at TIMESTAMP, v BIGINT"
@@ -26,7 +27,9 @@ _FIRST_MTIME_S = 1_600_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedSpec:
-    """What the input is made from: `shuffles` times after `every` batches another permutation of the keys."""
+    """What the input is made from: `shuffles` times after `every` batches another permutation of
+    the keys.
+    """
 
     keys: int
     batch_rows: int
@@ -45,7 +48,7 @@ class KeyedSpec:
         return self.fills + self.every * (1 + self.shuffles)
 
 
-def write_keyed_input(spec: KeyedSpec, directory: Path) -> Input:
+def write_keyed_input(spec: KeyedSpec, directory: Path) -> InputFiles:
     """One file a batch, equal for equal specs."""
     directory.mkdir(parents=True, exist_ok=True)
     chance = np.random.default_rng(spec.seed)
@@ -78,7 +81,7 @@ def write_keyed_input(spec: KeyedSpec, directory: Path) -> Input:
         files.append(path)
         rows.append(table.num_rows)
         newest.append(int(at[0]))
-    return Input(
+    return InputFiles(
         directory=directory,
         files=tuple(files),
         rows=tuple(rows),

@@ -1,6 +1,9 @@
-"""Running count and sum per key, in every way that Spark has for Python state, and as a `process` in both of its forms.
+# ruff: noqa: ARG002, N802, N803, RUF012 - the APIs decide on names and attributes
+"""Running count and sum per key, in every way that Spark has for Python state, and as a `process`
+in both of its forms.
 
-All sides give, for each batch and each key with rows in it, the number of its rows so far and the sum of their values.
+All sides give, for each batch and each key with rows in it, the number of its rows so far and the
+sum of their values.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import anabranch as ab
-from anabranch.bench.data import Input
+from anabranch.bench.data import InputFiles
 from anabranch.bench.measure import SideRun
 from anabranch.bench.options import KeyedOptions
 from anabranch.bench.rivals import Stop, batch_seconds, read_stream, run_query
@@ -38,14 +41,17 @@ class Account:
     total: float = 0.0
 
 
-class PerKey:
-    """In plain Python, key by key. It needs no more of the rows of a key than these two, so they are combined in the JVM."""
+class PerKeyAggregates:
+    """In plain Python, key by key.
+
+    It needs no more of the rows of a key than these two, so they are combined in the JVM.
+    """
 
     state: Account
     output = "n bigint, total double"
-    columns = {"count": ab.count(), "sum": ab.sum("v")}  # noqa: RUF012 - it is read once
+    columns = {"count": ab.count(), "sum": ab.sum("v")}
 
-    def process(self, key: int, rows: ab.Rows, state: Account, ctx: ab.Context) -> Any:  # noqa: ARG002
+    def process(self, key: int, rows: ab.Rows, state: Account, ctx: ab.Context) -> Any:
         """Adds what has come of a key; it has one row."""
         state.n += rows.count[0]
         state.total += rows.sum[0]
@@ -59,21 +65,21 @@ class PerKeyRows:
     output = "n bigint, total double"
     columns = ("v",)
 
-    def process(self, key: int, rows: ab.Rows, state: Account, ctx: ab.Context) -> Any:  # noqa: ARG002
+    def process(self, key: int, rows: ab.Rows, state: Account, ctx: ab.Context) -> Any:
         """Adds the rows of a key up."""
         state.n += len(rows)
         state.total += sum(rows.v)
         return ((state.n, state.total),)
 
 
-class Vectorised:
+class VectorisedAggregates:
     """All keys of a slot at once, with what is combined of their rows in the JVM."""
 
-    state = {"n": "bigint", "total": "double"}  # noqa: RUF012
+    state = {"n": "bigint", "total": "double"}
     output = "n bigint, total double"
-    columns = {"count": ab.count(), "sum": ab.sum("v")}  # noqa: RUF012
+    columns = {"count": ab.count(), "sum": ab.sum("v")}
 
-    def process(self, rows: ab.SlotRows, state: ab.SlotState, ctx: ab.SlotContext) -> Any:  # noqa: ARG002
+    def process(self, rows: ab.SlotRows, state: ab.SlotState, ctx: ab.SlotContext) -> Any:
         """Adds what has come of each key; it has one row."""
         state.n += rows["count"]
         state.total += rows["sum"]
@@ -83,11 +89,11 @@ class Vectorised:
 class VectorisedRows:
     """All rows of a slot at once."""
 
-    state = {"n": "bigint", "total": "double"}  # noqa: RUF012
+    state = {"n": "bigint", "total": "double"}
     output = "n bigint, total double"
     columns = ("v",)
 
-    def process(self, rows: ab.SlotRows, state: ab.SlotState, ctx: ab.SlotContext) -> Any:  # noqa: ARG002
+    def process(self, rows: ab.SlotRows, state: ab.SlotState, ctx: ab.SlotContext) -> Any:
         """Adds the rows of all keys up."""
         state.n += np.bincount(rows.key, minlength=len(state))
         state.total += np.bincount(rows.key, rows["v"], minlength=len(state))
@@ -95,8 +101,8 @@ class VectorisedRows:
 
 
 FORMS: dict[str, type] = {
-    "per-key": PerKey,
-    "vectorised": Vectorised,
+    "per-key": PerKeyAggregates,
+    "vectorised": VectorisedAggregates,
     "per-key-rows": PerKeyRows,
     "vectorised-rows": VectorisedRows,
 }
@@ -105,7 +111,7 @@ FORMS: dict[str, type] = {
 def run_process(
     bench: Bench[KeyedOptions],
     form: str,
-    source: Input,
+    source: InputFiles,
     place: Path,
     _left_s: float = 0.0,
     on_end: OnEnd = lambda _: None,
@@ -136,7 +142,7 @@ class _RowProcessor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("state", STATE)
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002, N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         n, total = self._state.get() or (0, 0.0)
         for row in rows:
             n += 1
@@ -149,7 +155,7 @@ class _RowProcessor(StatefulProcessor):
 
 
 class _PandasProcessor(_RowProcessor):
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: ARG002, N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
         n, total = self._state.get() or (0, 0.0)
         for frame in rows:
             n += len(frame)
@@ -193,7 +199,7 @@ RIVALS: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
 def run_rival(
     bench: Bench[KeyedOptions],
     rival: str,
-    source: Input,
+    source: InputFiles,
     place: Path,
     stop: Stop,
     _left_s: float = 0.0,
@@ -214,9 +220,11 @@ def limit_of(form: str) -> str:
 
 
 def run_bare(
-    bench: Bench[KeyedOptions], name: str, source: Input, place: Path, _left_s: float = 0.0
+    bench: Bench[KeyedOptions], name: str, source: InputFiles, place: Path, _left_s: float = 0.0
 ) -> SideRun:
-    """A bare limit, without state and results: rows of a batch exchanged by key and counted by Python, or combined by Spark SQL."""
+    """A bare limit, without state and results: rows of a batch exchanged by key and counted by
+    Python, or combined by Spark SQL.
+    """
     emptied(place)
 
     def batch(rows: DataFrame, _number: int) -> None:

@@ -1,4 +1,8 @@
-"""What CBP claims for Fig. 3 to 5 and Table 1, and why some of it does not hold here: each reason was tried by changing its cause."""
+"""What CBP claims for Fig.
+
+3 to 5 and Table 1, and why some of it does not hold here: each reason was tried by changing its
+cause.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +15,23 @@ from anabranch.lab.cbp.linear_road import Latency
 from anabranch.lab.claims import Claim
 
 WHY = {
-    "3b-baseline": "each slot sends to all slots of the next operator, so what a placement saves hangs on where slots are, not on "
-    "which keys they hold, and ours stay where they are; with every fifth slot put elsewhere, as an adaptation of the skewed stream "
-    "may do, it is 3.3 % (every tenth: 1.5 %)",
-    "t1b": "a row of the baseline meets the pauses of three operators, one of a component once, and to agree (1 s) is most of a "
-    "pause; where a pause is carried state alone (nothing to agree, 3,000 rows a second) it holds in the mean of two networks, 5,743 "
-    "against 150 ms, and in one of the two. The paper's own row for the baseline cannot be: with its median (153), 95th percentile "
-    "(1017) and maximum (2109) no mean is above 640 ms, and it says 775",
+    "3b-baseline": "each slot sends to all slots of the next operator, so what a placement saves "
+    "hangs on where slots are, not on which keys they hold, and ours stay where they are; with "
+    "every fifth slot put elsewhere, as an adaptation of the skewed stream may do, it is 3.3 % "
+    "(every tenth: 1.5 %)",
+    "t1b": "a row of the baseline meets the pauses of three operators, one of a component once, "
+    "and to agree (1 s) is most of a pause; where a pause is carried state alone (nothing to "
+    "agree, 3,000 rows a second) it holds in the mean of two networks, 5,743 against 150 ms, and "
+    "in one of the two. The paper's own row for the baseline cannot be: with its median (153), "
+    "95th percentile (1017) and maximum (2109) no mean is above 640 ms, and it says 775",
 }
 NOTES = {
-    "t1a": "a pause (1 s, 100,000 rows of state a second) was chosen by the baseline's maximum in Table 1; with 0.5 s and 20,000 "
-    "rows, tried before, greedy was 22 % above the baseline and MWSC 27 %",
-    "4-greedy-uniform": "in the mean over degrees; at degree 3 alone it moves about as much (0.47 against 0.54 % of all state a "
-    "minute, ten graphs): it counts what moves, and where it does not (weight 0) it moves 0.97 %",
+    "t1a": "a pause (1 s, 100,000 rows of state a second) was chosen by the baseline's maximum in "
+    "Table 1; with 0.5 s and 20,000 rows, tried before, greedy was 22 % above the baseline and "
+    "MWSC 27 %",
+    "4-greedy-uniform": "in the mean over degrees; at degree 3 alone it moves about as much (0.47 "
+    "against 0.54 % of all state a minute, ten graphs): it counts what moves, and where it does "
+    "not (weight 0) it moves 0.97 %",
 }
 STREAMS = ("uniform", "skewed")
 FREQUENCIES = (1, 2, 5, 10)
@@ -37,7 +45,9 @@ class Figure:
     stream: str
     way: str
     every: int
-    saved: float  # percent of all rows that operators take, those from the source included (the paper's 100 n_c / N_1)
+    # Percent of all rows that operators take, those from the source included (the paper's 100 n_c /
+    # N_1).
+    saved: float
     moved: float  # rows of state over the history
     components: float
     seconds: float
@@ -47,7 +57,10 @@ Figures = Mapping[tuple[int, str, str, int], Figure]
 
 
 def claims_of(found: list[Figure]) -> list[Claim]:
-    """Fig. 3 to 5. Directions are ratios, of which the paper's is 1; a base of nothing moved counts as one row."""
+    """Fig. 3 to 5. Directions are ratios, of which the paper's is 1.
+
+    A base of nothing moved counts as one row.
+    """
     by = {(f.degree, f.stream, f.way, f.every): f for f in found}
     degrees = sorted({f.degree for f in found})
     return [
@@ -202,7 +215,8 @@ def road_claims(found: dict[tuple[str, int], Latency]) -> list[Claim]:
             ),
             Claim(
                 id=f"cbp-t1b-{way}",
-                what=f"95th percentile, {way} / baseline (the paper: {p95 / 1017:.2f}, against itself)",
+                what=f"95th percentile, {way} / baseline (the paper: {p95 / 1017:.2f}, against "
+                "itself)",
                 paper=1,
                 ours=ours.p95 / base.p95,
                 test="> paper",

@@ -1,8 +1,10 @@
-"""CBP 6.2, Fig. 3 to 5: random graphs of 100 operators, planned greedily, as a set cover and by placement; and 6.3, Linear Road.
+"""CBP 6.2, Fig. 3 to 5: random graphs of 100 operators, planned greedily, as a set cover and by
+placement; and 6.3, Linear Road.
 
-`graphs.py` draws the graphs. The paper's adaptation policy is not told: see plan/adaptation.py for ours; and linear_road.py for the
-latencies of Table 1. Plans are made from some minutes and judged in as many after them, as in 6.3: a planner that is judged by the
-history that it has seen stays clear of just the loads at which a slot was added in it.
+`graphs.py` draws the graphs. The paper's adaptation policy is not told: see plan/adaptation.py for
+ours; and linear_road.py for the latencies of Table 1. Plans are made from some minutes and judged
+in as many after them, as in 6.3: a planner that is judged by the history that it has seen stays
+clear of just the loads at which a slot was added in it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import typer
 from anabranch.lab.cbp.claims import FREQUENCIES, STREAMS, Figure, claims_of, road_claims
 from anabranch.lab.cbp.graphs import Drawn, Load, linear_road, random_graph, rows_per_minute
 from anabranch.lab.cbp.linear_road import Latency, Road, deployments, latency, row_cost_s
-from anabranch.lab.report import AsJson, Chart, Plot, Report, Table, show
+from anabranch.lab.report import AsJson, Chart, LabReport, Plot, Table, show
 from anabranch.plan.planners.cbp import plan_greedily
 from anabranch.plan.planners.chooser import plan_components
 from anabranch.plan.planners.cola import place_slots
@@ -32,8 +34,10 @@ _SLOTS = 4  # of a host: Storm's default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """One plan: its costs in rows over the history, the number of its components, and the time it took."""
+class PlanCost:
+    """One plan: its costs in rows over the history, the number of its components, and the time it
+    took.
+    """
 
     communication: float
     adaptation: float
@@ -41,14 +45,14 @@ class Cost:
     seconds: float
 
 
-def cost_of(plan: FusionPlan, drawn: Drawn, rules: Adaptation, seconds: float) -> Cost:
+def cost_of(plan: FusionPlan, drawn: Drawn, rules: Adaptation, seconds: float) -> PlanCost:
     """What a plan costs in the minutes after those that it was made from."""
     costs = Costs(Space(drawn.run, ordered=False), rules)
     of = {name: i for i, each in enumerate(plan.components) for name in each.operators}
     masks = [
         sum(1 << costs.space.unit_of[name] for name in each.operators) for each in plan.components
     ]
-    return Cost(
+    return PlanCost(
         communication=sum(
             stream.rate for stream in drawn.run.streams if of[stream.source] != of[stream.target]
         ),
@@ -58,15 +62,18 @@ def cost_of(plan: FusionPlan, drawn: Drawn, rules: Adaptation, seconds: float) -
     )
 
 
-def greedy_cost(drawn: Drawn, rules: Adaptation) -> Cost:
+def greedy_cost(drawn: Drawn, rules: Adaptation) -> PlanCost:
     """Algorithm 1, without levels as in the paper."""
     began = time.perf_counter()
     plan = plan_greedily(drawn.seen, rules, ordered=False)
     return cost_of(plan, drawn, rules, time.perf_counter() - began)
 
 
-def costs_of_all(drawn: Drawn, rules: Adaptation, *, most: int, hosts: int) -> dict[str, Cost]:
-    """Plans in each of the ways; MWSC by integer program and by greedy cover, both over the same components."""
+def costs_of_all(drawn: Drawn, rules: Adaptation, *, most: int, hosts: int) -> dict[str, PlanCost]:
+    """Plans in each of the ways.
+
+    MWSC by integer program and by greedy cover, both over the same components.
+    """
     found = {"greedy": greedy_cost(drawn, rules)}
     costs = Costs(Space(drawn.seen, ordered=False), rules)
     began = time.perf_counter()
@@ -78,7 +85,7 @@ def costs_of_all(drawn: Drawn, rules: Adaptation, *, most: int, hosts: int) -> d
         found[way] = cost_of(plan, drawn, rules, pooled + time.perf_counter() - began)
     began = time.perf_counter()
     placed = place_slots(drawn.run, rules, hosts)
-    found["baseline"] = Cost(
+    found["baseline"] = PlanCost(
         communication=placed.communication,
         adaptation=placed.adaptation,
         components=len(drawn.run.operators),
@@ -88,7 +95,7 @@ def costs_of_all(drawn: Drawn, rules: Adaptation, *, most: int, hosts: int) -> d
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class CbpSetting:
     """What the experiments have in common."""
 
     operators: int = 100
@@ -110,8 +117,11 @@ class Setting:
         )
 
 
-def figures(setting: Setting, degrees: list[int]) -> list[Figure]:
-    """Fig. 3 and 4 for each degree, all ways on the same graphs; Fig. 5 by greedy at the last degree, where most moves."""
+def figures(setting: CbpSetting, degrees: list[int]) -> list[Figure]:
+    """Fig. 3 and 4 for each degree, all ways on the same graphs; Fig.
+
+    5 by greedy at the last degree, where most moves.
+    """
     found = []
     for degree in degrees:
         for stream in STREAMS:
@@ -137,7 +147,7 @@ def figures(setting: Setting, degrees: list[int]) -> list[Figure]:
 
 
 def _figure(
-    degree: int, stream: str, way: str, every: int, graphs: list[Drawn], costs: list[Cost]
+    degree: int, stream: str, way: str, every: int, graphs: list[Drawn], costs: list[PlanCost]
 ) -> Figure:
     runs = [
         (drawn.run.rate + drawn.sent, drawn, cost)
@@ -157,7 +167,7 @@ def _figure(
     )
 
 
-def road_rows(setting: Setting) -> list[tuple[str, int, float, float, float]]:
+def road_rows(setting: CbpSetting) -> list[tuple[str, int, float, float, float]]:
     """The extended Linear Road of 180 operators over two hours, with and without levels."""
     streams = linear_road(setting.seed, replace(setting.load("skewed"), minutes=120))
     rules = Adaptation(capacity=Road().capacity)
@@ -183,8 +193,11 @@ def road_rows(setting: Setting) -> list[tuple[str, int, float, float, float]]:
     return rows
 
 
-def road_latencies(setting: Setting, networks: int) -> dict[tuple[str, int], Latency]:
-    """Table 1: by deployment and 1/f, in the mean over some road networks; 1/f above 1 on the first of them."""
+def road_latencies(setting: CbpSetting, networks: int) -> dict[tuple[str, int], Latency]:
+    """Table 1: by deployment and 1/f, in the mean over some road networks.
+
+    1/f above 1 on the first of them.
+    """
     found: dict[tuple[str, int], list[Latency]] = {}
     for i in range(networks):
         seed = 1000 * setting.seed + i
@@ -208,7 +221,7 @@ def road_latencies(setting: Setting, networks: int) -> dict[tuple[str, int], Lat
     }
 
 
-def experiment(setting: Setting, degrees: list[int], networks: int = 3) -> Report:
+def experiment(setting: CbpSetting, degrees: list[int], networks: int = 3) -> LabReport:
     """Fig. 3 to 5 and Table 1."""
     found = figures(setting, degrees)
     road = road_rows(setting)
@@ -252,7 +265,7 @@ def experiment(setting: Setting, degrees: list[int], networks: int = 3) -> Repor
         dict(zip(("planner", "components", "saved", "moved", "seconds"), row, strict=True))
         for row in road
     ]
-    return Report(
+    return LabReport(
         lab="cbp",
         claims=claims_of(found) + road_claims(latencies),
         settings={"degrees": degrees, "networks": networks, **asdict(setting)},
@@ -307,7 +320,7 @@ def cbp_command(
         int,
         typer.Option(
             min=20,
-            help="Statistics windows of a minute that a plan is made from, and as many to judge it.",
+            help="Minutes of statistics that a plan is made from, and as many to judge it.",
         ),
     ] = 30,
     busy: Annotated[
@@ -333,11 +346,12 @@ def cbp_command(
     as_json: AsJson = False,
     plot: Plot = None,
 ) -> None:
-    """Plan components by cost, and compare with the placement of slots by communication alone (CBP 6, Fig. 3 to 5, Table 1).
+    """Plan components by cost, and compare with the placement of slots by communication alone (CBP
+    6, Fig. 3 to 5, Table 1).
 
     Example: anabranch lab cbp --degrees 3 --repeats 1
     """
-    setting = Setting(
+    setting = CbpSetting(
         operators=operators,
         repeats=repeats,
         minutes=minutes,

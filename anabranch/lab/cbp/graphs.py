@@ -1,13 +1,17 @@
-"""CBP's operator graphs: random ones (6.2, drawn as its Fig. 2 says) and the extended Linear Road (6.3).
+"""CBP's operator graphs: random ones (6.2, drawn as its Fig. 2 says) and the extended Linear Road
+(6.3).
 
 What the paper leaves open, and why it is drawn as it is:
-- Each operator sends its output to every operator that follows it, as Storm does and as o1 does in the paper's Fig. 1; the source
-  to all that have no other input. If a row went to one of the followers only, traffic between operators would not grow with the
-  degree, and the source's rows, which no plan saves, would be more than half of all: 22, 21, 21 % saved at degrees 3, 5, 10.
-- An operator "randomly forwards the received data": a selectivity is a probability, drawn again where it is not within 0 and 1.
-- The process is looked at with tau = 1 s and histograms hold rates: a minute's rate is a draw of the rows of one second, so that it
-  varies by 1 %. Sums over the minute would vary by 0.13 %, and the uniform stream would hardly ever ask for another slot, which the
-  paper says it does. Operators downstream take part in the source's ups and downs: they get a part of the very same rows.
+- Each operator sends its output to every operator that follows it, as Storm does and as o1 does in
+  the paper's Fig. 1; the source to all that have no other input. If a row went to one of the
+  followers only, traffic between operators would not grow with the degree, and the source's rows,
+  which no plan saves, would be more than half of all: 22, 21, 21 % saved at degrees 3, 5, 10.
+- An operator "randomly forwards the received data": a selectivity is a probability, drawn again
+  where it is not within 0 and 1.
+- The process is looked at with tau = 1 s and histograms hold rates: a minute's rate is a draw of
+  the rows of one second, so that it varies by 1 %. Sums over the minute would vary by 0.13 %, and
+  the uniform stream would hardly ever ask for another slot, which the paper says it does. Operators
+  downstream take part in the source's ups and downs: they get a part of the very same rows.
 - Of the skewed stream's 10,000 keys (Zipf, exponent 1) a share `drift` changes places each minute.
 """
 
@@ -23,7 +27,8 @@ from anabranch.plan.planners.problem import PlannerOperator, StreamEdge, StreamG
 _RATE = 10_000  # rows of the source a second: a Poisson process
 _STATE = 10_000
 _KEYS = 10_000
-_ON = 0.2  # rows of vehicles that o6 follows on to each of the next roads, for each row of a road's source
+# Rows of vehicles that o6 follows on to each of the next roads, for each row of a road's source.
+_ON = 0.2
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -54,7 +59,9 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A graph twice: the minutes that a plan is made from, and as many after them, in which it is judged."""
+    """A graph twice: the minutes that a plan is made from, and as many after them, in which it is
+    judged.
+    """
 
     seen: StreamGraph
     run: StreamGraph
@@ -62,7 +69,10 @@ class Drawn:
 
 
 def random_graph(seed: int, operators: int, degree: int, load: Load) -> Drawn:
-    """A graph with `degree` streams for each operator; one seed gives one graph, and the same rates in both kinds of stream."""
+    """A graph with `degree` streams for each operator.
+
+    One seed gives one graph, and the same rates in both kinds of stream.
+    """
     chance = np.random.default_rng([seed, operators, degree])
     edges: set[tuple[int, int]] = set()
     while len(edges) < min(degree * operators, operators * (operators - 1) // 2):
@@ -126,9 +136,12 @@ def rows_per_minute(streams: StreamGraph) -> float:
 
 
 def linear_road(seed: int, load: Load, roads: int = 30, joints: int = 10) -> StreamGraph:
-    """The extended Linear Road: six operators for each road of a random network; o6 follows vehicles on to the next roads.
+    """The extended Linear Road: six operators for each road of a random network.
 
-    The paper's Fig. 6 is a drawing; keys of o1 to o4 are those of its Fig. 1, the rest and the selectivities are ours.
+    O6 follows vehicles on to the next roads.
+
+    The paper's Fig. 6 is a drawing; keys of o1 to o4 are those of its Fig. 1, the rest and the
+    selectivities are ours.
     """
     chance = np.random.default_rng([seed, roads, joints])
     pairs = [(a, b) for a in range(joints) for b in range(a + 1, joints)]

@@ -1,12 +1,16 @@
-"""CBP 6.3, Table 1: end-to-end latency of the extended Linear Road of 180 operators on 30 machines, by component plan.
+"""CBP 6.3, Table 1: end-to-end latency of the extended Linear Road of 180 operators on 30 machines,
+by component plan.
 
-A row's latency is that of the longest way through the operators of its road: for each component on it the queue of a machine, a
-network hop where the next operator is in another component, and what is left of a pause. While a component is adapted, all its rows
-are buffered upstream and replayed afterwards (6.3): a machine that is busy for a share u of the time has caught up with a pause of p
-seconds after p / (1 - u). Slots and shards are chosen every 1/f minutes by the functions of a live run (`balance`, `spread`) from the
-minutes before. What the paper leaves open: machines of one core are equally loaded; to send a row costs as much as to process it,
-so much that the baseline's machines are busy for three quarters of the time; a hop takes 30 ms on average (1 ms within a machine); a
-move agrees in a second and then carries 100,000 rows of 20 bytes a second: by that the baseline's longest latency is Table 1's 2.1 s.
+A row's latency is that of the longest way through the operators of its road: for each component on
+it the queue of a machine, a network hop where the next operator is in another component, and what
+is left of a pause. While a component is adapted, all its rows are buffered upstream and replayed
+afterwards (6.3): a machine that is busy for a share u of the time has caught up with a pause of p
+seconds after p / (1 - u). Slots and shards are chosen every 1/f minutes by the functions of a live
+run (`balance`, `spread`) from the minutes before. What the paper leaves open: machines of one core
+are equally loaded; to send a row costs as much as to process it, so much that the baseline's
+machines are busy for three quarters of the time; a hop takes 30 ms on average (1 ms within a
+machine); a move agrees in a second and then carries 100,000 rows of 20 bytes a second: by that the
+baseline's longest latency is Table 1's 2.1 s.
 """
 
 from __future__ import annotations
@@ -66,7 +70,9 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployed:
-    """Components, each a set of operators, how often a hop between two of them leaves its machine, and rows that do."""
+    """Components, each a set of operators, how often a hop between two of them leaves its machine,
+    and rows that do.
+    """
 
     components: Sequence[frozenset[str]]
     remote: float
@@ -76,7 +82,7 @@ class Deployed:
 def deployments(
     streams: StreamGraph, rules: Adaptation, road: Road, most: int
 ) -> dict[str, Deployed]:
-    """The plans of both planners, and operators by themselves on machines chosen by communication."""
+    """The plans of both planners, and single operators on machines chosen by communication."""
     costs = Costs(Space(streams, ordered=False), rules)
     greedy = plan_greedily(streams, rules, ordered=False)
     mwsc = fusion_plan(costs, refine_partition(costs, pool(costs, most)), "mwsc")
@@ -98,7 +104,9 @@ def deployments(
 
 
 def _pauses(loads: Array, states: Array, every: int, road: Road) -> Array:
-    """Adapts a component every so many minutes: how long all of it stands still at the start of each minute, in seconds."""
+    """Adapts a component every so many minutes: how long all of it stands still at the start of
+    each minute, in seconds.
+    """
     minutes, shards = loads.shape
     pauses = np.zeros(minutes)
     route = even_route(shards, max(1, ceil(loads[0].sum() / road.capacity)))
@@ -123,7 +131,9 @@ def _route(loads: Array, route: Route, slots: int, theta: float) -> Route:
 
 
 def row_cost_s(streams: StreamGraph, sent: float, road: Road) -> float:
-    """What it costs to process or to send a row, so that machines that send so much are as busy as they are to be."""
+    """What it costs to process or to send a row, so that machines that send so much are as busy as
+    they are to be.
+    """
     loads = [o.loads for o in streams.operators if o.loads is not None]
     return (
         road.busy

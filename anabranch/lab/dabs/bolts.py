@@ -1,9 +1,12 @@
-"""A Storm topology of stateless operators as DABS-Storm runs it: tasks with queues, shuffle grouping, slots chosen by a policy.
+"""A Storm topology of stateless operators as DABS-Storm runs it: tasks with queues, shuffle
+grouping, slots chosen by a policy.
 
-Every row is followed: it is given to a task, in turn or by OSG, waits for the rows before it there, and goes on to the children when
-it is done. A stream is drawn once, rows with their values and all, and every policy gets the same one. A change of slots stops all
-tasks; rows that wait are dealt out anew afterwards, groupings start over, and no other change follows until a window has passed. The
-source stops too, for a shorter time, and goes on where it stopped: it reads a stream that waits for it.
+Every row is followed: it is given to a task, in turn or by OSG, waits for the rows before it there,
+and goes on to the children when it is done. A stream is drawn once, rows with their values and all,
+and every policy gets the same one. A change of slots stops all tasks; rows that wait are dealt out
+anew afterwards, groupings start over, and no other change follows until a window has passed. The
+source stops too, for a shorter time, and goes on where it stopped: it reads a stream that waits for
+it.
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ _LONGEST = 6  # times the length of the stream: a run that takes longer will nev
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bolt:
-    """An operator: seconds of a slot for a row, by its value where there are several, and the part of its rows that it sends on."""
+    """An operator: seconds of a slot for a row, by its value where there are several, and the part
+    of its rows that it sends on.
+    """
 
     name: str
     costs_s: tuple[float, ...]
@@ -67,20 +72,22 @@ class Storm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Stream:
-    """Rows as drawn: how many come in each second, and of each row its value and a number that decides which filters it passes."""
+class DrawnRows:
+    """Rows as drawn: how many come in each second, and of each row its value and a number that
+    decides which filters it passes.
+    """
 
     counts: Values
     values: Values
     luck: Floats
 
 
-def drawn(rates: Floats, weights: Floats, seed: int) -> Stream:
+def drawn(rates: Floats, weights: Floats, seed: int) -> DrawnRows:
     """A stream by its rates and by how often each value comes."""
     chance = np.random.default_rng([seed, 17])
     counts = chance.poisson(rates)
     rows = int(counts.sum())
-    return Stream(
+    return DrawnRows(
         counts=counts,
         values=chance.choice(len(weights), rows, p=weights / weights.sum()).astype(np.int64),
         luck=chance.random(rows),
@@ -90,7 +97,7 @@ def drawn(rates: Floats, weights: Floats, seed: int) -> Stream:
 class _Operator:
     """An operator while it runs."""
 
-    def __init__(self, bolt: Bolt, stream: Stream, osg: Osg | None) -> None:
+    def __init__(self, bolt: Bolt, stream: DrawnRows, osg: Osg | None) -> None:
         self.bolt = bolt
         self.values = stream.values
         self.costs: list[float] = np.array(bolt.costs_s)[
@@ -111,9 +118,8 @@ class _Operator:
         self.free = [0.0] * slots  # when a slot is done with all that it has
         self.given: list[deque[At]] = [deque() for _ in range(slots)]
         self.turn = 0
-        alone = (
-            slots == 1
-        )  # one slot gets all rows: there is nothing to group, and what it would learn is forgotten at a change
+        # One slot gets all rows: nothing to group, and what it would learn is lost at a change.
+        alone = slots == 1
         self.scheduler: Scheduler | None = (
             None if self.osg is None or alone else new_scheduler(slots)
         )
@@ -146,7 +152,10 @@ class _Operator:
         return places
 
     def done(self, until: float) -> list[At]:
-        """Rows that are done by then, oldest first; tasks learn from them and answer what they were asked."""
+        """Rows that are done by then, oldest first.
+
+        Tasks learn from them and answer what they were asked.
+        """
         everything: list[At] = []
         for slot, given in enumerate(self.given):
             finished = []
@@ -180,7 +189,9 @@ class _Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lived:
-    """A run, second by second: rows that came from the source and that were done with, and slots of the observed operator."""
+    """A run, second by second: rows that came from the source and that were done with, and slots of
+    the observed operator.
+    """
 
     arrived: Floats
     done: Floats
@@ -197,7 +208,9 @@ class Lived:
 
     @property
     def lag_s(self) -> float:
-        """By how many seconds throughput follows the input: the shift at which the two, over ten seconds each, agree best."""
+        """By how many seconds throughput follows the input: the shift at which the two, over ten
+        seconds each, agree best.
+        """
         ten = np.ones(10) / 10
         came, went = (np.convolve(rows, ten, mode="valid") for rows in (self.arrived, self.done))
         shifts = range(min(90, len(came) // 2))
@@ -206,7 +219,7 @@ class Lived:
 
 def live(
     bolts: Sequence[Bolt],
-    stream: Stream,
+    stream: DrawnRows,
     policy: Policy,
     storm: Storm,
     *,
@@ -214,7 +227,10 @@ def live(
     phase: int = 0,
     observed: str = "bolt",
 ) -> Lived:
-    """Runs a stream through a topology whose slots a policy chooses, until its last row is done; the first look is at `phase`."""
+    """Runs a stream through a topology whose slots a policy chooses, until its last row is done.
+
+    The first look is at `phase`.
+    """
     run = _Run(bolts, stream, storm, osg=osg)
     slots: list[int] = []
     changes, quiet_until = 0, 0
@@ -234,7 +250,9 @@ def live(
 class _Run:
     """The operators of a topology, second by second."""
 
-    def __init__(self, bolts: Sequence[Bolt], stream: Stream, storm: Storm, *, osg: bool) -> None:
+    def __init__(
+        self, bolts: Sequence[Bolt], stream: DrawnRows, storm: Storm, *, osg: bool
+    ) -> None:
         self.storm = storm
         self.stream = stream
         self.operators = {
@@ -311,7 +329,10 @@ class _Run:
         self.started = self.now
 
     def measured(self) -> bool:
-        """Notes the input of the interval, and forgets what is older than the window; not while the topology was stopped in it."""
+        """Notes the input of the interval, and forgets what is older than the window.
+
+        Not while the topology was stopped in it.
+        """
         interval = self.storm.interval_s
         if self.now - self.started < interval or self.now < self.stopped_until:
             return False

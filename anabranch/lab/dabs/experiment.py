@@ -1,18 +1,25 @@
-"""DABS-Storm 7, Fig. 12 to 17: AutoScale+, incremental and reinforcement learning on progressive and erratic streams.
+"""DABS-Storm 7, Fig. 12 to 17: AutoScale+, incremental and reinforcement learning on progressive
+and erratic streams.
 
-The paper shows its streams as drawings and says little of its rivals. What it leaves open is taken from the sources that its
-authors have published (k2r/autoscale, autoscale-benchmark and autoscale-results on GitHub):
-- streams: rows and the milliseconds between two of them, below. The source notes its place in ZooKeeper after each row, in six
-  round trips, for which we add 5 ms to a row: the greatest rate is 100 rows a second, not 200;
-- costs: a row of the insensitive operator takes 70 ms; of the sensitive one 20 to 100 ms, by the city in it;
-- one slot of each operator at first, eight at most of the observed one, one of the others; a slot reserves half a core;
-- the monitor looks every 10 s and remembers a minute (Delta), which AutoScale+ forecasts; so long must pass between two changes;
+The paper shows its streams as drawings and says little of its rivals. What it leaves open is taken
+from the sources that its authors have published (k2r/autoscale, autoscale-benchmark and
+autoscale-results on GitHub):
+- streams: rows and the milliseconds between two of them, below. The source notes its place in
+  ZooKeeper after each row, in six round trips, for which we add 5 ms to a row: the greatest rate is
+  100 rows a second, not 200;
+- costs: a row of the insensitive operator takes 70 ms; of the sensitive one 20 to 100 ms, by the
+  city in it;
+- one slot of each operator at first, eight at most of the observed one, one of the others; a slot
+  reserves half a core;
+- the monitor looks every 10 s and remembers a minute (Delta), which AutoScale+ forecasts; so long
+  must pass between two changes;
 - incremental adds a slot above 80 % usage and gives one up below 20 %;
-- a change, by the one that a published run shows: no row is done for 15 s, and for 8 s none comes, as the stream waits.
-Ours are: rows that wait at a change stay (4.2: queues are merged); a row of any other operator takes 1 ms; learning knows for
-every rate the fewest slots that are busy for 80 % of the time at most; the dispatcher of the complex topology drops no rows (the
-paper says that it drops some, not how many; the sources drop none). A row that takes longer than 30 s is lost. The runs of a
-figure differ in when the monitor looks and in the rows drawn.
+- a change, by the one that a published run shows: no row is done for 15 s, and for 8 s none comes,
+  as the stream waits. Ours are: rows that wait at a change stay (4.2: queues are merged); a row of
+  any other operator takes 1 ms; learning knows for every rate the fewest slots that are busy for 80
+  % of the time at most; the dispatcher of the complex topology drops no rows (the paper says that
+  it drops some, not how many; the sources drop none). A row that takes longer than 30 s is lost.
+  The runs of a figure differ in when the monitor looks and in the rows drawn.
 """
 
 from __future__ import annotations
@@ -31,7 +38,7 @@ from anabranch.elastic.policies.base import Policy
 from anabranch.elastic.policies.baselines import Incremental, Knowledge, Learning
 from anabranch.lab.claims import Claim
 from anabranch.lab.dabs.bolts import Bolt, Lived, Storm, drawn, live
-from anabranch.lab.report import AsJson, Chart, Plot, Report, Seed, Table, show
+from anabranch.lab.report import AsJson, Chart, LabReport, Plot, Seed, Table, show
 
 AUTOSCALE, INCREMENTAL, LEARNING = "AutoScale+", "incremental", "learning"
 POLICIES = (AUTOSCALE, INCREMENTAL, LEARNING)
@@ -92,35 +99,40 @@ FIGURES = {
 }
 _MORE = {14: 2, 16: 2}  # times as many runs, where losses are alike
 _PEAKS = (
-    "the peaks find learning with the one or two slots that a minute's mean rate needs at 80 % usage. Where it knows slots for 50 %, "
-    "and AutoScale+ reserves 0.9 of a core instead of 0.5, it loses 13.3 against 16.0 and the claim holds, near the paper's 13 and "
-    "18; but then learning has as many slots as incremental in Fig. 12 (1.00 instead of 1.37, the paper 1.64). Where it knows slots "
-    "for 20 % and nothing else changes, it loses 3.4 against 8.2"
+    "the peaks find learning with the one or two slots that a minute's mean rate needs at 80 % "
+    "usage. Where it knows slots for 50 %, and AutoScale+ reserves 0.9 of a core instead of 0.5, "
+    "it loses 13.3 against 16.0 and the claim holds, near the paper's 13 and 18; but then "
+    "learning has as many slots as incremental in Fig. 12 (1.00 instead of 1.37, the paper 1.64). "
+    "Where it knows slots for 20 % and nothing else changes, it loses 3.4 against 8.2"
 )
 _RESERVED = (
-    "AutoScale+ reserves half a core for a slot, as the authors' topologies do: twice what it needs. With 0.9 of a core it loses 7.6 "
-    "against 2.9 and the claim holds, but then it is 18 s behind the input, learning 4 s"
+    "AutoScale+ reserves half a core for a slot, as the authors' topologies do: twice what it "
+    "needs. With 0.9 of a core it loses 7.6 against 2.9 and the claim holds, but then it is 18 s "
+    "behind the input, learning 4 s"
 )
 _USAGE = (
-    "incremental goes by usage, as the paper says. By rows that came over rows that were done, as the published sources do, it has "
-    "6.3 slots against 2.5 and the claim holds; but then it loses nothing in Fig. 12, 13 and 15, and claims about its losses fail"
+    "incremental goes by usage, as the paper says. By rows that came over rows that were done, as "
+    "the published sources do, it has 6.3 slots against 2.5 and the claim holds; but then it "
+    "loses nothing in Fig. 12, 13 and 15, and claims about its losses fail"
 )
 _LIMITED = (
-    "eight slots at most and half a core reserved, as published with the topologies; with ten and 0.3, published elsewhere, "
-    "AutoScale+ has 3.3 slots on average, with 36 and 0.5 it has 3.9, incremental 3.1: the claim fails"
+    "eight slots at most and half a core reserved, as published with the topologies; with ten and "
+    "0.3, published elsewhere, AutoScale+ has 3.3 slots on average, with 36 and 0.5 it has 3.9, "
+    "incremental 3.1: the claim fails"
 )
 _PACED = (
-    "the source takes 5 ms for a row beside the time between two: an estimate, made when the losses with 0, 3 and 5 ms were known. "
-    "With 3 ms incremental loses 36 % and with 0 ms 45 %, and the claim fails. All other verdicts stay"
+    "the source takes 5 ms for a row beside the time between two: an estimate, made when the "
+    "losses with 0, 3 and 5 ms were known. With 3 ms incremental loses 36 % and with 0 ms 45 %, "
+    "and the claim fails. All other verdicts stay"
 )
 _HALF = (
-    "half a core is reserved for a slot, as published; with 0.9, the default of a live run, AutoScale+ has fewer slots than "
-    "incremental, loses 10 % and is late, and the claim fails"
+    "half a core is reserved for a slot, as published; with 0.9, the default of a live run, "
+    "AutoScale+ has fewer slots than incremental, loses 10 % and is late, and the claim fails"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class DabsSetting:
     """What the experiments have in common."""
 
     repeats: int = 20  # of which means are taken; the paper: 5
@@ -141,7 +153,9 @@ def stream(kind: str, emit_ms: float = 0.0) -> Floats:
 
 
 def trained(bolt: Bolt, rate: float, slots: int) -> Knowledge:
-    """What learning has found out beforehand: for every rate up to the greatest, how busy so many slots are."""
+    """What learning has found out beforehand: for every rate up to the greatest, how busy so many
+    slots are.
+    """
     cost_s = (
         float(_FREQUENT @ bolt.costs_s / _FREQUENT.sum()) if bolt.sensitive else bolt.costs_s[0]
     )
@@ -169,7 +183,7 @@ class Each:
         return PolicyRequest(slots=slots, reason="each operator by itself")
 
 
-def policy_of(name: str, bolts: Sequence[Bolt], rates: Floats, setting: Setting) -> Policy:
+def policy_of(name: str, bolts: Sequence[Bolt], rates: Floats, setting: DabsSetting) -> Policy:
     """The policies of `elastic/` with the paper's parameters."""
     if name == AUTOSCALE:
         return AutoScale(beta=setting.beta, interval_s=Storm().window_s, margin=setting.reserved)
@@ -184,7 +198,7 @@ def policy_of(name: str, bolts: Sequence[Bolt], rates: Floats, setting: Setting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PolicyOutcome:
     """Means over the repeats, and one run for the figure."""
 
     lost: float  # percent
@@ -195,8 +209,10 @@ class Outcome:
     one: Lived
 
 
-def outcomes(figure: int, setting: Setting, instead: Mapping[str, Policy]) -> dict[str, Outcome]:
-    """All policies in one experiment, on the same streams and with the same looks of the monitor."""
+def outcomes(
+    figure: int, setting: DabsSetting, instead: Mapping[str, Policy]
+) -> dict[str, PolicyOutcome]:
+    """All policies in one experiment, on the same streams and monitored at the same times."""
     _, kind, light = FIGURES[figure]
     bolts = [replace(bolt, tasks=setting.tasks) if bolt.name == "bolt" else bolt for bolt in light]
     rates = stream(kind, setting.emit_ms)
@@ -215,8 +231,8 @@ def outcomes(figure: int, setting: Setting, instead: Mapping[str, Policy]) -> di
     return {name: _mean(lived) for name, lived in runs.items()}
 
 
-def _mean(runs: Sequence[Lived]) -> Outcome:
-    return Outcome(
+def _mean(runs: Sequence[Lived]) -> PolicyOutcome:
+    return PolicyOutcome(
         lost=100 * fmean(run.lost for run in runs),
         units=fmean(float(run.slots.mean()) for run in runs),
         latency_s=fmean(run.mean_latency_s for run in runs),
@@ -226,7 +242,7 @@ def _mean(runs: Sequence[Lived]) -> Outcome:
     )
 
 
-def claims_of(figure: int, found: Mapping[str, Outcome]) -> list[Claim]:
+def claims_of(figure: int, found: Mapping[str, PolicyOutcome]) -> list[Claim]:
     """The figure's claims; differences of percent, seconds or slots are compared with 0."""
     ours, steps, learnt = (found[name] for name in POLICIES)
     if figure in (12, 13):
@@ -279,7 +295,9 @@ def _below(name: str, what: str, value: float, *others: float, why: str = "") ->
     )
 
 
-def _insensitive(figure: int, ours: Outcome, steps: Outcome, learnt: Outcome) -> list[Claim]:
+def _insensitive(
+    figure: int, ours: PolicyOutcome, steps: PolicyOutcome, learnt: PolicyOutcome
+) -> list[Claim]:
     if figure == 13:
         against = "loss %, learning less AutoScale+ (paper 13 and 18: against itself)"
         return [
@@ -323,7 +341,9 @@ def _insensitive(figure: int, ours: Outcome, steps: Outcome, learnt: Outcome) ->
     ]
 
 
-def _sensitive(figure: int, ours: Outcome, steps: Outcome, learnt: Outcome) -> list[Claim]:
+def _sensitive(
+    figure: int, ours: PolicyOutcome, steps: PolicyOutcome, learnt: PolicyOutcome
+) -> list[Claim]:
     losses = (ours.lost, steps.lost, learnt.lost)
     if figure == 15:
         units = steps.units - max(ours.units, learnt.units)
@@ -354,7 +374,8 @@ def _sensitive(figure: int, ours: Outcome, steps: Outcome, learnt: Outcome) -> l
     return [
         Claim(
             id="dabs-14-alike",
-            what="loss %, greatest less least: at most half of what lies between 7 and 29 in Fig. 12",
+            what="loss %, greatest less least: at most half of what lies between 7 and 29 in Fig. "
+            "12",
             paper=22,
             ours=max(losses) - min(losses),
             test="<= 0.5 * paper",
@@ -381,10 +402,10 @@ def _sensitive(figure: int, ours: Outcome, steps: Outcome, learnt: Outcome) -> l
 
 
 def experiment(
-    setting: Setting,
+    setting: DabsSetting,
     figures: Sequence[int] = tuple(FIGURES),
     instead: Mapping[str, Policy] | None = None,
-) -> Report:
+) -> LabReport:
     """The figures asked for; `instead` puts other policies in the place of the paper's, by name."""
     claims, rows, charts = [], [], []
     for figure in figures:
@@ -405,7 +426,7 @@ def experiment(
         ]
         charts += _charts(figure, found)
     head = ["figure", "policy", "loss %", "latency s", "slots", "lag s", "changes"]
-    return Report(
+    return LabReport(
         lab="dabs",
         claims=claims,
         settings=asdict(setting),
@@ -414,7 +435,7 @@ def experiment(
     )
 
 
-def _charts(figure: int, found: Mapping[str, Outcome]) -> list[Chart]:
+def _charts(figure: int, found: Mapping[str, PolicyOutcome]) -> list[Chart]:
     series: tuple[tuple[str, str, dict[str, Floats]], ...] = (
         (
             "a",
@@ -453,11 +474,12 @@ def dabs_command(
     as_json: AsJson = False,
     plot: Plot = None,
 ) -> None:
-    """Scale operators by AutoScale+, incrementally and by reinforcement learning (DABS-Storm 7, Fig. 12 to 17).
+    """Scale operators by AutoScale+, incrementally and by reinforcement learning (DABS-Storm 7,
+    Fig. 12 to 17).
 
     Example: anabranch lab dabs --repeats 2
     """
-    setting = Setting(
+    setting = DabsSetting(
         repeats=repeats, pause_s=pause, source_pause_s=min(8, pause), beta=beta, osg=osg, seed=seed
     )
     show(experiment(setting), as_json=as_json, plot=plot)

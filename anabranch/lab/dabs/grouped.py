@@ -1,4 +1,6 @@
-"""OSG over a batch of rows: when the batch is over tasks learn, and answer what they were asked in it."""
+"""OSG over a batch of rows: when the batch is over tasks learn, and answer what they were asked in
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Online shuffle grouping (DABS-Storm 5): the bound of its greedy assignment, and completion times against round robin.
+"""Online shuffle grouping (DABS-Storm 5): the bound of its greedy assignment, and completion times
+against round robin.
 
-Rows have a value by Zipf, and each value a cost between 1 and 64 ms. Rows arrive at even times, so that tasks are busy most of the
-time; a task does them one after another. Sketches and answers reach the scheduler with the end of a batch of rows. In the middle of
-the stream the costs of all values are dealt out anew.
+Rows have a value by Zipf, and each value a cost between 1 and 64 ms. Rows arrive at even times, so
+that tasks are busy most of the time; a task does them one after another. Sketches and answers reach
+the scheduler with the end of a batch of rows. In the middle of the stream the costs of all values
+are dealt out anew.
 """
 
 from __future__ import annotations
@@ -19,15 +21,18 @@ from anabranch.elastic.grouping.sketches import Osg, Values
 from anabranch.elastic.observation import Floats
 from anabranch.lab.claims import Claim
 from anabranch.lab.dabs.grouped import grouped
-from anabranch.lab.report import AsJson, Chart, Plot, Report, Seed, Table, show
+from anabranch.lab.report import AsJson, Chart, LabReport, Plot, Seed, Table, show
 from anabranch.lab.simulator import zipf
 
 _BATCH = 32
-_SKEWED = "with a skew of 1.5 and looks after 64 rows; with a skew of 1 and looks after 256 rows OSG was no better than round robin"
+_SKEWED = (
+    "with a skew of 1.5 and looks after 64 rows; with a skew of 1 and looks after 256 rows OSG "
+    "was no better than round robin"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class OsgSetting:
     """A stream and its tasks."""
 
     rows: int = 20_000
@@ -47,7 +52,7 @@ class Setting:
 
 
 def best_makespan(costs: Floats, slots: int) -> float:
-    """The optimum, by trying all assignments of a few rows; the first row's slot does not matter."""
+    """The optimum, by trying all assignments of a few rows; the first slot does not matter."""
     places = np.indices((slots,) * (len(costs) - 1)).reshape(len(costs) - 1, -1)
     loads = [
         (places == slot).T @ costs[1:] + (costs[0] if slot == 0 else 0.0) for slot in range(slots)
@@ -55,8 +60,11 @@ def best_makespan(costs: Floats, slots: int) -> float:
     return float(np.max(loads, axis=0).min())
 
 
-def worst_ratio(setting: Setting) -> tuple[float, float]:
-    """The greatest makespan over (2 - 1/k) times the optimum, of random rows and of the worst; and of the worst alone."""
+def worst_ratio(setting: OsgSetting) -> tuple[float, float]:
+    """The greatest makespan over (2 - 1/k) times the optimum, of random rows and of the worst.
+
+    And of the worst alone.
+    """
     chance = np.random.default_rng([setting.seed, 23])
     found = []
     for _ in range(setting.tries):
@@ -79,7 +87,7 @@ def _ratio(costs: Floats, slots: int, best: float) -> float:
     return float(after.max()) / ((2 - 1 / slots) * best)
 
 
-def completion_s(setting: Setting, *, by_cost: bool) -> Floats:
+def completion_s(setting: OsgSetting, *, by_cost: bool) -> Floats:
     """From arrival to end, of each row."""
     chance = np.random.default_rng([setting.seed, 29])
     values = chance.permutation(1_000_003)[: setting.values].astype(np.int64)
@@ -111,7 +119,7 @@ def completion_s(setting: Setting, *, by_cost: bool) -> Floats:
     return took
 
 
-def _by_cost(setting: Setting, values: Values, costs: Floats) -> Values:
+def _by_cost(setting: OsgSetting, values: Values, costs: Floats) -> Values:
     scheduler = new_scheduler(setting.tasks)
     tasks = [new_task(setting.osg) for _ in range(setting.tasks)]
     places = np.empty(len(values), dtype=np.int64)
@@ -123,7 +131,7 @@ def _by_cost(setting: Setting, values: Values, costs: Floats) -> Values:
     return places
 
 
-def experiment(setting: Setting) -> Report:
+def experiment(setting: OsgSetting) -> LabReport:
     """The bound, round robin, and what happens after costs have changed."""
     bound, tight = worst_ratio(setting)
     both = [
@@ -181,7 +189,7 @@ def experiment(setting: Setting) -> Report:
         name: (at, [float(1000 * took[i : i + step].mean()) for i in at])
         for name, took in (("OSG", ours), ("round robin", turns))
     }
-    return Report(
+    return LabReport(
         lab="osg",
         claims=claims,
         settings=asdict(setting),
@@ -199,7 +207,7 @@ def experiment(setting: Setting) -> Report:
 
 
 def _mean_ratio(both: Sequence[Sequence[Floats]], part: slice) -> float:
-    """Over the streams, as a geometric mean: streams differ by much in how unlike their costs are."""
+    """The geometric mean over the streams: they differ much in how unlike their costs are."""
     return float(
         np.exp(np.mean([np.log(ours[part].mean() / turns[part].mean()) for ours, turns in both]))
     )
@@ -227,5 +235,7 @@ def osg_command(
 
     Example: anabranch lab osg --tasks 10 --skew 1.0
     """
-    setting = Setting(rows=rows, tasks=tasks, skew=skew, busy=busy, window=window, mu=mu, seed=seed)
+    setting = OsgSetting(
+        rows=rows, tasks=tasks, skew=skew, busy=busy, window=window, mu=mu, seed=seed
+    )
     show(experiment(setting), as_json=as_json, plot=plot)

@@ -1,6 +1,8 @@
-"""Elasticutor 5: Fig. 6, 7, 9, 10, 13 and 16, Tables 2 and 3, by the policies of `elastic/` over the simulator.
+"""Elasticutor 5: Fig. 6, 7, 9, 10, 13 and 16, Tables 2 and 3, by the policies of `elastic/` over
+the simulator.
 
-`micro.py` and `stocks.py` hold the workloads with what the paper leaves open, `paradigms.py` the four ways.
+`micro.py` and `stocks.py` hold the workloads with what the paper leaves open, `paradigms.py` the
+four ways.
 """
 
 from __future__ import annotations
@@ -15,28 +17,29 @@ import typer
 from anabranch.elastic.balance import THETA
 from anabranch.lab.claims import Claim
 from anabranch.lab.elasticutor import stocks
-from anabranch.lab.elasticutor.micro import Micro, Ran, agreement_s, dip_s, simulate
+from anabranch.lab.elasticutor.micro import Micro, SimulatedRun, agreement_s, dip_s, simulate
 from anabranch.lab.elasticutor.paradigms import ELASTICUTOR, NAIVE, RESOURCE, STATIC, WAYS
 from anabranch.lab.elasticutor.stocks import Exchange
-from anabranch.lab.report import AsJson, Chart, Part, Plot, Report, Seed, Table, show
+from anabranch.lab.report import AsJson, Chart, FigureResult, LabReport, Plot, Seed, Table, show
 
 OMEGAS = (0, 2, 4, 8, 16)
 _BATCHES = "how many shards one repartition carries was inferred from the paper's own figures, this one among them"
 _ORDERS = (
-    "orders are made up, and the gain hangs on them: with a cheap transactor it was 23 % over static and nothing over the other; "
-    "over resource-centric it is 59 to 119 % for seeds 1 to 5"
+    "orders are made up, and the gain hangs on them: with a cheap transactor it was 23 % over "
+    "static and nothing over the other; over resource-centric it is 59 to 119 % for seeds 1 to 5"
 )
 _CHURN = (
-    "direction yes, factor no: all cores are given out every second, so each change of demand moves some, and shards with them "
-    "(10 MB/s; the paper 2.4); with a latency target that leaves cores free (1.7 ms) it is 0.2 against 11.9 MB/s, a factor of 66, "
-    "but a third of the throughput is lost"
+    "direction yes, factor no: all cores are given out every second, so each change of demand "
+    "moves some, and shards with them (10 MB/s; the paper 2.4); with a latency target that leaves "
+    "cores free (1.7 ms) it is 0.2 against 11.9 MB/s, a factor of 66, but a third of the "
+    "throughput is lost"
 )
 _WHY = {"t2-state": _CHURN}
 _THREE = (STATIC, RESOURCE, ELASTICUTOR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class ElasticutorSetting:
     """What all experiments of the paper have in common."""
 
     hosts: int = 32
@@ -46,7 +49,9 @@ class Setting:
     seed: int = 1
 
     def micro(self, **more: float) -> Micro:
-        """The paper's workload; for fewer hosts with fewer keys, so that a core's share of the most frequent key stays the same."""
+        """The paper's workload; for fewer hosts with fewer keys, so that a core's share of the most
+        frequent key stays the same.
+        """
         keys = max(64, round(Micro().keys * (self.hosts / 32) ** 2))
         base = Micro(
             hosts=self.hosts,
@@ -67,7 +72,7 @@ class Setting:
         )
 
 
-def dynamics(setting: Setting) -> Part:
+def dynamics(setting: ElasticutorSetting) -> FigureResult:
     """Fig. 6: throughput and latency over omega; Fig. 7: throughput second by second at omega = 2."""
     found = {
         (way, omega): simulate(setting.micro(omega=omega), way)
@@ -191,14 +196,14 @@ def dynamics(setting: Setting) -> Part:
             },
         ),
     ]
-    return Part(
+    return FigureResult(
         claims=claims,
         tables=[Table(head=["way", "omega", "rows/s", "latency ms"], rows=rows)],
         charts=charts,
     )
 
 
-def reassignment(setting: Setting) -> Part:
+def reassignment(setting: ElasticutorSetting) -> FigureResult:
     """Fig. 9a: the time to agree on the move of one shard, by the executors upstream."""
     upstream = (1, 4, 16, 64, 256)
     took = {
@@ -246,15 +251,18 @@ def reassignment(setting: Setting) -> Part:
     chart = Chart(
         title="Fig. 9a", x="executors upstream", y="ms", lines=lines, log_x=True, log_y=True
     )
-    return Part(
+    return FigureResult(
         claims=claims,
         tables=[Table(head=["upstream", "resource-centric ms", "elasticutor ms"], rows=rows)],
         charts=[chart],
     )
 
 
-def scaling(setting: Setting) -> Part:
-    """Fig. 10: one executor on ever more cores, by the cost and the size of a row; in cores' worth of rows."""
+def scaling(setting: ElasticutorSetting) -> FigureResult:
+    """Fig. 10: one executor on ever more cores, by the cost and the size of a row.
+
+    In cores' worth of rows.
+    """
     sizes = [hosts * 8 for hosts in (1, 2, 4, 8, 16, 32) if hosts <= setting.hosts]
     cases: dict[str, dict[str, float]] = {
         "0.01 ms": {"cost_s": 1e-5},
@@ -312,15 +320,18 @@ def scaling(setting: Setting) -> Part:
             ("Fig. 10, by size of a row", ("1 ms", "512 B", "2 KB", "8 KB")),
         )
     ]
-    return Part(
+    return FigureResult(
         claims=claims,
         tables=[Table(head=["one executor", *(f"{cores} cores" for cores in sizes)], rows=rows)],
         charts=charts,
     )
 
 
-def granularity(setting: Setting) -> Part:
-    """Fig. 13: throughput by executors y and shards of each z; workloads default, data-intensive and highly dynamic."""
+def granularity(setting: ElasticutorSetting) -> FigureResult:
+    """Fig. 13: throughput by executors y and shards of each z.
+
+    Workloads default, data-intensive and highly dynamic.
+    """
     cores = setting.hosts * 8
     executors = (1, max(2, setting.hosts // 4), setting.hosts, cores)
     shards = (4, 16, 64, 256, 1024)
@@ -396,10 +407,10 @@ def granularity(setting: Setting) -> Part:
         )
         for name in workloads
     ]
-    return Part(claims=claims, tables=[Table(head=head, rows=rows)], charts=charts)
+    return FigureResult(claims=claims, tables=[Table(head=head, rows=rows)], charts=charts)
 
 
-def exchange(setting: Setting) -> Part:
+def exchange(setting: ElasticutorSetting) -> FigureResult:
     """Fig. 16, Tables 2 and 3: the stock exchange."""
     found = {way: stocks.simulate(setting.exchange(), way) for way in WAYS}
     smaller = {
@@ -476,10 +487,10 @@ def exchange(setting: Setting) -> Part:
         head=["hosts", "orders/s", "scheduling ms"],
         rows=[(hosts, ran.rows_per_s, 1000 * ran.scheduling_s) for hosts, ran in sizes.items()],
     )
-    return Part(claims=claims, tables=[Table(head=head, rows=rows), scaled], charts=charts)
+    return FigureResult(claims=claims, tables=[Table(head=head, rows=rows), scaled], charts=charts)
 
 
-def _table_2(found: dict[str, Ran]) -> list[Claim]:
+def _table_2(found: dict[str, SimulatedRun]) -> list[Claim]:
     naive, best = found[NAIVE], found[ELASTICUTOR]
     state = naive.moved_bytes_per_s / max(1.0, best.moved_bytes_per_s)
     remote = naive.remote_bytes_per_s / max(1.0, best.remote_bytes_per_s)
@@ -499,7 +510,7 @@ def _table_2(found: dict[str, Ran]) -> list[Claim]:
     ]
 
 
-def _table_3(sizes: dict[int, Ran]) -> list[Claim]:
+def _table_3(sizes: dict[int, SimulatedRun]) -> list[Claim]:
     small, middle, large = (sizes[hosts].rows_per_s for hosts in sorted(sizes))
     slowest = max(1000 * ran.scheduling_s for ran in sizes.values())
     return [
@@ -545,10 +556,10 @@ PARTS = {
 }
 
 
-def experiment(setting: Setting, parts: tuple[str, ...] = tuple(PARTS)) -> Report:
+def experiment(setting: ElasticutorSetting, parts: tuple[str, ...] = tuple(PARTS)) -> LabReport:
     """The figures asked for."""
     found = [PARTS[name](setting) for name in parts]
-    return Report(
+    return LabReport(
         lab="elasticutor",
         claims=[claim for part in found for claim in part.claims],
         settings={**asdict(setting), "parts": list(parts)},
@@ -574,12 +585,15 @@ def elasticutor_command(
     as_json: AsJson = False,
     plot: Plot = None,
 ) -> None:
-    """Shuffle keys and compare static, resource-centric and executor-centric elasticity (Elasticutor 5, Fig. 6 to 16, Tables 2, 3).
+    """Shuffle keys and compare static, resource-centric and executor-centric elasticity
+    (Elasticutor 5, Fig. 6 to 16, Tables 2, 3).
 
     Example: anabranch lab elasticutor --hosts 8 --seconds 30
     """
     show(
-        experiment(Setting(hosts=hosts, seconds=seconds, load=load, theta=theta, seed=seed)),
+        experiment(
+            ElasticutorSetting(hosts=hosts, seconds=seconds, load=load, theta=theta, seed=seed)
+        ),
         as_json=as_json,
         plot=plot,
     )

@@ -1,6 +1,8 @@
-"""Elasticutor's micro-benchmark (5.1): one operator, keys by Zipf, and a permutation of their frequencies omega times a minute.
+"""Elasticutor's micro-benchmark (5.1): one operator, keys by Zipf, and a permutation of their
+frequencies omega times a minute.
 
-The paper does not say how much is offered, nor how large buffers are: here `load` of what all cores can do, and Storm's buffers.
+The paper does not say how much is offered, nor how large buffers are: here `load` of what all cores
+can do, and Storm's buffers.
 """
 
 from __future__ import annotations
@@ -12,8 +14,16 @@ import numpy as np
 
 from anabranch.elastic.balance import THETA
 from anabranch.elastic.observation import Floats
-from anabranch.lab.elasticutor.paradigms import RESOURCE, STATIC, Elastic, mover
-from anabranch.lab.simulator import Cluster, Job, Simulation, Totals, by_shard, hashed, zipf
+from anabranch.lab.elasticutor.paradigms import RESOURCE, STATIC, UnitScaler, mover
+from anabranch.lab.simulator import (
+    Cluster,
+    Job,
+    SimulatedTotals,
+    Simulation,
+    by_shard,
+    hashed,
+    zipf,
+)
 
 _WARM_S = 25  # the resource-centric way needs as long for a deployment that nobody has balanced yet
 
@@ -40,7 +50,7 @@ class Micro:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class SimulatedRun:
     """What a run gave after its warm-up."""
 
     rows_per_s: float
@@ -51,8 +61,10 @@ class Ran:
     scheduling_s: float
 
 
-def start(setting: Micro, way: str) -> tuple[Simulation, Elastic | None, list[Floats]]:
-    """A simulation and its way before the first row, and the frequencies of shards after each permutation."""
+def start(setting: Micro, way: str) -> tuple[Simulation, UnitScaler | None, list[Floats]]:
+    """A simulation and its way before the first row, and the frequencies of shards after each
+    permutation.
+    """
     shards = setting.executors * setting.shards if way not in (STATIC, RESOURCE) else 32 * 256
     chance = np.random.default_rng([setting.seed, 7])
     frequencies = zipf(setting.keys, setting.skew)
@@ -79,12 +91,12 @@ def start(setting: Micro, way: str) -> tuple[Simulation, Elastic | None, list[Fl
     )
 
 
-def simulate(setting: Micro, way: str) -> Ran:
+def simulate(setting: Micro, way: str) -> SimulatedRun:
     """Warms up, then shuffles omega times a minute."""
     run, moves, shares = start(setting, way)
     offered = setting.load * run.cluster.cores / setting.cost_s
     run.run(_WARM_S, offered, setting.dt, moves)
-    run.totals = Totals()
+    run.totals = SimulatedTotals()
     by_second: list[float] = []
     if not shares:
         by_second += run.run(setting.seconds, offered, setting.dt, moves)
@@ -92,7 +104,7 @@ def simulate(setting: Micro, way: str) -> Ran:
         run.share([share])
         by_second += run.run(60 / setting.omega, offered, setting.dt, moves)
     totals = run.totals
-    return Ran(
+    return SimulatedRun(
         rows_per_s=totals.done / totals.span_s,
         latency_s=totals.latency_s(setting.cost_s),
         by_second=by_second,
@@ -103,7 +115,10 @@ def simulate(setting: Micro, way: str) -> Ran:
 
 
 def dip_s(by_second: Sequence[float], offered: float, period_s: int, enough: float = 0.95) -> float:
-    """How long after a shuffle throughput is back for good, on average over the shuffles; no dip is 0."""
+    """How long after a shuffle throughput is back for good, on average over the shuffles.
+
+    No dip is 0.
+    """
     found = []
     for at in range(0, len(by_second) - period_s + 1, period_s):
         low = [

@@ -1,9 +1,12 @@
-"""The ways of Elasticutor's experiments to be elastic, over the simulator: static, resource-centric, naive and whole Elasticutor.
+"""The ways of Elasticutor's experiments to be elastic, over the simulator: static,
+resource-centric, naive and whole Elasticutor.
 
-A unit is what gets cores and balances its shards over them: an executor, or for the resource-centric way a whole operator. Cores,
-their places and the shards on them are chosen by the functions of `elastic/`. The ways differ in what a move costs: an executor
-agrees with itself; an operator agrees with all executors upstream, and its next repartition waits for the one before. One
-repartition takes the shards that leave one core: by the paper's own figures (0.2 to 2 s for one, 10 to 20 s in all) there are many.
+A unit is what gets cores and balances its shards over them: an executor, or for the
+resource-centric way a whole operator. Cores, their places and the shards on them are chosen by the
+functions of `elastic/`. The ways differ in what a move costs: an executor agrees with itself; an
+operator agrees with all executors upstream, and its next repartition waits for the one before. One
+repartition takes the shards that leave one core: by the paper's own figures (0.2 to 2 s for one, 10
+to 20 s in all) there are many.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ class Unit:
 
 
 @dataclass
-class Elastic:
+class UnitScaler:
     """Resizes and balances all units once a period."""
 
     units: list[Unit]
@@ -49,7 +52,8 @@ class Elastic:
     assign: Assign
     theta: float = THETA
     upstream: int = 32
-    together: bool = False  # moves of a unit wait for each other (a global route), or only for their own core's queue
+    # Moves of a unit wait for each other (a global route), or only for their own core's queue.
+    together: bool = False
     period_s: float = 1.0
     target_s: float = 0.0  # as fast as the cores there are can do
     seconds: list[float] = field(default_factory=list)  # of CPU that the scheduler took
@@ -92,7 +96,7 @@ class Elastic:
         return held
 
     def _cores(self, run: Simulation, loads: Sequence[Floats], idle: Sequence[int]) -> Cores | None:
-        """Of each host for each unit; None where there is nothing to choose, or too little for all."""
+        """Cores of each host for each unit; None if there is no choice, or too little for all."""
         most = run.cluster.cores - sum(
             len(unit.cores) for j, unit in enumerate(self.units) if j not in idle
         )
@@ -158,7 +162,9 @@ class Elastic:
         run.move(Moves(unit.job, unit.shards[away], after[away], due))
 
     def due(self, run: Simulation, unit: Unit, before: Ints, after: Ints) -> Floats:
-        """When each move is done: what is queued before it is processed, all have agreed, and its state has travelled."""
+        """When each move is done: what is queued before it is processed, all have agreed, and its
+        state has travelled.
+        """
         host_of = run.host_of
         carried = np.where(host_of[before] != host_of[after], run.jobs[unit.job].shard_bytes, 0.0)
         waits = drain_s(run, before)
@@ -212,7 +218,10 @@ def whole_units(run: Simulation, cores: Sequence[Sequence[int]]) -> list[Unit]:
 
 
 def executor_units(run: Simulation, executors: Sequence[int]) -> list[Unit]:
-    """So many executors for each job, dealt out over hosts, each with one core at its home; one alone has all cores."""
+    """So many executors for each job, dealt out over hosts, each with one core at its home.
+
+    One alone has all cores.
+    """
     if sum(executors) == 1:
         return whole_units(run, [range(run.cluster.cores)])
     units: list[Unit] = []
@@ -235,15 +244,15 @@ def mover(
     cores: Sequence[Sequence[int]],
     *,
     theta: float = THETA,
-) -> Elastic | None:
+) -> UnitScaler | None:
     """The way itself, with the simulation's tables as it starts; None: nothing ever moves."""
     units = whole_units(run, cores) if way in (STATIC, RESOURCE) else executor_units(run, executors)
     if way == STATIC:
         found = None
     elif way == RESOURCE:
-        found = Elastic(units, RESOURCE_CENTRIC, assign, theta, run.upstream, together=True)
+        found = UnitScaler(units, RESOURCE_CENTRIC, assign, theta, run.upstream, together=True)
     else:
-        found = Elastic(
+        found = UnitScaler(
             units, EXECUTOR_CENTRIC, naive if way == NAIVE else assign, theta, run.upstream
         )
         homes = [np.zeros(job.shards, dtype=np.int64) for job in run.jobs]

@@ -1,12 +1,15 @@
-"""Elasticutor's stock exchange (5.4): orders, a transactor, eleven operators on its transactions, keys that come and go.
+"""Elasticutor's stock exchange (5.4): orders, a transactor, eleven operators on its transactions,
+keys that come and go.
 
-The orders of the Shanghai Stock Exchange are not public. Drawn instead: stocks whose popularity follows Zipf, each times a factor
-that wanders from second to second (a lognormal, mean-reverting), and now and then a stock that is suddenly in demand. Costs are
-chosen so that 256 cores do some 300,000 orders a second (the paper's 218,600 at three quarters of that). 12 operators of 32 executors
-would be more executors than there are cores: there are about two for each host, as the paper advises (5.3), and operators have them
-by their part of the work, so that a host can hold what an executor wants: a third of all work is the transactor's. A stock is
-never in such demand that its orders alone need more than nine tenths of a core: no way could help there, and the paper's throughput
-shows no such stock.
+The orders of the Shanghai Stock Exchange are not public. Drawn instead: stocks whose popularity
+follows Zipf, each times a factor that wanders from second to second (a lognormal, mean-reverting),
+and now and then a stock that is suddenly in demand. Costs are chosen so that 256 cores do some
+300,000 orders a second (the paper's 218,600 at three quarters of that). 12 operators of 32
+executors would be more executors than there are cores: there are about two for each host, as the
+paper advises (5.3), and operators have them by their part of the work, so that a host can hold what
+an executor wants: a third of all work is the transactor's. A stock is never in such demand that its
+orders alone need more than nine tenths of a core: no way could help there, and the paper's
+throughput shows no such stock.
 """
 
 from __future__ import annotations
@@ -18,9 +21,17 @@ import numpy as np
 
 from anabranch.elastic.balance import THETA
 from anabranch.elastic.observation import Floats
-from anabranch.lab.elasticutor.micro import Ran
+from anabranch.lab.elasticutor.micro import SimulatedRun
 from anabranch.lab.elasticutor.paradigms import mover
-from anabranch.lab.simulator import Cluster, Job, Simulation, Totals, by_shard, hashed, zipf
+from anabranch.lab.simulator import (
+    Cluster,
+    Job,
+    SimulatedTotals,
+    Simulation,
+    by_shard,
+    hashed,
+    zipf,
+)
 
 _WARM_S = 8
 _ANALYTICS = 11
@@ -105,13 +116,13 @@ def capped(shares: Floats, most: float) -> Floats:
     return shares
 
 
-def simulate(setting: Exchange, way: str) -> Ran:
+def simulate(setting: Exchange, way: str) -> SimulatedRun:
     """The mean of some days: how stocks fall on executors is a matter of luck."""
     found = [
         one_day(replace(setting, seed=1000 * setting.seed + day), way)
         for day in range(setting.days)
     ]
-    return Ran(
+    return SimulatedRun(
         rows_per_s=fmean(ran.rows_per_s for ran in found),
         latency_s=fmean(ran.latency_s for ran in found),
         by_second=[rate for ran in found for rate in ran.by_second],
@@ -121,7 +132,7 @@ def simulate(setting: Exchange, way: str) -> Ran:
     )
 
 
-def one_day(setting: Exchange, way: str) -> Ran:
+def one_day(setting: Exchange, way: str) -> SimulatedRun:
     """Orders for some seconds after a warm-up; frequencies change every second."""
     cluster = Cluster(hosts=setting.hosts)
     shards = [count * setting.shards for count in setting.executors]
@@ -153,11 +164,11 @@ def one_day(setting: Exchange, way: str) -> Ran:
     done: list[float] = []
     for second, share in enumerate(by_second):
         if second == _WARM_S:
-            run.totals, done = Totals(), []
+            run.totals, done = SimulatedTotals(), []
         run.share(share)
         done += run.run(1, setting.offered, setting.dt, moves)
     totals = run.totals
-    return Ran(
+    return SimulatedRun(
         rows_per_s=totals.done / totals.span_s,
         latency_s=totals.latency_s(setting.transactor_s + setting.analytic_s),
         by_second=done,
@@ -168,7 +179,9 @@ def one_day(setting: Exchange, way: str) -> Ran:
 
 
 def _dealt(cores: int, setting: Exchange) -> list[list[int]]:
-    """Cores of each operator by its part of the work, as a static deployment would choose them once."""
+    """Cores of each operator by its part of the work, as a static deployment would choose them
+    once.
+    """
     ends = np.round(np.cumsum(setting.works) * cores).astype(int)
     order = list(range(cores))
     return [order[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]

@@ -1,7 +1,9 @@
-"""Enorm 6.1, Fig. 7 and 8: how many partials are merged in an hour, with a consolidation plan and without.
+"""Enorm 6.1, Fig. 7 and 8: how many partials are merged in an hour, with a consolidation plan and
+without.
 
-The plan is made by the planner of every run, then carried out by the state of a slot over one key with a row in each pane, and
-the merges that really happen in an hour are counted: both numbers are printed and must agree.
+The plan is made by the planner of every run, then carried out by the state of a slot over one key
+with a row in each pane, and the merges that really happen in an hour are counted: both numbers are
+printed and must agree.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import typer
 from anabranch.aggregates.partials import Count
 from anabranch.errors import TopologyError
 from anabranch.lab.claims import Claim
-from anabranch.lab.report import AsJson, Chart, Plot, Report, Table, show
+from anabranch.lab.report import AsJson, Chart, LabReport, Plot, Table, show
 from anabranch.plan.consolidation import plan_consolidation
 from anabranch.plan.operators.base import Kept, OperatorPlan
 from anabranch.plan.panes import Panes
@@ -46,7 +48,9 @@ class Counted:
 
 
 def count_merges(windows: tuple[Window, ...], pane_us: int) -> Counted:
-    """Plans a set of windows over panes of a width, and carries the plan out over a whole number of its turns."""
+    """Plans a set of windows over panes of a width, and carries the plan out over a whole number of
+    its turns.
+    """
     for window in windows:
         for what in (window.length_us, window.every_us, window.offset_us):
             if what % pane_us:
@@ -59,7 +63,8 @@ def count_merges(windows: tuple[Window, ...], pane_us: int) -> Counted:
     longest = max(family.length for family in plan.families)
     if longest + turns > _MOST_PANES:
         raise TopologyError(
-            f"these windows repeat after {turns} panes; at most {_MOST_PANES} are tried: take wider panes"
+            f"these windows repeat after {turns} panes; at most {_MOST_PANES} are tried: take "
+            "wider panes"
         )
     warm = -(-3 * longest // turns) * turns
     state = _state(panes)
@@ -107,7 +112,9 @@ def _state(panes: Panes) -> SlotState:
 
 
 def random_windows(chance: random.Random) -> tuple[Window, ...]:
-    """Two to six windows of 1 to 60 minutes, every own length or every divisor of it, so that they repeat soon."""
+    """Two to six windows of 1 to 60 minutes, every own length or every divisor of it, so that they
+    repeat soon.
+    """
     found: dict[str, Window] = {}
     while len(found) < chance.randint(2, 6):
         length = chance.choice([n for n in range(1, 61) if 60 % n == 0 or n % 5 == 0])
@@ -117,7 +124,9 @@ def random_windows(chance: random.Random) -> tuple[Window, ...]:
     return tuple(found.values())
 
 
-def experiment(windows: tuple[Window, ...], width_us: int, random_sets: int, seed: int) -> Report:
+def experiment(
+    windows: tuple[Window, ...], width_us: int, random_sets: int, seed: int
+) -> LabReport:
     """Fig. 7 and 8 where the windows are the paper's, and as many random sets besides."""
     given = count_merges(windows, width_us)
     chance = random.Random(seed)
@@ -138,7 +147,7 @@ def experiment(windows: tuple[Window, ...], width_us: int, random_sets: int, see
         for each in (given, *others)
     ]
     bars = (["planned", "naive"], [given.merges, given.naive])
-    return Report(
+    return LabReport(
         lab="enorm-consolidation",
         claims=claims,
         settings={
@@ -190,7 +199,8 @@ def consolidation_command(
     as_json: AsJson = False,
     plot: Plot = None,
 ) -> None:
-    """Count the partials that are merged per key and hour, with a consolidation plan and without (Enorm 6.1).
+    """Count the partials that are merged per key and hour, with a consolidation plan and without
+    (Enorm 6.1).
 
     Example: anabranch lab enorm-consolidation --windows 7m/1m,21m/1m --random 100
     """

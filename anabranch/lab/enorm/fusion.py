@@ -1,7 +1,9 @@
-"""Enorm 7.6, Fig. 14 and 15: random jobs of 50, 100 and 150 operators, fused by each score and by the baseline.
+"""Enorm 7.6, Fig. 14 and 15: random jobs of 50, 100 and 150 operators, fused by each score and by
+the baseline.
 
-Jobs are drawn as the paper describes them under "Large Job". It leaves open by how much the number of attributes changes from one
-operator to the next: here by -`change` to +`change`, within 1 and all attributes.
+Jobs are drawn as the paper describes them under "Large Job". It leaves open by how much the number
+of attributes changes from one operator to the next: here by -`change` to +`change`, within 1 and
+all attributes.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Annotated
 import typer
 
 from anabranch.lab.claims import Claim
-from anabranch.lab.report import AsJson, Chart, Plot, Report, Table, show
+from anabranch.lab.report import AsJson, Chart, LabReport, Plot, Table, show
 from anabranch.plan.planners.fusion import Score, fuse, fuse_baseline
 from anabranch.plan.planners.problem import PlannerOperator, StreamEdge, StreamGraph
 
@@ -30,7 +32,9 @@ WAYS = (
 def random_job(
     chance: random.Random, operators: int, attributes: int = 30, change: int = 3
 ) -> StreamGraph:
-    """A job in levels; each operator sends what it has to the next level, ever less of the rest to each operator there."""
+    """A job in levels; each operator sends what it has to the next level, ever less of the rest to
+    each operator there.
+    """
     names = [f"a{i}" for i in range(attributes)]
     size = attributes // 2
     made = []
@@ -91,7 +95,10 @@ def average(
 
 
 def claims_of(all_sizes: list[Averages]) -> list[Claim]:
-    """Fig. 14: COMM forms the most components; Fig. 15: and has the least communication. As ratios, of which the paper's is 1."""
+    """Fig. 14: COMM forms the most components; Fig. 15: and has the least communication.
+
+    As ratios, of which the paper's is 1.
+    """
     found = []
     for each in all_sizes:
         for id_, what, of, test in (
@@ -120,7 +127,7 @@ def experiment(
     change: int = 3,
     ordered: bool = False,
     seed: int = 1,
-) -> Report:
+) -> LabReport:
     """Fig. 14 and 15."""
     found = [
         average(jobs, size, seed, attributes=attributes, change=change, ordered=ordered)
@@ -155,7 +162,7 @@ def experiment(
         }
         for e in found
     ]
-    return Report(
+    return LabReport(
         lab="enorm-fusion",
         claims=claims_of(found),
         settings={

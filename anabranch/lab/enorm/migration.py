@@ -1,9 +1,13 @@
-"""Enorm 7.2 to 7.5, Fig. 10 to 13: what it costs to move key groups (shards) instantly, smoothly and disruptively.
+"""Enorm 7.2 to 7.5, Fig.
 
-A key of state takes `key_s` to be serialised, carried and read; all else is the paper's simple job: partials of a minute, six
-machines of one core at 70 % load, 50,000 keys to a shard in Fig. 13. For Fig. 12 their number is not told: a tenth of that, so that a
-key comes some eight times in a pane. Disruptively, both machines work on the state and the shard's rows wait; instantly, rows go to
-the new machine at once and the keys that both have seen are merged when the pane closes. Shards are chosen by Flux.
+10 to 13: what it costs to move key groups (shards) instantly, smoothly and disruptively.
+
+A key of state takes `key_s` to be serialised, carried and read; all else is the paper's simple job:
+partials of a minute, six machines of one core at 70 % load, 50,000 keys to a shard in Fig. 13. For
+Fig. 12 their number is not told: a tenth of that, so that a key comes some eight times in a pane.
+Disruptively, both machines work on the state and the shard's rows wait; instantly, rows go to the
+new machine at once and the keys that both have seen are merged when the pane closes. Shards are
+chosen by Flux.
 """
 
 from __future__ import annotations
@@ -18,8 +22,8 @@ import typer
 from anabranch.elastic.balance import THETA, apply_moves, flux
 from anabranch.elastic.observation import Floats
 from anabranch.lab.claims import Claim
-from anabranch.lab.report import AsJson, Chart, Plot, Report, Seed, Table, show
-from anabranch.lab.simulator import Cluster, Job, Moves, Simulation, Totals
+from anabranch.lab.report import AsJson, Chart, LabReport, Plot, Seed, Table, show
+from anabranch.lab.simulator import Cluster, Job, Moves, SimulatedTotals, Simulation
 from anabranch.place.split import Period, combine_cost, split_cost
 
 INSTANT, DISRUPTIVE, SMOOTH = "instant", "disruptive", "smooth"
@@ -30,7 +34,7 @@ _MODEL = "by the cost model of elastic/split.py, in which a split shard moves wi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class MigrationSetting:
     """The cluster and the job."""
 
     hosts: int = 6
@@ -45,7 +49,7 @@ class Setting:
     seed: int = 1
 
 
-def period(setting: Setting, keys: int, *, moved_shards: float = 1.0) -> Period:
+def period(setting: MigrationSetting, keys: int, *, moved_shards: float = 1.0) -> Period:
     """The simple job over its longest window, for Enorm's cost model."""
     return Period(
         rows=setting.load * setting.hosts / setting.row_s * _LONGEST_S,
@@ -59,8 +63,10 @@ def period(setting: Setting, keys: int, *, moved_shards: float = 1.0) -> Period:
     )
 
 
-def pauses(setting: Setting) -> tuple[list[Claim], Table, list[Chart]]:
-    """Fig. 10 and 11: how long rows of one shard wait, and until when all is done, by the size of its state."""
+def pauses(setting: MigrationSetting) -> tuple[list[Claim], Table, list[Chart]]:
+    """Fig. 10 and 11: how long rows of one shard wait, and until when all is done, by the size of
+    its state.
+    """
     instant = [
         setting.punctuation_s + split_cost(period(setting, keys)).latency_s for keys in _SIZES
     ]
@@ -144,11 +150,12 @@ def pauses(setting: Setting) -> tuple[list[Claim], Table, list[Chart]]:
     return claims, table, charts
 
 
-def overhead(setting: Setting, way: str, part: float, keys_of_shard: int) -> float:
-    """Percent of CPU more for moving a part of the state once, in the middle of a pane of the simple job.
+def overhead(setting: MigrationSetting, way: str, part: float, keys_of_shard: int) -> float:
+    """Percent of CPU more for moving a part of the state once, in the middle of a pane of the
+    simple job.
 
-    Of each key it is drawn how often it comes before and after the move. Disruptively what it had before is moved; instantly it is
-    one key more to merge if it comes on both sides.
+    Of each key it is drawn how often it comes before and after the move. Disruptively what it had
+    before is moved; instantly it is one key more to merge if it comes on both sides.
     """
     chance = np.random.default_rng([setting.seed, 31])
     job = period(setting, keys_of_shard, moved_shards=0.0)
@@ -160,7 +167,7 @@ def overhead(setting: Setting, way: str, part: float, keys_of_shard: int) -> flo
     return 100 * float(carried.sum()) * setting.key_s / split_cost(job).cpu_s
 
 
-def overheads(setting: Setting) -> tuple[list[Claim], Table, list[Chart]]:
+def overheads(setting: MigrationSetting) -> tuple[list[Claim], Table, list[Chart]]:
     """Fig. 12."""
     parts = (0.0, 0.25, 0.5, 0.75, 1.0)
     instant, disruptive, rare, rare_disruptive = (
@@ -169,7 +176,10 @@ def overheads(setting: Setting) -> tuple[list[Claim], Table, list[Chart]]:
         for way in (INSTANT, DISRUPTIVE)
     )
     ratio = max(max(a, b) / min(a, b) for a, b in zip(instant[1:], disruptive[1:], strict=True))
-    note = "where a key comes eight times in a pane; with ten times the keys, less than once each, instant costs a third of it"
+    note = (
+        "where a key comes eight times in a pane; with ten times the keys, less than once each, "
+        "instant costs a third of it"
+    )
     claims = [
         _claim(
             "12",
@@ -211,7 +221,7 @@ def overheads(setting: Setting) -> tuple[list[Claim], Table, list[Chart]]:
 class Fluxed:
     """Flux over shards, called again and again."""
 
-    setting: Setting
+    setting: MigrationSetting
     way: str
 
     def tick(self, run: Simulation) -> None:
@@ -238,8 +248,10 @@ class Fluxed:
         )
 
 
-def latencies(setting: Setting, way: str, every_s: float) -> tuple[float, list[float]]:
-    """Fig. 13: mean latency while one machine after another gets half as many rows more, and its course in steps of 10 s."""
+def latencies(setting: MigrationSetting, way: str, every_s: float) -> tuple[float, list[float]]:
+    """Fig. 13: mean latency while one machine after another gets half as many rows more, and its
+    course in steps of 10 s.
+    """
     chance = np.random.default_rng([setting.seed, 37])
     shards = setting.shards
     job = Job(name="compute", cost_s=setting.row_s, shards=shards, shard_bytes=0.0)
@@ -262,9 +274,9 @@ def latencies(setting: Setting, way: str, every_s: float) -> tuple[float, list[f
             course.append(run.totals.latency_s(setting.row_s))
             total.done += run.totals.done
             total.inside += run.totals.inside + run.totals.waits
-            run.totals = Totals()
+            run.totals = SimulatedTotals()
 
-    total = Totals()
+    total = SimulatedTotals()
     go(300, weights)
     total.done = total.inside = 0.0
     for host in chance.permutation(setting.hosts)[: setting.rises]:
@@ -278,7 +290,7 @@ def latencies(setting: Setting, way: str, every_s: float) -> tuple[float, list[f
     return total.inside / total.done + setting.row_s, course
 
 
-def adapting(setting: Setting) -> tuple[list[Claim], Table, list[Chart]]:
+def adapting(setting: MigrationSetting) -> tuple[list[Claim], Table, list[Chart]]:
     """Fig. 13."""
     ways = {
         "instant": (INSTANT, 5.0),
@@ -319,10 +331,10 @@ def _claim(name: str, what: str, paper: float, ours: float, test: str, note: str
     return Claim(id=f"enorm-{name}", what=what, paper=paper, ours=float(ours), test=test, note=note)
 
 
-def experiment(setting: Setting) -> Report:
+def experiment(setting: MigrationSetting) -> LabReport:
     """All four figures."""
     parts = [part(setting) for part in (pauses, overheads, adapting)]
-    return Report(
+    return LabReport(
         lab="enorm-migration",
         claims=[claim for claims, _, _ in parts for claim in claims],
         settings=asdict(setting),
@@ -349,11 +361,12 @@ def migration_command(
     as_json: AsJson = False,
     plot: Plot = None,
 ) -> None:
-    """Move key groups between machines: instantly, smoothly, disruptively (Enorm 7.2 to 7.5, Fig. 10 to 13).
+    """Move key groups between machines: instantly, smoothly, disruptively (Enorm 7.2 to 7.5, Fig.
+    10 to 13).
 
     Example: anabranch lab enorm-migration --keys 100000
     """
-    setting = Setting(
+    setting = MigrationSetting(
         hosts=hosts, shards=shards, keys=keys, key_s=key_us / 1e6, theta=theta, seed=seed
     )
     show(experiment(setting), as_json=as_json, plot=plot)

@@ -1,7 +1,10 @@
-"""Enorm 7.1 and 7.7, Fig. 9 and 16, on real Spark, small: keys, windows and components against throughput.
+"""Enorm 7.1 and 7.7, Fig.
 
-By the benchmarks of `bench/`, which alone know Spark. A split component is two, with an exchange of partials between them: what of
-Fig. 9 is about it is read off the chain of operators in two components and in one.
+9 and 16, on real Spark, small: keys, windows and components against throughput.
+
+By the benchmarks of `bench/`, which alone know Spark. A split component is two, with an exchange of
+partials between them: what of Fig. 9 is about it is read off the chain of operators in two
+components and in one.
 """
 
 from __future__ import annotations
@@ -13,13 +16,13 @@ from typing import Annotated, Any
 import typer
 
 from anabranch.lab.claims import Claim
-from anabranch.lab.report import AsJson, Chart, Plot, Report, Seed, Table, show
+from anabranch.lab.report import AsJson, Chart, LabReport, Plot, Seed, Table, show
 
 TWO, SIX = "5m,10m", "5m,10m,15m,20m,25m,30m"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class ThroughputSetting:
     """How much is run."""
 
     rows: int = 300_000
@@ -29,7 +32,7 @@ class Setting:
     seed: int = 1
 
 
-def windowed(setting: Setting, keys: int, windows: str) -> dict[str, Any]:
+def windowed(setting: ThroughputSetting, keys: int, windows: str) -> dict[str, Any]:
     """Rows a second with so many keys to a pane, and these windows."""
     from anabranch.bench.options import WindowsOptions
     from anabranch.bench.windows import windows as measure
@@ -52,7 +55,7 @@ def windowed(setting: Setting, keys: int, windows: str) -> dict[str, Any]:
     return dict(measure(options, sys.stderr)["cases"][0])
 
 
-def fused(setting: Setting) -> dict[int, dict[str, Any]]:
+def fused(setting: ThroughputSetting) -> dict[int, dict[str, Any]]:
     """The chain of four aggregations, with one to four of them in one component."""
     from anabranch.bench.fusion.command import fusion
     from anabranch.bench.options import FusionOptions
@@ -70,7 +73,7 @@ def fused(setting: Setting) -> dict[int, dict[str, Any]]:
     return {case["fused"]: case for case in fusion(options, sys.stderr)["cases"]}
 
 
-def experiment(setting: Setting) -> Report:
+def experiment(setting: ThroughputSetting) -> LabReport:
     """Fig. 9 and 16."""
     chain = fused(setting)  # first, so that Spark is warm when single runs are compared
     base, keys, more = (
@@ -153,7 +156,7 @@ def experiment(setting: Setting) -> Report:
             },
         ),
     ]
-    return Report(
+    return LabReport(
         lab="enorm-throughput",
         claims=claims,
         settings=asdict(setting),
@@ -187,7 +190,9 @@ def throughput_command(
     Example: anabranch lab enorm-throughput --rows 120000 --rounds 1
     """
     show(
-        experiment(Setting(rows=rows, keys=keys, rounds=rounds, minutes=minutes, seed=seed)),
+        experiment(
+            ThroughputSetting(rows=rows, keys=keys, rounds=rounds, minutes=minutes, seed=seed)
+        ),
         as_json=as_json,
         plot=plot,
     )

@@ -9,17 +9,19 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from anabranch.bench.elastic.command import ElasticOptions, elastic, foretold_figures, show_elastic
-from anabranch.bench.elastic.latencies import Step, latencies, needless_reversals
+from anabranch.bench.elastic.command import ElasticOptions, elastic, forecast_figures, show_elastic
+from anabranch.bench.elastic.latencies import TimedStep, latencies, needless_reversals
+from anabranch.elastic.forecast import StepForecast
 from anabranch.errors import TopologyError
-from anabranch.lab.steps import Foretold
 from anabranch.workloads import Workload, constant, stepped, uniform
 
 LOAD = Workload(rate=constant(10), keys=uniform(3), lasting="10 seconds")
 
 
-def steps(*slots: int, each_s: float = 1.0) -> list[Step]:
-    return [Step(rows=10, ended_s=(i + 1) * each_s, slots=count) for i, count in enumerate(slots)]
+def steps(*slots: int, each_s: float = 1.0) -> list[TimedStep]:
+    return [
+        TimedStep(rows=10, ended_s=(i + 1) * each_s, slots=count) for i, count in enumerate(slots)
+    ]
 
 
 def test_latency_is_from_when_a_row_is_due_to_the_end_of_its_step() -> None:
@@ -32,13 +34,13 @@ def test_latency_is_from_when_a_row_is_due_to_the_end_of_its_step() -> None:
 
 
 def test_waiting_at_the_source_counts() -> None:
-    found = latencies(LOAD, [Step(rows=100, ended_s=12.0, slots=1)], target_s=2.0)
+    found = latencies(LOAD, [TimedStep(rows=100, ended_s=12.0, slots=1)], target_s=2.0)
     assert found.mean_s == pytest.approx(12 - 4.95)
     assert found.late == 100 - sum(12 - row / 10 <= 2 for row in range(100))
 
 
 def test_a_compressed_workload_is_due_sooner() -> None:
-    found = latencies(LOAD, [Step(rows=100, ended_s=5.0, slots=1)], target_s=2.0, speed=2.0)
+    found = latencies(LOAD, [TimedStep(rows=100, ended_s=5.0, slots=1)], target_s=2.0, speed=2.0)
     assert found.mean_s == pytest.approx(5 - 4.95 / 2)
 
 
@@ -65,19 +67,19 @@ def test_mistakes_in_options_are_named(given: dict[str, Any], message: str) -> N
         ElasticOptions(**given)
 
 
-def test_steps_are_foretold_by_the_model_of_the_lab() -> None:
+def test_the_figures_of_forecasts() -> None:
     few = [
-        Foretold(step=i, expected_s=expected, took_s=1.0)
+        StepForecast(step=i, expected_s=expected, took_s=1.0)
         for i, expected in enumerate((0.9, 1.1, 1.5))
     ]
-    assert foretold_figures(few) == {
+    assert forecast_figures(few) == {
         "steps_foretold": 3,
         "step_s": 1.0,
         "step_s_foretold": 1.1,
         "foretold_error": 0.1,
         "foretold_within_25_percent": 0.667,
     }
-    assert foretold_figures([]) == {"steps_foretold": 0}
+    assert forecast_figures([]) == {"steps_foretold": 0}
 
 
 def test_a_small_benchmark_runs_every_policy_and_verifies_it(spark: SparkSession) -> None:

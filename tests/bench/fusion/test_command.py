@@ -1,4 +1,6 @@
-"""The benchmark of fused operators: its pure parts, native's chain against the reference, and one small run of all of it."""
+"""The benchmark of fused operators: its pure parts, native's chain against the reference, and one
+small run of all of it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from anabranch.bench.data import DataSpec, Input, generate
+from anabranch.bench.data import DataSpec, InputFiles, generate
 from anabranch.bench.fusion.chain import (
     CHAIN,
     TEXT,
@@ -25,7 +27,7 @@ from anabranch.bench.fusion.chain import (
     split_key,
     write_chain_input,
 )
-from anabranch.bench.fusion.command import Measured, fusion
+from anabranch.bench.fusion.command import MeasuredSide, fusion
 from anabranch.bench.fusion.shuffles import Shuffles
 from anabranch.bench.measure import SideRun
 from anabranch.bench.options import FusionOptions
@@ -54,11 +56,11 @@ def a_run(
 
 
 @pytest.fixture(name="source")
-def small_input(tmp_path: Path) -> Input:
+def small_input(tmp_path: Path) -> InputFiles:
     return write_chain_input(SMALL, FEW, tmp_path / "in")
 
 
-def expected(source: Input) -> dict[str, pa.Table]:
+def expected(source: InputFiles) -> dict[str, pa.Table]:
     """The results of all operators by the reference, as a side writes them."""
     rows = [pq.ParquetFile(file).read() for file in source.files]
     return expected_of(rows, CHAIN, "at", source.delay_s * SECOND_US, source.watermark_us())
@@ -79,7 +81,7 @@ def test_a_key_is_one_combination_of_the_attributes() -> None:
     assert [len(set(split[name].to_pylist())) for name in FEW] == list(FEW.values())
 
 
-def test_the_input_has_the_rows_of_its_seed_in_other_columns(source: Input) -> None:
+def test_the_input_has_the_rows_of_its_seed_in_other_columns(source: InputFiles) -> None:
     [first, *_] = generate(SMALL)
     written = pq.ParquetFile(source.files[0]).read()
     assert written.column_names == ["a", "b", "c", "d", "at", "v"]
@@ -109,7 +111,7 @@ def test_every_combination_of_the_attributes_is_a_key_of_the_input() -> None:
 
 
 def test_sides_take_turns_and_the_order_of_a_round_is_that_of_the_last_reversed(
-    source: Input,
+    source: InputFiles,
 ) -> None:
     order: list[str] = []
 
@@ -128,7 +130,7 @@ def test_sides_take_turns_and_the_order_of_a_round_is_that_of_the_last_reversed(
     assert {name: len(each) for name, each in runs.items()} == {"x": 2, "y": 2, "z": 2}
 
 
-def test_a_side_without_time_for_another_round_sits_it_out(source: Input) -> None:
+def test_a_side_without_time_for_another_round_sits_it_out(source: InputFiles) -> None:
     runs = take_turns({"x": lambda _: a_run(1.0)}, source, 3, time.monotonic() - 1, lambda _: None)
     assert len(runs["x"]) == 1
     with pytest.raises(AnabranchError, match="x reported 4 batches for 3 files"):
@@ -149,18 +151,20 @@ def test_shuffled_bytes_are_the_mean_of_the_batches_that_count_and_exchanges_mus
         {i: Shuffles(2, size, 0.5) for i, size in enumerate(sizes)}
         for sizes in ((9, 1, 2), (9, 3, 6))
     )
-    side = Measured(name="x", runs=[], batches=[first, second])
+    side = MeasuredSide(name="x", runs=[], batches=[first, second])
     assert (
         side.exchanges(range(1, 3)),
         side.shuffle_bytes(range(1, 3)),
         side.task_s(range(1, 3)),
     ) == (2, 3, 0.5)
     with pytest.raises(AnabranchError, match=r"x: .* \[2, 3\] exchanges"):
-        Measured(name="x", runs=[], batches=[{**first, 1: Shuffles(3, 0, 0.0)}]).exchanges(range(3))
+        MeasuredSide(name="x", runs=[], batches=[{**first, 1: Shuffles(3, 0, 0.0)}]).exchanges(
+            range(3)
+        )
 
 
 def test_the_comparison_sees_a_wrong_value_a_missing_row_and_an_operator_without_results(
-    source: Input, tmp_path: Path
+    source: InputFiles, tmp_path: Path
 ) -> None:
     good = expected(source)
     files = []
@@ -189,7 +193,7 @@ def test_the_comparison_sees_a_wrong_value_a_missing_row_and_an_operator_without
 
 @pytest.mark.parametrize("fused", [1, 2, 3, 4])
 def test_the_first_operators_share_a_component_and_the_others_have_their_own(
-    fused: int, source: Input, spark: SparkSession
+    fused: int, source: InputFiles, spark: SparkSession
 ) -> None:
     rows = spark.read.schema(source.schema).parquet(str(source.directory))
     found = components_of(chain_topology(rows, source.delay_s, fused, {}))
@@ -200,7 +204,7 @@ def test_the_first_operators_share_a_component_and_the_others_have_their_own(
 
 
 def test_natives_chain_computes_what_the_reference_says_for_every_operator(
-    source: Input, spark: SparkSession
+    source: InputFiles, spark: SparkSession
 ) -> None:
     rows = spark.read.schema(source.schema).parquet(str(source.directory))
     everything = [pq.ParquetFile(file).read() for file in source.files]

@@ -1,4 +1,6 @@
-"""The benchmark of Python state per key: its options, and one small run of all sides and of the flat case."""
+"""The benchmark of Python state per key: its options, and one small run of all sides and of the
+flat case.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""DABS-Storm's experiments, short: rows are followed right, verdicts do not depend on the seed, and do depend on the policy."""
+"""DABS-Storm's experiments, short: rows are followed right, verdicts do not depend on the seed, and
+do depend on the policy.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from anabranch.lab.dabs.experiment import (
     INCREMENTAL,
     LEARNING,
     PROGRESSIVE,
-    Setting,
+    DabsSetting,
     experiment,
     stream,
 )
@@ -95,7 +97,7 @@ def test_streams_have_the_papers_rows_and_only_as_many_a_second_as_the_source_gi
 def test_verdicts_are_the_same_whatever_the_seed(
     figures: tuple[int, ...], repeats: int, seeds: tuple[int, ...]
 ) -> None:
-    reports = [experiment(Setting(repeats=repeats, seed=seed), figures) for seed in seeds]
+    reports = [experiment(DabsSetting(repeats=repeats, seed=seed), figures) for seed in seeds]
     for report in reports:
         assert {claim.id for claim in report.claims if not claim.holds} == {
             name for name in NOT_HELD if int(name.split("-")[1]) in figures
@@ -105,12 +107,12 @@ def test_verdicts_are_the_same_whatever_the_seed(
 
 
 def test_autoscale_that_never_gives_slots_up_uses_more_than_the_paper_says() -> None:
-    report = experiment(Setting(repeats=2, beta=0), [12])
+    report = experiment(DabsSetting(repeats=2, beta=0), [12])
     assert {claim.id for claim in report.claims if not claim.holds} == {"dabs-12-units"}
 
 
 def test_autoscale_that_never_adds_slots_fails_all_claims_about_its_losses_and_latency() -> None:
-    report = experiment(Setting(repeats=2), [12, 13, 17], {AUTOSCALE: Static()})
+    report = experiment(DabsSetting(repeats=2), [12, 13, 17], {AUTOSCALE: Static()})
     assert {claim.id for claim in report.claims if not claim.holds} == {
         *("dabs-12-loss", "dabs-12-order", "dabs-13-incremental"),
         *("dabs-17-latency", "dabs-17-loss", "dabs-17-limit"),
@@ -118,13 +120,15 @@ def test_autoscale_that_never_adds_slots_fails_all_claims_about_its_losses_and_l
 
 
 def test_rivals_with_all_slots_from_the_start_are_better_than_the_paper_says() -> None:
-    report = experiment(Setting(repeats=1), [12, 15], {INCREMENTAL: Fixed(8), LEARNING: Fixed(8)})
+    report = experiment(
+        DabsSetting(repeats=1), [12, 15], {INCREMENTAL: Fixed(8), LEARNING: Fixed(8)}
+    )
     failed = {claim.id for claim in report.claims if not claim.holds}
     assert {"dabs-12-order", "dabs-12-units-learning", "dabs-15-worst", "dabs-15-lag"} <= failed
 
 
 def test_every_figure_has_claims_of_its_own_and_charts() -> None:
-    report = experiment(Setting(repeats=1))
+    report = experiment(DabsSetting(repeats=1))
     names = [claim.id for claim in report.claims]
     assert len(names) == len(set(names))
     assert {int(name.split("-")[1]) for name in names} == set(FIGURES)
@@ -133,7 +137,7 @@ def test_every_figure_has_claims_of_its_own_and_charts() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_grouping_by_cost_is_within_its_bound_and_beats_round_robin(seed: int) -> None:
-    claims = osg.experiment(osg.Setting(rows=16_000, tries=50, streams=3, seed=seed)).claims
+    claims = osg.experiment(osg.DabsSetting(rows=16_000, tries=50, streams=3, seed=seed)).claims
     assert [claim.id for claim in claims] == [
         "osg-bound",
         "osg-bound-tight",
@@ -144,7 +148,7 @@ def test_grouping_by_cost_is_within_its_bound_and_beats_round_robin(seed: int) -
 
 
 def test_grouping_that_never_learns_is_no_better_than_round_robin() -> None:
-    claims = osg.experiment(osg.Setting(rows=4000, tries=5, streams=1, window=10**6)).claims
+    claims = osg.experiment(osg.DabsSetting(rows=4000, tries=5, streams=1, window=10**6)).claims
     assert {claim.id: claim.holds for claim in claims} == {
         "osg-bound": True,
         "osg-bound-tight": True,

@@ -1,4 +1,6 @@
-"""The consolidation experiment: the paper's figures, plans carried out as they are counted, and mistakes answered in a line."""
+"""The consolidation experiment: the paper's figures, plans carried out as they are counted, and
+mistakes answered in a line.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Migrations: verdicts do not depend on the seed; without balancing nothing is gained by moving instantly."""
+"""Migrations: verdicts do not depend on the seed.
+
+Without balancing nothing is gained by moving instantly.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import pytest
 from anabranch.lab.enorm.migration import (
     DISRUPTIVE,
     INSTANT,
-    Setting,
+    MigrationSetting,
     experiment,
     latencies,
     overhead,
@@ -18,13 +21,15 @@ SMALL = {"rises": 1, "shards": 30}
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_all_claims_hold_whatever_the_seed(seed: int) -> None:
-    report = experiment(Setting(seed=seed, **SMALL))
+    report = experiment(MigrationSetting(seed=seed, **SMALL))
     assert {claim.id.split("-")[1] for claim in report.claims} == {"10", "11", "12", "13"}
     assert all(claim.holds for claim in report.claims), report.claims
 
 
 def test_without_balancing_the_claims_that_rest_on_it_fail() -> None:
-    found = {claim.id: claim.holds for claim in experiment(Setting(theta=10, **SMALL)).claims}
+    found = {
+        claim.id: claim.holds for claim in experiment(MigrationSetting(theta=10, **SMALL)).claims
+    }
     assert {name for name, holds in found.items() if not holds} == {
         "enorm-13-instant",
         "enorm-13-often",
@@ -32,12 +37,12 @@ def test_without_balancing_the_claims_that_rest_on_it_fail() -> None:
 
 
 def test_keys_that_come_rarely_cost_less_to_move_instantly() -> None:
-    setting = Setting(**SMALL)
+    setting = MigrationSetting(**SMALL)
     assert overhead(setting, INSTANT, 0.5, 50_000) < overhead(setting, DISRUPTIVE, 0.5, 50_000)
     assert overhead(setting, INSTANT, 0.0, 50_000) == 0
 
 
 def test_the_course_of_latency_covers_the_whole_run() -> None:
-    mean, course = latencies(Setting(**SMALL), INSTANT, 5.0)
+    mean, course = latencies(MigrationSetting(**SMALL), INSTANT, 5.0)
     assert len(course) == 6 * (5 + 5)
     assert 0 < mean <= max(course)

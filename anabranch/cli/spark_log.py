@@ -1,7 +1,9 @@
-"""Spark as a guest of this process: its settings, and a log of its own, so that it writes over nobody's terminal.
+"""Spark as a guest of this process: its settings, and a log of its own, so that it writes over
+nobody's terminal.
 
-The JVM takes over the standard error of the process that starts it, and prints there before any of its log settings hold. So
-that stream is a file while Spark starts, and this process keeps the terminal for itself.
+The JVM takes over the standard error of the process that starts it, and prints there before any of
+its log settings hold. So that stream is a file while Spark starts, and this process keeps the
+terminal for itself.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class SparkLog:
 
 
 def prepare_environment(directory: Path) -> None:
-    """Settings that must be there before a session is: this Python for the workers, and the file's directory on their path."""
+    """Settings that must be there before a session is: this Python for the workers, and the file's
+    directory on their path.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
     if _SETTINGS not in given:

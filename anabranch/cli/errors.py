@@ -1,4 +1,6 @@
-"""Errors as a person at the command line wants them: one line on stderr, exit code 2 for a mistake, 1 for a run that failed."""
+"""Errors as a person at the command line wants them: one line on stderr, exit code 2 for a mistake,
+1 for a run that failed.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from pathlib import Path
 
 import typer
 
-from anabranch.cli.load import MistakeError, place_of, said
-from anabranch.cli.quiet import SparkLog, prepare_environment, spark_log
+from anabranch.cli.load import MistakeError, error_place, error_text
+from anabranch.cli.spark_log import SparkLog, prepare_environment, spark_log
 from anabranch.errors import AnabranchError, CheckpointError, TopologyError
 
 
@@ -24,7 +26,7 @@ def complain(text: str) -> None:
 
 
 @contextmanager
-def told(file: Path, log: Path | None) -> Iterator[None]:
+def reporting_errors(file: Path, log: Path | None) -> Iterator[None]:
     """Prepares Spark for a file, and turns what goes wrong into a line and an exit code."""
     prepare_environment(file.absolute().parent)
     with ExitStack() as stack:
@@ -36,28 +38,29 @@ def told(file: Path, log: Path | None) -> Iterator[None]:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - every one is told
-            raise typer.Exit(_tell(error, file, spark)) from None
+            raise typer.Exit(_report_error(error, file, spark)) from None
         except KeyboardInterrupt:
             spark.drop()
             raise
         spark.drop()
 
 
-def _tell(error: Exception, file: Path, spark: SparkLog) -> int:
+def _report_error(error: Exception, file: Path, spark: SparkLog) -> int:
     if "JAVA_GATEWAY_EXITED" in str(error.__cause__ or error):
         complain(
-            f"{file}: Spark did not start; it needs Java 17 or newer, in JAVA_HOME or on the PATH ({spark.reason()})"
+            f"{file}: Spark did not start; it needs Java 17 or newer, in JAVA_HOME or on the PATH "
+            f"({spark.reason()})"
         )
         spark.drop()
         return 2
     if isinstance(error, MistakeError | TopologyError | CheckpointError) or (
         isinstance(error, OSError) and error.filename
     ):
-        complain(said(error))
+        complain(error_text(error))
         spark.drop()
         return 2
-    place = "" if isinstance(error, AnabranchError) else place_of(error, file)
+    place = "" if isinstance(error, AnabranchError) else error_place(error, file)
     with spark.path.open("a") as out:
         traceback.print_exception(error, file=out)
-    complain(f"{place}{said(error)} (all details: {spark.path})")
+    complain(f"{place}{error_text(error)} (all details: {spark.path})")
     return 2 if place else 1

@@ -1,4 +1,6 @@
-"""A run that starts from nothing never mixes its results with those of another one, and removes only what is its own kind."""
+"""A run that starts from nothing never mixes its results with those of another one, and removes
+only what is its own kind.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
+from anabranch.cli.checkpoints import checkpoint_for
 from anabranch.cli.load import MistakeError
-from anabranch.cli.places import checkpoint_for
 from anabranch.topology import graph as g
 
 

@@ -1,4 +1,4 @@
-"""Where a run keeps its checkpoint, and whether its sinks are free of the results of another run."""
+"""Where a run keeps its checkpoint, and whether its sinks hold results of another run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RESULT = re.compile(r"step-\d{8}-.*|_draft-[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunCheckpoint:
     """A checkpoint's location; one that was not asked for goes when the run ends."""
 
     location: str
@@ -26,12 +26,17 @@ class Place:
 
 
 @contextmanager
-def checkpoint_for(app: Topology, wanted: str | None, *, fresh: bool) -> Iterator[Place]:
-    """The checkpoint of a run. A run that starts from nothing must not mix its results with those of another one."""
+def checkpoint_for(app: Topology, wanted: str | None, *, fresh: bool) -> Iterator[RunCheckpoint]:
+    """The checkpoint of a run.
+
+    A run that starts from nothing must not mix its results with those of another one.
+    """
     if wanted is None:
-        place = Place(tempfile.mkdtemp(prefix=f"anabranch-{_plain(app.name)}-"), temporary=True)
+        place = RunCheckpoint(
+            tempfile.mkdtemp(prefix=f"anabranch-{_plain(app.name)}-"), temporary=True
+        )
     else:
-        place = Place(wanted, temporary=False)
+        place = RunCheckpoint(wanted, temporary=False)
     try:
         files = Files(place.location)
         if fresh:
@@ -52,7 +57,8 @@ def _clear(files: Files) -> None:
         files.remove("")
     elif files.list():
         raise MistakeError(
-            f"--fresh: {files.location} is not a checkpoint (it has no anabranch.json), so it is left alone"
+            f"--fresh: {files.location} is not a checkpoint (it has no anabranch.json), so it is "
+            "left alone"
         )
 
 
@@ -60,7 +66,8 @@ def _claim(results: Files, *, fresh: bool) -> None:
     old = [name for name in results.list() if _RESULT.fullmatch(name)]
     if old and not fresh:
         raise MistakeError(
-            f"{results.location} holds results of another run; --fresh removes them, --checkpoint DIR continues that run"
+            f"{results.location} holds results of another run; --fresh removes them, --checkpoint "
+            "DIR continues that run"
         )
     for name in old:
         results.remove(name)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.cli.quiet import prepare_environment, spark_log
+from anabranch.cli.spark_log import prepare_environment, spark_log
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import logging, subprocess, sys
 from pathlib import Path
-from anabranch.cli.quiet import spark_log
+from anabranch.cli.spark_log import spark_log
 with spark_log(Path(sys.argv[1])):
     subprocess.run(["sh", "-c", "echo WARN noise >&2"], check=True)
     logging.getLogger("py4j.clientserver").error("a callback failed")
