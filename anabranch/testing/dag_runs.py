@@ -1,4 +1,4 @@
-"""A DAG of plain values as a topology that reads and writes files, and its results against the reference."""
+"""A DAG of plain values as a topology over files, and its results against the reference."""
 
 from __future__ import annotations
 
@@ -61,9 +61,10 @@ def dag_differences(
 def compare_runs(
     dag: Dag, root: Path, batches: Sequence[int | None], *, finish: bool
 ) -> tuple[list[str], int]:
-    """How a disturbed run differs from an undisturbed one and from the reference, and how many rows were compared.
+    """How a disturbed run differs, and how many rows were compared.
 
-    `batches` are those of the steps, None for a closing one.
+    It is compared with an undisturbed run and with the reference. `batches` are those of the steps,
+    None for a closing one.
     """
     given = {
         source.name: [
