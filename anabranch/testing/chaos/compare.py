@@ -1,4 +1,4 @@
-"""What a disturbed run of a chaos case has written, against its undisturbed run and against references of other make."""
+"""What a disturbed run has written, against its undisturbed run and independent references."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Windows for chaos runs that keep sketches, the state of users' aggregates and lists, and tell early results; what they must give.
+"""Sketches, users' aggregates, lists and early results for chaos runs; and what they must give.
 
-What is exact is compared whole, early results with what the rows up to their step give. Sketches are compared with the values
-of their window, by their stated error: a sketch of quantiles draws coins, so two runs need not give the same.
+What is exact is compared whole, early results with what the rows up to their step give. Sketches
+are compared with the values of their window, by their stated error: a sketch of quantiles draws
+coins, so two runs need not give the same.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from anabranch.types import Array
 _WINDOWS = (tumbling("2 minutes"), sliding("3 minutes", every="1 minute"))
 _SESSION = session("30 seconds")
 _LG_K, _K, _KEEP, _SHARES = 8, 32, 12, (0.1, 0.5, 0.9)
-_ERRORS = 5  # stated errors that a sketch may be off at most; half of the sketches are off by less than one
+_ERRORS = 5  # stated errors that a sketch may be off at most; half are off by less than one
 _SKETCHES = ("about", "shares", "often")
 
 
-class Distinct:
+class DistinctInPython:
     """How many values there are, in plain Python."""
 
     state_type = set[int]
@@ -96,7 +97,7 @@ def gathered(rows: Stream, keys: Sequence[str]) -> Windowed:
         early=1,
         name="gathered",
         rows=made.count(),
-        distinct=udaf(Distinct)("v % 50"),
+        distinct=udaf(DistinctInPython)("v % 50"),
         mean=udaf(Mean)("x"),
         total=made.sum("x"),
         listed=made.collect_list("v", 5),
@@ -181,11 +182,11 @@ def _expected_early(
     return pa.concat_tables(made_early).select(names) if names else pa.concat_tables(made_early)
 
 
-# Sketches -----------------------------------------------------------------------------------------------------------
+# Sketches ---------------------------------------------------------------------------------------
 
 
 def sketch_errors(found: pa.Table, wanted: pa.Table, identity: Sequence[str]) -> list[str]:
-    """Sketches that are further from the values of their window than they may be, and kinds of them that are off too often."""
+    """Sketches that are further off than they may be, and kinds of them that are off too often."""
     values = {
         _name(row, identity): row["values"]
         for row in wanted.select([*identity, "values"]).to_pylist()
