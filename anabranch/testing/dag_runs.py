@@ -76,30 +76,25 @@ def compare_runs(
         None if batch is None else {name: tables[batch] for name, tables in given.items()}
         for batch in batches
     ]
-    found, calm = (
+    disturbed, undisturbed = (
         {node.name: read_results(root / run / "out" / node.name) for node in dag.results}
         for run in ("disturbed", "undisturbed")
     )
-    told = [f"undisturbed: {text}" for text in results_differ(dag, found, calm)]
-    told += [
-        f"DuckDB: {text}"
-        for text in results_differ(dag, found, expected_of_dag(dag, steps, finish=finish))
-    ]
-    return told, sum(table.num_rows for table in found.values())
+    wanted = expected_of_dag(dag, steps, finish=finish)
+    found = [f"undisturbed: {text}" for text in results_differ(dag, disturbed, undisturbed)]
+    found += [f"DuckDB: {text}" for text in results_differ(dag, disturbed, wanted)]
+    return found, sum(table.num_rows for table in disturbed.values())
 
 
 def results_differ(dag: Dag, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """How two sets of results differ, operator by operator."""
-    told = []
+    differing: list[str] = []
     for node in dag.results:
         identity = [*node.by, "window_start", "window_end", "window_name"]
-        joined = node.kind == "join"
         pair = (found[node.name], wanted[node.name])
-        told += [
-            f"{node.name}: {text}"
-            for text in (bag_differences(*pair) if joined else differences(*pair, identity))
-        ]
-    return told
+        texts = bag_differences(*pair) if node.kind == "join" else differences(*pair, identity)
+        differing += [f"{node.name}: {text}" for text in texts]
+    return differing
 
 
 def _added(dag: Dag, node: DagNode, given: Sequence[Any]) -> Any:

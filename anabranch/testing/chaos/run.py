@@ -253,10 +253,10 @@ class _CaseRun:
         """The first driver process runs the undisturbed run too: its JVM is warm then."""
         plan, result = self._plan, self._result
         _write_input(plan, self._root)
-        calm = _starts(plan, plan.undisturbed(), _directory(self._root, "undisturbed"))
+        undisturbed = _starts(plan, plan.undisturbed(), _directory(self._root, "undisturbed"))
         for life in _lives(_starts(plan, plan.starts, self._disturbed)):
-            self._run_life([*calm, *life], life)
-            calm = []
+            self._run_life([*undisturbed, *life], life)
+            undisturbed = []
             if result.error is not None:
                 break
         self._lives.settle()

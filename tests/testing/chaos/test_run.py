@@ -17,7 +17,6 @@ from anabranch.testing.chaos.plan import (
     REPLAN,
     REROUTE,
     RESIZE,
-    TWO,
     CasePlan,
 )
 from anabranch.testing.chaos.run import ChaosSettings, run_chaos
@@ -60,31 +59,23 @@ def test_a_case_that_raises_is_an_error_of_this_case_alone(
 
 @pytest.mark.spark
 def test_faults_do_not_change_results(tmp_path: Path) -> None:
-    kinds = [
-        "driver killed: commit.before",
-        "worker killed: slot.half",
-        "job failed: slot.stored",
-        "state truncated",
-        COMMIT_LOST,
-        RESIZE,
-        REROUTE,
-        REPLAN,
-        OTHER_SLOTS,
-        TWO,
-    ]
-    cases = [_case(1, kinds[:2], dag=False), _case(2, kinds[2:], dag=True)]
+    """Two topologies side by side; a driver and a worker are killed, and state is damaged."""
+    in_windows = ["driver killed: commit.before", "worker killed: slot.half", "state truncated"]
+    in_dag = ["job failed: slot.stored", COMMIT_LOST, REROUTE, REPLAN, OTHER_SLOTS]
+    cases = [_case(1, in_windows, dag=False), _case(2, in_dag, dag=True)]
     cases[0] = replace(cases[0], topology=replace(cases[0].topology, gathered=True))
-    settings = ChaosSettings(seed=5, faults=len(kinds), directory=tmp_path, jobs=2)
+    settings = ChaosSettings(seed=5, faults=8, directory=tmp_path, jobs=2)
     result = run_chaos(settings, iter(cases))
     assert result.problems == []
     figures = result.as_dict()
-    assert figures["kinds"] == dict.fromkeys(sorted(kinds), 1)
+    assert figures["kinds"] == dict.fromkeys(sorted([*in_windows, *in_dag]), 1)
     assert figures["did_not_happen"] == {}
     assert figures["rows_compared"] > 0
-    assert figures["steps_redone"] >= 4
+    assert figures["steps_redone"] >= 3
 
 
 def _case(number: int, kinds: list[str], *, dag: bool) -> CasePlan:
+    """A case of a few batches that Spark need not compile."""
     case, left_out = plan_case(5, number, kinds, dag=dag)
     assert left_out == []
-    return case
+    return replace(case, compiled=False)
