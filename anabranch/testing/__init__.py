@@ -1,7 +1,7 @@
-"""Public helpers for tests: made-up events, results computed by an independent engine, whole comparisons.
+"""Helpers for tests: made-up events, results of an independent engine, whole comparisons.
 
-`anabranch.testing.strategies` has Hypothesis strategies for windows, aggregates and batches; it is not imported here,
-since it needs the package hypothesis.
+`anabranch.testing.strategies` has Hypothesis strategies for windows, aggregates and batches; it is
+not imported here, since it needs the package hypothesis.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Comparing two results whole, every row of them.
 
-Floats may differ by 1e-9 of their size (sums are added up in another order); all else, lists of floats too, is exact. Null equals
-null, NaN equals NaN and -0.0 equals 0.0. Integers of different width are the same kind of value, and so are decimals
-of different precision: a comparison is about values, not about how they are stored.
+Floats may differ by 1e-9 of their size (sums are added up in another order); all else, lists of
+floats too, is exact. Null equals null, NaN equals NaN and -0.0 equals 0.0. Integers of different
+width are the same kind of value, and so are decimals of different precision: a comparison is about
+values, not about how they are stored.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ SHOWN = 3
 
 
 def read_results(path: str | Path) -> pa.Table:
-    """All rows below a directory of parquet files, with `window` as window_start and window_end in microseconds.
+    """All rows of a directory of parquet files; `window` becomes window_start and window_end.
 
-    Files and directories whose names begin with `_` or `.` are not results. Without files: a table without columns.
+    Both are in microseconds. Files and directories whose names begin with `_` or `.` are not
+    results. Without files: a table without columns.
     """
     root = Path(path)
     files = sorted(
@@ -45,7 +47,7 @@ def _is_hidden(relative: Path) -> bool:
 
 
 def flatten_window(table: pa.Table) -> pa.Table:
-    """Replaces the struct `window` by window_start and window_end, in microseconds since the epoch."""
+    """Replaces the struct `window` by window_start and window_end, in microseconds."""
     position = table.schema.get_field_index("window")
     if position < 0 or not pa.types.is_struct(table.schema.field(position).type):
         return table
@@ -59,13 +61,13 @@ def flatten_window(table: pa.Table) -> pa.Table:
 
 
 def records(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows of a table as dictionaries, with times in microseconds: what references in plain Python go through."""
+    """The rows of a table as dictionaries, with times in microseconds."""
     rows: list[dict[str, Any]] = _normalised(table).to_pylist()
     return rows
 
 
 def differences(left: pa.Table, right: pa.Table, keys: Sequence[str]) -> list[str]:
-    """What differs between two tables whose rows are identified by `keys`; empty if nothing does."""
+    """What differs between two tables whose rows are identified by `keys`; empty: nothing."""
     if not keys:
         raise ValueError("no keys: rows without identity are compared by bag_differences")
     left, right = _normalised(left), _normalised(right)
@@ -84,7 +86,7 @@ def differences(left: pa.Table, right: pa.Table, keys: Sequence[str]) -> list[st
 
 
 def bag_differences(left: pa.Table, right: pa.Table) -> list[str]:
-    """What differs between two tables whose rows have no identity and may repeat: every row as often on both sides."""
+    """What differs between two tables whose rows may repeat: each must be there as often."""
     left, right = _normalised(left), _normalised(right)
     if (empty := _one_is_nothing(left, right)) is not None:
         return empty
@@ -117,7 +119,7 @@ def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _one_is_nothing(left: pa.Table, right: pa.Table) -> list[str] | None:
-    """A directory without files has no columns: that equals a table without rows, and nothing else."""
+    """A directory without files has no columns: that equals a table without rows alone."""
     if left.num_columns and right.num_columns:
         return None
     if not left.num_rows and not right.num_rows:
@@ -206,7 +208,8 @@ def _row_differences(
     db.execute(f"""
         CREATE TEMP TABLE bad AS
         SELECT l.here AS __in_left, r.here AS __in_right, {", ".join(chosen)}
-        FROM (SELECT *, 1 AS here FROM l) AS l FULL JOIN (SELECT *, 1 AS here FROM r) AS r ON {matched}
+        FROM (SELECT *, 1 AS here FROM l) AS l
+        FULL JOIN (SELECT *, 1 AS here FROM r) AS r ON {matched}
         WHERE l.here IS NULL OR r.here IS NULL OR {" OR ".join(["FALSE", *wrong])}
     """)
     found: list[str] = []
@@ -231,7 +234,8 @@ def _unequal(name: str, kind: str) -> str:
     if kind != "float":
         return f"({ours} IS DISTINCT FROM {theirs})"
     a, b = f"CAST({ours} AS DOUBLE)", f"CAST({theirs} AS DOUBLE)"
-    near = f"isfinite({a}) AND isfinite({b}) AND abs({a} - {b}) <= {RELATIVE} * greatest(abs({a}), abs({b})) + {ABSOLUTE}"
+    allowed = f"{RELATIVE} * greatest(abs({a}), abs({b})) + {ABSOLUTE}"
+    near = f"isfinite({a}) AND isfinite({b}) AND abs({a} - {b}) <= {allowed}"
     return f"({a} IS DISTINCT FROM {b} AND NOT COALESCE({near}, FALSE))"
 
 

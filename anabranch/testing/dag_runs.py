@@ -1,4 +1,4 @@
-"""A DAG of plain values as a topology that reads and writes files, and its results against the reference."""
+"""A DAG of plain values as a topology over files, and its results against the reference."""
 
 from __future__ import annotations
 
@@ -61,9 +61,10 @@ def dag_differences(
 def compare_runs(
     dag: Dag, root: Path, batches: Sequence[int | None], *, finish: bool
 ) -> tuple[list[str], int]:
-    """How a disturbed run differs from an undisturbed one and from the reference, and how many rows were compared.
+    """How a disturbed run differs, and how many rows were compared.
 
-    `batches` are those of the steps, None for a closing one.
+    It is compared with an undisturbed run and with the reference. `batches` are those of the steps,
+    None for a closing one.
     """
     given = {
         source.name: [
@@ -75,30 +76,25 @@ def compare_runs(
         None if batch is None else {name: tables[batch] for name, tables in given.items()}
         for batch in batches
     ]
-    found, calm = (
+    disturbed, undisturbed = (
         {node.name: read_results(root / run / "out" / node.name) for node in dag.results}
         for run in ("disturbed", "undisturbed")
     )
-    told = [f"undisturbed: {text}" for text in results_differ(dag, found, calm)]
-    told += [
-        f"DuckDB: {text}"
-        for text in results_differ(dag, found, expected_of_dag(dag, steps, finish=finish))
-    ]
-    return told, sum(table.num_rows for table in found.values())
+    wanted = expected_of_dag(dag, steps, finish=finish)
+    found = [f"undisturbed: {text}" for text in results_differ(dag, disturbed, undisturbed)]
+    found += [f"DuckDB: {text}" for text in results_differ(dag, disturbed, wanted)]
+    return found, sum(table.num_rows for table in disturbed.values())
 
 
 def results_differ(dag: Dag, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """How two sets of results differ, operator by operator."""
-    told = []
+    differing: list[str] = []
     for node in dag.results:
         identity = [*node.by, "window_start", "window_end", "window_name"]
-        joined = node.kind == "join"
         pair = (found[node.name], wanted[node.name])
-        told += [
-            f"{node.name}: {text}"
-            for text in (bag_differences(*pair) if joined else differences(*pair, identity))
-        ]
-    return told
+        texts = bag_differences(*pair) if node.kind == "join" else differences(*pair, identity)
+        differing += [f"{node.name}: {text}" for text in texts]
+    return differing
 
 
 def _added(dag: Dag, node: DagNode, given: Sequence[Any]) -> Any:

@@ -1,10 +1,11 @@
-"""Random DAGs of operators as plain values: sources, maps, windows and joins, and the rows that go through them.
+"""Random DAGs of operators as plain values: sources, maps, windows, joins, and their rows.
 
-One random generator gives one DAG, so a case that fails prints itself whole. Hypothesis gives generators that it can shrink
-(`hypothesis.strategies.randoms`), chaos runs give seeded ones.
+One random generator gives one DAG, so a case that fails prints itself whole. Hypothesis gives
+generators that it can shrink (`hypothesis.strategies.randoms`), chaos runs give seeded ones.
 
-Every source has the key columns a, b and c; all other columns have the name of the operator that made them in front, so that two
-streams can be joined. Expressions mean the same in Spark SQL and in DuckDB's.
+Every source has the key columns a, b and c; all other columns have the name of the operator that
+made them in front, so that two streams can be joined. Expressions mean the same in Spark SQL and in
+DuckDB's.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _SHAPES: tuple[Window, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DagSource:
-    """Rows around times that go on, some of them late, some without a time or a key; in batches of a minute each."""
+    """Rows in batches of a minute each; some are late, some have no time or no key."""
 
     name: str
     delay_us: int
@@ -61,7 +62,7 @@ class DagSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DagNode:
-    """An operator: a map (a filter, a column more, rows multiplied, columns renamed), windows, or a join."""
+    """An operator: a map (filter, new column, rows multiplied, renamed), windows, or a join."""
 
     name: str
     kind: Kind
@@ -97,7 +98,7 @@ class Dag:
             if n.is_map
         ]
         drawn += [
-            f"{n.name} = {n.how if n.kind == 'join' else ''}{' ' if n.kind == 'join' else ''}{n.kind}({', '.join(n.inputs)} "
+            f"{n.name} = {f'{n.how} join' if n.kind == 'join' else n.kind}({', '.join(n.inputs)} "
             f"by {', '.join(n.by) or 'nothing'}: {', '.join(name for name, *_ in n.windows)})"
             for n in self.results
         ]
@@ -166,7 +167,7 @@ def batches_of(dag: Dag, source: DagSource, count: int) -> Iterator[pa.Table]:
 def random_dag(
     rng: random.Random, *, operators: int = 5, rows: Sequence[int] = (10, 16, 24)
 ) -> Dag:
-    """A DAG of so many operators with results: fan-out, fan-in, diamonds, windows of windows, joins of whatever comes."""
+    """A DAG of so many operators with results: fan-out, fan-in, diamonds, windows of windows."""
     sources = tuple(
         DagSource(
             name=f"s{i}",
@@ -238,7 +239,7 @@ class _Drawn:
         return tuple(self.rng.sample(_SHAPES, self.rng.choice((1, 1, 2))))
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
-        """Streams that may be joined: keys in common, and not both so wide that the results have no end."""
+        """Streams that may be joined: keys in common, and not both so wide that it has no end."""
         streams = list(dict.fromkeys([*(each.name for each in self.dag.sources), *self._named()]))
         for left in streams:
             for right in streams:

@@ -1,11 +1,12 @@
 """Made-up events: seeded, in batches, with the troubles that real events have.
 
-Keys are uniform or Zipf distributed, of several types, some of them null, and drift from batch to batch. Event times
-advance at an even rate, out of order by some amount, and a few rows come very late or without a time. One seed gives
-one stream, whatever its consumer does.
+Keys are uniform or Zipf distributed, of several types, some of them null, and drift from batch to
+batch. Event times advance at an even rate, out of order by some amount, and a few rows come very
+late or without a time. One seed gives one stream, whatever its consumer does.
 
-Columns: the key columns, `at` (timestamp, microseconds, UTC), `v` (long), `x` (double), `s` (string), `d` (decimal).
-Values of `x` are whole eighths, so that their sums are exact in whichever order they are added.
+Columns: the key columns, `at` (timestamp, microseconds, UTC), `v` (long), `x` (double), `s`
+(string), `d` (decimal). Values of `x` are whole eighths, so that their sums are exact in whichever
+order they are added.
 """
 
 from __future__ import annotations
@@ -126,8 +127,8 @@ def write_batches(
 ) -> list[Path]:
     """Writes each batch as one parquet file, younger than the one before, numbered from `first`.
 
-    Spark's file source takes the oldest files first: with maxFilesPerTrigger=1 each file is one batch. More batches
-    are added to the same directory by continuing the numbers.
+    Spark's file source takes the oldest files first: with maxFilesPerTrigger=1 each file is one
+    batch. More batches are added to the same directory by continuing the numbers.
     """
     root = Path(directory)
     root.mkdir(parents=True, exist_ok=True)
@@ -187,7 +188,7 @@ def _floats(identities: Integers, nulls: Flags | None) -> pa.Array:
 
 
 def _time_array(plan: EventPlan, random: np.random.Generator, number: int) -> pa.Array:
-    """Evenly spread over the batch's span, then moved back: a little for disorder, a lot for late rows."""
+    """Evenly spread over the batch's span, then moved back: for disorder, and for late rows."""
     spread = np.arange(plan.rows, dtype=np.int64) * plan.span_us // max(1, plan.rows)
     times = plan.start_us + number * plan.span_us + spread
     times -= random.integers(0, plan.disorder_us + 1, plan.rows)

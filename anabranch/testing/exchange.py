@@ -1,7 +1,8 @@
-"""A stock exchange (Elasticutor 5.4): made-up limit orders with hot stocks that change, and a matcher as one would write it first.
+"""A stock exchange (Elasticutor 5.4): made-up limit orders with changing hot stocks, and a matcher.
 
-The matcher goes through all orders one by one and looks at every order of a book: a reference for whatever is faster. An order that
-rests for longer than `ALIVE_US` is gone, so that books stay small. Prices are whole cents.
+The matcher goes through all orders one by one and looks at every order of a book: a reference for
+whatever is faster. An order that rests for longer than `ALIVE_US` is gone, so that books stay
+small. Prices are whole cents.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _WAVE_US = 20 * 60 * 1_000_000
 def orders(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Limit orders from the rows of a workload: a key is a stock, a row's number is the order's.
 
-    The middle of a stock's prices goes up and down by a twentieth. Most orders are a little worse than it and rest; some cross it.
+    The middle of a stock's prices goes up and down by a twentieth. Most orders are a little worse
+    than it and rest; some cross it.
     """
     number, stock = rows["value"].to_numpy(), rows["key"].to_numpy()
     at_us = rows["at"].cast(pa.int64()).to_numpy()
@@ -59,7 +61,7 @@ class Resting:
 
 @dataclass(frozen=True, slots=True)
 class Trade:
-    """A transaction: when, which stock, the price of the order that was there first, how many, the cash, and whose orders."""
+    """A transaction; the price is that of the order that was there first."""
 
     at_us: int
     stock: int
@@ -73,7 +75,9 @@ class Trade:
 
 
 def trades_of(given: Iterable[Mapping[str, Any]], alive_us: int = ALIVE_US) -> list[Trade]:
-    """What is traded: price first, then time. Each order takes the best prices of the other side, as far as its limit allows.
+    """What is traded: price first, then time.
+
+    Each order takes the best prices of the other side, as far as its limit allows.
 
     Orders come in the order of (at, order); `at` is in microseconds.
     """

@@ -23,7 +23,10 @@ KINDS = ("payment", "confirmation")
 
 
 def payments(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Payments and confirmations from the rows of a workload: a key is a card. One card in eight likes small payments."""
+    """Payments and confirmations from the rows of a workload: a key is a card.
+
+    One card in eight likes small payments.
+    """
     number, card = rows["value"].to_numpy(), rows["key"].to_numpy()
     kind, size, amount = (shares(SEED, salt, number) for salt in range(3))
     probes = shares(SEED, 3, card) < 1 / 8
@@ -54,7 +57,10 @@ class Alert:
 
 
 def alerts_of(given: Iterable[Mapping[str, Any]]) -> list[Alert]:
-    """The alerts of all cards, if all rows were known; `at` is in microseconds. A confirmation confirms all that waits."""
+    """The alerts of all cards, if all rows were known; `at` is in microseconds.
+
+    A confirmation confirms all that waits.
+    """
     rows = sorted(given, key=lambda each: (each["at"], each["number"]))
     alerts = []
     for card in sorted({each["card"] for each in rows}):

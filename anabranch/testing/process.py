@@ -1,4 +1,4 @@
-"""A tester for classes of `process`, without Spark: rows and watermarks in, results out, by the code that slot tasks run.
+"""A tester for classes of `process`, without Spark: rows and watermarks in, results out.
 
 tester = ProcessTester(Quiet, by="user", schema="user string, at timestamp", event_time="at")
 tester.step([("ann", at(0))])
@@ -32,7 +32,10 @@ from anabranch.types import column_type, to_array
 
 
 class ProcessTester:
-    """One operator in memory. Each `step` is a step of a run: rows, then the timers that its watermark makes due."""
+    """One operator in memory.
+
+    Each `step` is a step of a run: rows, then the timers that its watermark makes due.
+    """
 
     def __init__(
         self,
@@ -69,12 +72,10 @@ class ProcessTester:
         *,
         watermark: datetime | int | None = None,
     ) -> list[dict[str, Any]]:
-        """Runs a step with some rows, and the timers up to a watermark (default: as before); gives the rows that came out."""
+        """Runs a step with some rows, and timers up to a watermark (default: as before)."""
         until = self._watermark_us if watermark is None else to_micros(watermark)
         if until is not None and self._watermark_us is not None and until < self._watermark_us:
-            raise TopologyError(
-                f"watermark {watermark} is behind the last one, {self.watermark}; it never goes back"
-            )
+            raise TopologyError(f"watermark {watermark} is before the last one, {self.watermark}")
         return self._run(list(rows), Span(after_us=self._watermark_us, until_us=until))
 
     def finish(self) -> list[dict[str, Any]]:
@@ -93,7 +94,7 @@ class ProcessTester:
         return self._plan.result_schema()
 
     def state(self, key: Any) -> Any:
-        """A copy of the state of a key, None where it has none; of a vectorised class, a dict of its columns."""
+        """A copy of the state of a key, None where it has none; a dict for a vectorised class."""
         cell = self._cells.cells.get(self._encoded(key))
         if cell is None:
             return None
@@ -161,9 +162,8 @@ class ProcessTester:
         values = key if isinstance(key, tuple) and len(self._plan.keys) > 1 else (key,)
         schema = key_schema(self._plan)
         if len(values) != len(schema):
-            raise TopologyError(
-                f"key {key!r} has {len(values)} values; valid: {', '.join(f.name for f in self._plan.keys)}"
-            )
+            names = ", ".join(each.name for each in self._plan.keys)
+            raise TopologyError(f"key {key!r} has {len(values)} values; valid: {names}")
         return encoded_keys(
             pa.table(
                 [pa.array([v], f.type) for v, f in zip(values, schema, strict=True)], schema=schema
@@ -175,14 +175,18 @@ class ProcessTester:
 
 
 def _named(name: str, aggregate: Any, fields: Sequence[Field]) -> Named:
-    """An aggregate that a class reads. Spark is not here to work expressions out, so it is over columns as they are."""
+    """An aggregate that a class reads.
+
+    Spark is not here to work expressions out, so it is over columns as they are.
+    """
     if not isinstance(aggregate, Aggregate):
         raise TopologyError(
             f"{name}={aggregate!r} is not an aggregate; write ab.sum(...) or another one"
         )
     if aggregate.where is not None:
         raise TopologyError(
-            f"the tester knows no filters: {name!r} has where={aggregate.where}; make it a column in a map()"
+            f"the tester knows no filters: {name!r} has where={aggregate.where}; "
+            "make it a column in a map()"
         )
     kinds = {each.name: each.type for each in fields}
     if aggregate.expression is not None and aggregate.expression not in kinds:
@@ -200,7 +204,7 @@ class DictCells:
     def __init__(self) -> None:
         self.cells: dict[bytes, bytes] = {}
 
-    def get(self, shard: int, keys: Sequence[bytes]) -> Sequence[bytes | None]:  # noqa: ARG002 - there is one
+    def get(self, shard: int, keys: Sequence[bytes]) -> Sequence[bytes | None]:  # noqa: ARG002
         return [self.cells.get(key) for key in keys]
 
     def due(self, until_us: int | None) -> Sequence[tuple[int, bytes]]:

@@ -1,7 +1,8 @@
-"""Processes that are started with a tag in their environment, and all that come from them: found again, and ended.
+"""Processes that are found again by a tag in their environment, with all their descendants.
 
-A driver that is killed leaves a JVM and Python workers behind, some of them stopped. The tag is inherited, so that each of
-them can be found by its own environment, however it has detached itself (where /proc tells; else only process groups are ended).
+A driver that is killed leaves a JVM and Python workers behind, some of them stopped. The tag is
+inherited, so each of them is found by its own environment, however it has detached itself. That
+needs /proc; without it only process groups are ended.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self
@@ -36,7 +37,7 @@ class Tagged:
         self._kill(self._pids())
 
     def start(self, command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-        """A process in a group of its own; its standard input is a pipe that closes when this process ends."""
+        """A process in a group of its own; its standard input closes when this process ends."""
         started = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -63,15 +64,18 @@ class Tagged:
         """Processes that have been stopped by a signal."""
         return [pid for pid in self._pids() if _state(pid) == "T"]
 
-    def kill_all_but_stopped(self) -> None:
-        """Kills everything at once, as if the machine had, but leaves stopped processes and those that will continue them."""
-        stopped = self.stopped()
-        self._kill(
-            pid for pid in self._pids() if pid not in stopped and "SIGCONT" not in _command(pid)
-        )
+    def kill_all_but(self, spared: Collection[int]) -> None:
+        """Kills everything else at once, as if the machine had."""
+        self._kill(pid for pid in self._pids() if pid not in spared)
+
+    def send(self, pids: Collection[int], number: signal.Signals) -> None:
+        """Sends a signal to those of these processes that are still ours."""
+        for pid in set(pids) & set(self._pids()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def settle(self) -> None:
-        """Waits until processes that were left behind have ended by themselves, for some time; then ends them."""
+        """Waits for processes that were left behind to end by themselves, then ends the others."""
         deadline = time.monotonic() + _PATIENCE_S
         while self._pids() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -99,10 +103,4 @@ class Tagged:
 def _state(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return ""
-
-
-def _command(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_text()
     return ""

@@ -1,8 +1,8 @@
-"""Hypothesis strategies for whole cases: windows, aggregates, keys and batches of rows with disorder and late rows.
+"""Hypothesis strategies for whole cases: windows, aggregates, keys and batches of rows.
 
-A case is plain values, as the reference takes them. Times lie on and beside the edges of windows, some batches are
-empty, some windows have gaps, and a window of one minute may stand beside one of an hour. Expressions mean the same in
-Spark SQL and in DuckDB's.
+A case is plain values, as the reference takes them. Times lie on and beside the edges of windows,
+some batches are empty, some windows have gaps, and a window of one minute may stand beside one of
+an hour. Expressions mean the same in Spark SQL and in DuckDB's.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ TIME_TYPE = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class WindowCase:
     """What to compute, and the rows of each step (None where a step has no table at all)."""
 
     query: WindowQuery
@@ -89,7 +89,7 @@ class Case:
 
 @st.composite
 def window_lists(draw: st.DrawFn) -> list[Window]:
-    """One to three windows; now and then the pair whose rows are late for one and in time for the other."""
+    """One to three windows; sometimes two, whose rows are late for one and not for the other."""
     if draw(st.integers(0, 4)) == 0:
         return [("a minute", MINUTE_US, MINUTE_US, 0), ("an hour", HOUR_US, HOUR_US, 0)]
     shapes = draw(st.lists(window_shapes(), min_size=1, max_size=3, unique=True))
@@ -134,7 +134,10 @@ def aggregate_lists(draw: st.DrawFn) -> list[Aggregate]:
 
 
 def value_rows() -> st.SearchStrategy[Row]:
-    """The values of one row. Doubles are whole eighths, so that sums are exact in any order, and sometimes odd."""
+    """The values of one row.
+
+    Doubles are whole eighths, so that sums are exact in any order, and sometimes odd.
+    """
     eighths = st.integers(-8_000, 8_000).map(lambda n: n / 8)
     odd = st.sampled_from([float("nan"), float("inf"), float("-inf"), -0.0])
     return st.fixed_dictionaries(
@@ -157,7 +160,7 @@ def key_rows(key_kind: str) -> st.SearchStrategy[Row]:
 
 @st.composite
 def times(draw: st.DrawFn, clock_us: int, reach_us: int) -> int | None:
-    """An event time near the clock: a little before it, or so far that windows have closed; on or beside an edge; or none."""
+    """An event time near the clock, on or beside an edge, or so early that windows have closed."""
     seconds = [back * SECOND_US for back in (0, 0, 0, 1, 3, 8, 61)]
     back = draw(
         st.sampled_from([*seconds, reach_us // 2, reach_us, reach_us + SECOND_US, 2 * reach_us])
@@ -170,9 +173,10 @@ def times(draw: st.DrawFn, clock_us: int, reach_us: int) -> int | None:
 def step_lists(
     draw: st.DrawFn, key_kind: str, reach_us: int, most_steps: int, most_rows: int
 ) -> tuple[pa.Table, ...]:
-    """Batches of rows whose times move forward, by nothing, by seconds, or by `reach_us` and more; some are empty.
+    """Batches of rows whose times move forward, by up to `reach_us` and more; some are empty.
 
-    A row can only be late from the third step on, after a jump as long as its windows: both are made likely.
+    A row can only be late from the third step on, after a jump as long as its windows: both are
+    made likely.
     """
     clock = draw(st.sampled_from((0, 0, -10 * MINUTE_US, -HOUR_US - 1, 1_700_000_000 * SECOND_US)))
     row = st.tuples(key_rows(key_kind), value_rows())
@@ -206,7 +210,7 @@ def rows_table(rows: Sequence[Row], key_kind: str) -> pa.Table:
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, most_steps: int = 5, most_rows: int = 12) -> Case:
+def cases(draw: st.DrawFn, *, most_steps: int = 5, most_rows: int = 12) -> WindowCase:
     """A whole case: what to compute over which steps."""
     key_kind = draw(st.sampled_from(sorted(KEY_TYPES)))
     query = WindowQuery(
@@ -217,4 +221,4 @@ def cases(draw: st.DrawFn, *, most_steps: int = 5, most_rows: int = 12) -> Case:
         delay_us=draw(st.sampled_from((0, 1, SECOND_US, 10 * SECOND_US, MINUTE_US))),
     )
     reach = query.delay_us + max(max(length, every) for _, length, every, _ in query.windows)
-    return Case(query=query, steps=draw(step_lists(key_kind, reach, most_steps, most_rows)))
+    return WindowCase(query=query, steps=draw(step_lists(key_kind, reach, most_steps, most_rows)))

@@ -26,7 +26,7 @@ from anabranch.testing import bag_differences, differences, read_results, record
 from anabranch.testing.events import HOUR_US, MINUTE_US
 from anabranch.testing.exchange import orders, trades_of
 from anabranch.testing.payments import alerts_of, payments
-from anabranch.testing.reference.chains import Stage, expected_of
+from anabranch.testing.reference.chains import ChainOperator, expected_of
 from anabranch.testing.reference.database import connect
 from anabranch.testing.visits import views, visits_of
 
@@ -172,7 +172,7 @@ def test_lending_equals_the_reference_late_rows_included(example: Callable[[str]
     windows.append(("1 hour every 10 minutes", HOUR_US, 10 * MINUTE_US, 0))
     shortest = "window_name = '10 minutes'"
     stages = [
-        Stage(
+        ChainOperator(
             name="interest",
             keys=["area"],
             windows=windows,
@@ -182,7 +182,7 @@ def test_lending_equals_the_reference_late_rows_included(example: Callable[[str]
                 ("income", "avg", "income", "approval"),
             ],
         ),
-        Stage(
+        ChainOperator(
             name="approval",
             keys=["area"],
             windows=windows,
@@ -191,7 +191,7 @@ def test_lending_equals_the_reference_late_rows_included(example: Callable[[str]
                 ("approved", "avg", "CAST(approval AS INT)"),
             ],
         ),
-        Stage(
+        ChainOperator(
             name="overall_interest",
             reads="interest",
             where=shortest,
@@ -199,7 +199,7 @@ def test_lending_equals_the_reference_late_rows_included(example: Callable[[str]
             windows=windows,
             aggregates=[("loans", "sum", "loans"), ("rates", "sum", "rate * loans")],
         ),
-        Stage(
+        ChainOperator(
             name="overall_approval",
             reads="approval",
             where=shortest,

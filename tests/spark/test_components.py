@@ -19,7 +19,7 @@ import anabranch as ab
 from anabranch.plan.planners.registry import PLANNERS
 from anabranch.testing import differences, read_results, write_batches
 from anabranch.testing.events import MINUTE_US, SECOND_US
-from anabranch.testing.reference.chains import ROWS, Stage, expected_of
+from anabranch.testing.reference.chains import ROWS, ChainOperator, expected_of
 from anabranch.testing.restless import disturb
 from tests.spark.physical import watched
 
@@ -86,9 +86,9 @@ def batches(draw: st.DrawFn) -> list[pa.Table]:
 
 
 @st.composite
-def stages(draw: st.DrawFn) -> list[Stage]:
+def stages(draw: st.DrawFn) -> list[ChainOperator]:
     """A DAG: each operator reads the source or an earlier one, by some of its keys, with windows and maybe a filter of its own."""
-    found: list[Stage] = []
+    found: list[ChainOperator] = []
     for i in range(draw(st.integers(2, 4))):
         before = draw(st.sampled_from([None, *found]))
         keys = ["a", "b", "c"] if before is None else list(before.keys)
@@ -106,7 +106,7 @@ def stages(draw: st.DrawFn) -> list[Stage]:
         )
         chosen = [each for each in offered if draw(st.booleans())] or offered[:1]
         found.append(
-            Stage(
+            ChainOperator(
                 name=f"w{i}",
                 reads=ROWS if before is None else before.name,
                 where=draw(
@@ -132,7 +132,7 @@ class Engine:
 
     spark: SparkSession
     root: Path
-    stages: Sequence[Stage]
+    stages: Sequence[ChainOperator]
     planner: str = "auto"
 
     def topology(self) -> ab.Topology:
@@ -207,7 +207,7 @@ class Engine:
 def test_random_topologies_of_several_operators(  # noqa: PLR0917 - drawn one by one
     spark: SparkSession,
     steps: list[pa.Table],
-    operators: list[Stage],
+    operators: list[ChainOperator],
     planner: str,
     slots: int,
     finish: bool,
@@ -240,7 +240,7 @@ def rows(count: int, first_s: int, seed: int = 1) -> pa.Table:
 @settings(max_examples=STRESS_TOPOLOGIES, phases=[Phase.generate])
 @given(operators=stages(), seed=st.integers(1, 1 << 30))
 def test_permanent_change_of_routes_slots_and_components_changes_no_results(
-    spark: SparkSession, operators: list[Stage], seed: int
+    spark: SparkSession, operators: list[ChainOperator], seed: int
 ) -> None:
     """Hundreds of steps with ANABRANCH_STRESS_STEPS=300 ANABRANCH_STRESS_TOPOLOGIES=5."""
     steps = [rows(60, 60 * i, seed=seed % 1000 + i) for i in range(STRESS_STEPS)]
@@ -267,30 +267,30 @@ def test_permanent_change_of_routes_slots_and_components_changes_no_results(
         assert engine.differences(steps, finish=True) == []
 
 
-def chain(*changes: dict[str, Any]) -> list[Stage]:
+def chain(*changes: dict[str, Any]) -> list[ChainOperator]:
     """(a, b, c) a minute, then (a, b) each two, then (a) each five; and by c, beside it."""
     found = [
-        Stage(
+        ChainOperator(
             name="w0",
             keys=["a", "b", "c"],
             windows=[("1m", MINUTE_US, MINUTE_US, 0)],
             aggregates=OF_ROWS[:3],
         ),
-        Stage(
+        ChainOperator(
             name="w1",
             reads="w0",
             keys=["a", "b"],
             windows=[("2m", 2 * MINUTE_US, MINUTE_US, 0)],
             aggregates=OF_RESULTS[:3],
         ),
-        Stage(
+        ChainOperator(
             name="w2",
             reads="w1",
             keys=["a"],
             windows=[("5m", 5 * MINUTE_US, 5 * MINUTE_US, 0)],
             aggregates=OF_RESULTS[:3],
         ),
-        Stage(
+        ChainOperator(
             name="w3",
             where="v > 0",
             keys=["c"],

@@ -15,7 +15,13 @@ import anabranch as ab
 from anabranch.testing import JoinQuery, differences, expected_join, read_results, write_batches
 from anabranch.testing.compare import bag_differences
 from anabranch.testing.events import MINUTE_US, SECOND_US
-from anabranch.testing.reference.chains import HAPPENED, Stage, as_rows, closed_until, expected_of
+from anabranch.testing.reference.chains import (
+    HAPPENED,
+    ChainOperator,
+    as_rows,
+    closed_until,
+    expected_of,
+)
 from anabranch.testing.reference.windows import WindowQuery, expected_results
 
 if TYPE_CHECKING:
@@ -188,8 +194,10 @@ def test_windowed_results_are_joined_where_they_are_or_on_the_next_level(
     assert run.wait(180)
     minute = [("1 minute", MINUTE_US, MINUTE_US, 0)]
     stages = [
-        Stage(name="speed", keys=["k", "g"], windows=minute, aggregates=[("top", "max", "v")]),
-        Stage(
+        ChainOperator(
+            name="speed", keys=["k", "g"], windows=minute, aggregates=[("top", "max", "v")]
+        ),
+        ChainOperator(
             name="volume",
             where="v > 0",
             keys=["k"],

@@ -1,4 +1,4 @@
-"""The references of the examples with state: cases made by hand, and what must hold for any rows."""
+"""The references of the examples with state: cases by hand, and what must hold for any rows."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from anabranch.bench.measure import SideRun
 from anabranch.errors import AnabranchError
 from anabranch.plan.planners.registry import UNFUSED
 from anabranch.testing.compare import differences
-from anabranch.testing.reference.chains import ROWS, Stage, expected_of
+from anabranch.testing.reference.chains import ROWS, ChainOperator, expected_of
 from anabranch.topology.durations import format_duration
 
 SCHEMA = "a BIGINT, b BIGINT, c BIGINT, d BIGINT, at TIMESTAMP, v DOUBLE"
@@ -36,9 +36,9 @@ _AGGREGATES = {"count": lambda _: ab.count(), "sum": ab.sum, "max": ab.max}
 _OF_RESULTS = (("n", "sum", "n"), ("total", "sum", "total"), ("top", "max", "top"))
 
 
-def _stage(name: str, minutes: int, reads: str = ROWS) -> Stage:
+def _stage(name: str, minutes: int, reads: str = ROWS) -> ChainOperator:
     length = minutes * _MINUTE_US
-    return Stage(
+    return ChainOperator(
         name=name,
         reads=reads,
         keys=tuple(name),
@@ -107,7 +107,7 @@ def components_of(app: ab.Topology) -> list[list[str]]:
     return [[each["name"] for each in component["operators"]] for component in facts["components"]]
 
 
-def native_chain(rows: DataFrame, delay_s: int, last: Stage = CHAIN[-1]) -> DataFrame:
+def native_chain(rows: DataFrame, delay_s: int, last: ChainOperator = CHAIN[-1]) -> DataFrame:
     """The results of an operator, and of all before it, in one query."""
     frame, time = rows.withWatermark("at", f"{delay_s} seconds"), "at"
     for stage in CHAIN[: CHAIN.index(last) + 1]:

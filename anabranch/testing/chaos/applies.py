@@ -1,4 +1,4 @@
-"""An `apply` for chaos runs: rows that become none, one or two, and rows that fail; and what it must give, by a plain loop."""
+"""An `apply` for chaos runs, and what a plain loop gives: no row, one or two, or an error."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ _TYPES = pa.schema([("n", pa.int64()), ("half", pa.float64()), ("part", pa.int32
 
 
 def worked(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of every seventh value nothing is left, of every fifth there are two rows; every eleventh, and null, fails."""
+    """No row for every seventh value, two for every fifth; every eleventh, and null, fails."""
     v = row["v"]
     if v is None or v % 11 == 0:
         raise ValueError(f"v is {v}")
-    return (
-        []
-        if v % 7 == 0
-        else [{"n": v, "half": v / 2, "part": part} for part in range(2 if v % 5 == 0 else 1)]
-    )
+    if v % 7 == 0:
+        return []
+    return [{"n": v, "half": v / 2, "part": part} for part in range(2 if v % 5 == 0 else 1)]
 
 
 def expected_work(steps: Sequence[pa.Table | None]) -> tuple[pa.Table, pa.Table]:

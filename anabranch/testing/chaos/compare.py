@@ -1,4 +1,4 @@
-"""What a disturbed run of a chaos case has written, against its undisturbed run and against references of other make."""
+"""What a disturbed run has written, against its undisturbed run and independent references."""
 
 from __future__ import annotations
 
@@ -26,82 +26,88 @@ _WINDOW = ["window_start", "window_end", "window_name"]
 def compare_case(plan: CasePlan, root: Path) -> tuple[list[str], int]:
     """What differs in results, late rows and totals of a case, and how many rows were compared."""
     if plan.dag is not None:
-        told, rows = compare_runs(plan.dag, root, plan.batches(), finish=plan.finish)
-        return [f"{text} ({plan.dag})" for text in [*told, *_other_totals(root)]], rows
-    compared = _Compared(root)
-    topology, query = plan.topology, plan.topology.query()
-    files = sorted((root / "files").glob("*.parquet"))
-    steps = [None if batch is None else pq.read_table(files[batch]) for batch in plan.batches()]
-    final: FinalWatermark = "finish" if plan.finish else "closing"
-    wanted = expected_results(steps, query, final_watermark=final)
-    by_window = partial(differences, keys=[*query.keys, *_WINDOW])
-    compared.see("out", "results", "DuckDB", wanted, by_window)
-    if topology.late_sink:
-        compared.see("late", "late rows", "DuckDB", expected_late(steps, query), bag_differences)
-    if (then := topology.then) is not None:
-        until = closed_until(steps, "at", query.delay_us, final)
-        second = expected_results([as_rows(wanted)], then.query(), final_watermark=until)
-        compared.see(
-            "then",
-            "second operator",
-            "DuckDB",
-            second,
-            partial(differences, keys=[*then.keys, *_WINDOW]),
-        )
-    if topology.process:
-        for name in PROCESSES:
-            made = expected_of(name, steps, query.keys, query.delay_us, finish=plan.finish)
-            compared.see(name, f"process {name}", "tester", made, bag_differences)
-    if topology.gathered:
-        found, calm = compared.read("gathered")
-        told = gathered_differences(
-            found, calm, steps, query.keys, query.delay_us, finish=plan.finish
-        )
-        compared.told += [f"gathered, {text}" for text in told]
-    if topology.grouping is not None:
-        worked, failed = expected_work(steps)
-        compared.see("worked", "worked by apply", "a loop", worked, bag_differences)
-        compared.see("failed", "failed in apply", "a loop", failed, bag_differences)
-    return [*compared.told, *_other_totals(root)], compared.rows
+        found, rows = compare_runs(plan.dag, root, plan.batches(), finish=plan.finish)
+        return [f"{text} ({plan.dag})" for text in [*found, *_other_totals(root)]], rows
+    comparison = _Comparison(plan, root)
+    comparison.compare_windows()
+    comparison.compare_others()
+    return [*comparison.differences, *_other_totals(root)], comparison.rows
 
 
-class _Compared:
-    """Compares one sink after the other, and counts its rows."""
+class _Comparison:
+    """Compares one sink of a case after the other, and counts rows."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self.told: list[str] = []
+    def __init__(self, plan: CasePlan, root: Path) -> None:
+        self._plan, self._topology, self._root = plan, plan.topology, root
+        self._query = plan.topology.query()
+        files = sorted((root / "files").glob("*.parquet"))
+        self._steps: list[pa.Table | None] = []
+        for batch in plan.batches():
+            self._steps.append(None if batch is None else pq.read_table(files[batch]))
+        self.differences: list[str] = []
         self.rows = 0
 
-    def read(self, sink: str) -> tuple[pa.Table, pa.Table]:
-        """What the disturbed and the undisturbed run wrote into a sink."""
-        found, calm = (
-            read_results(self._root / run / sink) for run in ("disturbed", "undisturbed")
-        )
-        self.rows += found.num_rows
-        return found, calm
+    def compare_windows(self) -> None:
+        """Windows and sessions, their late rows, and the operator that reads their results."""
+        steps, query = self._steps, self._query
+        final: FinalWatermark = "finish" if self._plan.finish else "closing"
+        wanted = expected_results(steps, query, final_watermark=final)
+        self._compare("out", "results", "DuckDB", wanted, _by_window(query.keys))
+        if self._topology.late_sink:
+            late = expected_late(steps, query)
+            self._compare("late", "late rows", "DuckDB", late, bag_differences)
+        if (then := self._topology.then) is not None:
+            until = closed_until(steps, "at", query.delay_us, final)
+            second = expected_results([as_rows(wanted)], then.query(), final_watermark=until)
+            self._compare("then", "second operator", "DuckDB", second, _by_window(then.keys))
 
-    def see(
+    def compare_others(self) -> None:
+        """What else reads the source: processes, sketches with early results, and an apply."""
+        steps, keys, delay_us = self._steps, self._query.keys, self._query.delay_us
+        finish = self._plan.finish
+        if self._topology.process:
+            for name in PROCESSES:
+                wanted = expected_of(name, steps, keys, delay_us, finish=finish)
+                self._compare(name, f"process {name}", "tester", wanted, bag_differences)
+        if self._topology.gathered:
+            runs = self._read("gathered")
+            found = gathered_differences(*runs, steps, keys, delay_us, finish=finish)
+            self.differences += [f"gathered, {text}" for text in found]
+        if self._topology.grouping is not None:
+            worked, failed = expected_work(steps)
+            self._compare("worked", "worked by apply", "a loop", worked, bag_differences)
+            self._compare("failed", "failed in apply", "a loop", failed, bag_differences)
+
+    def _read(self, sink: str) -> tuple[pa.Table, pa.Table]:
+        """What the disturbed and the undisturbed run wrote to a sink."""
+        disturbed = read_results(self._root / "disturbed" / sink)
+        self.rows += disturbed.num_rows
+        return disturbed, read_results(self._root / "undisturbed" / sink)
+
+    def _compare(
         self,
         sink: str,
         name: str,
-        by: str,
+        reference: str,
         wanted: pa.Table,
         compare: Callable[[pa.Table, pa.Table], Sequence[str]],
     ) -> None:
-        """Compares a sink with the undisturbed run's and with what a reference wants."""
-        found, calm = self.read(sink)
-        self.told += [f"{name}, undisturbed: {text}" for text in compare(found, calm)]
-        self.told += [f"{name}, {by}: {text}" for text in compare(found, wanted)]
+        """Compares a sink with that of the undisturbed run, and with a reference."""
+        disturbed, undisturbed = self._read(sink)
+        found = [f"{name}, undisturbed: {text}" for text in compare(disturbed, undisturbed)]
+        found += [f"{name}, {reference}: {text}" for text in compare(disturbed, wanted)]
+        self.differences += found
+
+
+def _by_window(keys: Sequence[str]) -> Callable[[pa.Table, pa.Table], Sequence[str]]:
+    return partial(differences, keys=[*keys, *_WINDOW])
 
 
 def _other_totals(root: Path) -> list[str]:
-    totals = [_totals(root / name) for name in ("disturbed", "undisturbed")]
-    return (
-        []
-        if totals[0] == totals[1]
-        else [f"totals of the commit record: {totals[0]}, undisturbed {totals[1]}"]
-    )
+    disturbed, undisturbed = _totals(root / "disturbed"), _totals(root / "undisturbed")
+    if disturbed == undisturbed:
+        return []
+    return [f"totals of the commit record: {disturbed}, undisturbed {undisturbed}"]
 
 
 def _totals(root: Path) -> dict[str, int]:

@@ -1,7 +1,8 @@
-"""Windows for chaos runs that keep sketches, the state of users' aggregates and lists, and tell early results; what they must give.
+"""Sketches, users' aggregates, lists and early results for chaos runs; and what they must give.
 
-What is exact is compared whole, early results with what the rows up to their step give. Sketches are compared with the values
-of their window, by their stated error: a sketch of quantiles draws coins, so two runs need not give the same.
+What is exact is compared whole, early results with what the rows up to their step give. Sketches
+are compared with the values of their window, by their stated error: a sketch of quantiles draws
+coins, so two runs need not give the same.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from anabranch.types import Array
 _WINDOWS = (tumbling("2 minutes"), sliding("3 minutes", every="1 minute"))
 _SESSION = session("30 seconds")
 _LG_K, _K, _KEEP, _SHARES = 8, 32, 12, (0.1, 0.5, 0.9)
-_ERRORS = 5  # stated errors that a sketch may be off at most; half of the sketches are off by less than one
+_ERRORS = 5  # stated errors that a sketch may be off at most; half are off by less than one
 _SKETCHES = ("about", "shares", "often")
 
 
-class Distinct:
+class DistinctInPython:
     """How many values there are, in plain Python."""
 
     state_type = set[int]
@@ -96,7 +97,7 @@ def gathered(rows: Stream, keys: Sequence[str]) -> Windowed:
         early=1,
         name="gathered",
         rows=made.count(),
-        distinct=udaf(Distinct)("v % 50"),
+        distinct=udaf(DistinctInPython)("v % 50"),
         mean=udaf(Mean)("x"),
         total=made.sum("x"),
         listed=made.collect_list("v", 5),
@@ -109,8 +110,8 @@ def gathered(rows: Stream, keys: Sequence[str]) -> Windowed:
 
 
 def gathered_differences(
-    found: pa.Table,
-    calm: pa.Table,
+    disturbed: pa.Table,
+    undisturbed: pa.Table,
     steps: Sequence[pa.Table | None],
     keys: Sequence[str],
     delay_us: int,
@@ -127,29 +128,21 @@ def gathered_differences(
         delay_us=delay_us,
     )
     final: FinalWatermark = "finish" if finish else "closing"
-    wanted = expected_results(
-        steps, replace(query, aggregates=(*_EXACT, _VALUES)), final_watermark=final
-    )
+    with_values = replace(query, aggregates=(*_EXACT, _VALUES))
+    wanted = expected_results(steps, with_values, final_watermark=final)
     identity = [*keys, "window_start", "window_end", "window_name"]
-    (whole, early), (calm_whole, calm_early) = _parted(found), _parted(calm)
-    exact = [name for name in whole.column_names if name not in _SKETCHES]
-    told = [
-        f"undisturbed: {text}"
-        for text in differences(_chosen(whole, exact), _chosen(calm_whole, exact), identity)
-    ]
-    told += [
-        f"DuckDB: {text}"
-        for text in differences(_chosen(whole, exact), wanted.drop_columns(["values"]), identity)
-    ]
-    told += [
-        f"early, undisturbed: {text}"
-        for text in bag_differences(_chosen(early, exact), _chosen(calm_early, exact))
-    ]
-    told += [
-        f"early, DuckDB: {text}"
-        for text in bag_differences(_chosen(early, exact), _expected_early(steps, query, exact))
-    ]
-    return told or [f"sketches: {text}" for text in sketch_errors(whole, wanted, identity)]
+    whole, early = _parted(disturbed)
+    other_whole, other_early = _parted(undisturbed)
+    names = [name for name in whole.column_names if name not in _SKETCHES]
+    exact, exact_early = _chosen(whole, names), _chosen(early, names)
+    compared = {
+        "undisturbed": differences(exact, _chosen(other_whole, names), identity),
+        "DuckDB": differences(exact, wanted.drop_columns(["values"]), identity),
+        "early, undisturbed": bag_differences(exact_early, _chosen(other_early, names)),
+        "early, DuckDB": bag_differences(exact_early, _expected_early(steps, query, names)),
+    }
+    found = [f"{name}: {text}" for name, texts in compared.items() for text in texts]
+    return found or [f"sketches: {text}" for text in sketch_errors(whole, wanted, identity)]
 
 
 def _parted(table: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -181,29 +174,29 @@ def _expected_early(
     return pa.concat_tables(made_early).select(names) if names else pa.concat_tables(made_early)
 
 
-# Sketches -----------------------------------------------------------------------------------------------------------
+# Sketches ---------------------------------------------------------------------------------------
 
 
 def sketch_errors(found: pa.Table, wanted: pa.Table, identity: Sequence[str]) -> list[str]:
-    """Sketches that are further from the values of their window than they may be, and kinds of them that are off too often."""
+    """Sketches that are further off than they may be, and kinds of them that are off too often."""
     values = {
         _name(row, identity): row["values"]
         for row in wanted.select([*identity, "values"]).to_pylist()
     }
     off: dict[str, list[float]] = {name: [] for name in _SKETCHES}
-    told = []
+    errors_found = []
     for row in found.select([*identity, *_SKETCHES]).to_pylist() if found.num_columns else []:
         name = _name(row, identity)
         for kind, errors in _errors(row, sorted(values[name])):
             off[kind].append(errors)
             if errors > _ERRORS:
-                told.append(
+                errors_found.append(
                     f"{kind} of {name} is {row[kind]}, {errors:.1f} times its stated error off"
                 )
     for kind, errors_of in off.items():
         if errors_of and sum(each > 1 for each in errors_of) > len(errors_of) / 2:
-            told.append(f"more than half of {kind} are further off than their stated error")
-    return told
+            errors_found.append(f"more than half of {kind} are further off than their stated error")
+    return errors_found
 
 
 def _name(row: Mapping[str, Any], identity: Sequence[str]) -> tuple[str, ...]:

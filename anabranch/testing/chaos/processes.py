@@ -1,5 +1,7 @@
-"""Two `process`es for chaos runs, one with timers, a time to live and state that forgets, one vectorised over rows that are combined
-in the JVM; and what they must give, by the tester.
+"""Two `process` classes for chaos runs, and what they must give, by the tester.
+
+One has timers, a time to live and state that it forgets; one is vectorised over rows combined in
+the JVM.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class Tally:
 
 
 class Tallied:
-    """Rows of a key so far, and after 40 seconds of silence once more; some keys forget, all do after some minutes."""
+    """Rows per key so far, and once more after 40 seconds of silence; keys forget after a while."""
 
     state: Tally
     output = "what string, n bigint, total bigint, happened timestamp"
@@ -57,8 +59,13 @@ class Tallied:
         if state.rows > 30:
             ctx.forget()
 
-    def on_timer(self, key: Any, state: Tally, ctx: Context) -> Iterator[tuple[Any, ...]]:  # noqa: ARG002
-        """Tells of the silence, twice at most."""
+    def on_timer(
+        self,
+        key: Any,  # noqa: ARG002 - every class is given it
+        state: Tally,
+        ctx: Context,
+    ) -> Iterator[tuple[Any, ...]]:
+        """Reports the silence, twice at most."""
         yield f"silent{ctx.name}", state.rows, state.total, ctx.time
         if ctx.name == "":
             assert ctx.time is not None
@@ -66,13 +73,18 @@ class Tallied:
 
 
 class Added:
-    """How many rows a key has had and their sum, of which Spark SQL tells what a step has brought."""
+    """How many rows a key has had and their sum; Spark SQL combines the rows of a step."""
 
     state = {"n": "bigint", "total": "bigint"}  # noqa: RUF012 - it is read once
     output = "n bigint, total bigint"
     columns = {"rows": ab.count(), "sum": ab.sum("v")}  # noqa: RUF012
 
-    def process(self, rows: SlotRows, state: SlotState, ctx: SlotContext) -> dict[str, Any]:  # noqa: ARG002
+    def process(
+        self,
+        rows: SlotRows,
+        state: SlotState,
+        ctx: SlotContext,  # noqa: ARG002 - every class is given it
+    ) -> dict[str, Any]:
         """Adds what has come; a sum of nothing but nulls is null."""
         state.n += rows["rows"]
         state.total += rows.table["sum"].fill_null(0).to_numpy()

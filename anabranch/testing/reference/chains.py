@@ -1,4 +1,4 @@
-"""Results of several operators, computed a second time by DuckDB: those of each from those of the one that feeds it."""
+"""Results of several operators by DuckDB: those of each from those of the one that feeds it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ HAPPENED = "__happened_us"  # the column of the time at which results happened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """One operator: what it reads (`rows`, or the name of another stage), which of that, and what it makes of it."""
+class ChainOperator:
+    """One operator: what it reads (`rows`, or another operator's name), and what it makes of it."""
 
     name: str
     reads: str = ROWS
@@ -34,12 +34,15 @@ class Stage:
 
 def expected_of(
     steps: Sequence[pa.Table | None],
-    stages: Sequence[Stage],
+    stages: Sequence[ChainOperator],
     event_time: str,
     delay_us: int,
     final: FinalWatermark = "closing",
 ) -> dict[str, pa.Table]:
-    """The results of every stage. What a stage reads of another happened just before its window ended, and is never late."""
+    """The results of every stage.
+
+    What a stage reads of another happened just before its window ended, and is never late.
+    """
     found: dict[str, pa.Table] = {}
     until = closed_until(steps, event_time, delay_us, final)
     for stage in stages:

@@ -1,7 +1,8 @@
-"""Results of a DAG of operators, computed a second time by DuckDB: those of each from those of the ones that feed it.
+"""Results of a DAG of operators by DuckDB: those of each from those of the ones that feed it.
 
-Nothing here comes from the engine: no panes, partials, levels or shards. Each row meets each of its windows, SQL does the rest.
-Rows of sources are judged by the watermark of the step before their own, the least over all sources; results are never late.
+Nothing here comes from the engine: no panes, partials, levels or shards. Each row meets each of its
+windows, SQL does the rest. Rows of sources are judged by the watermark of the step before their
+own, the least over all sources; results are never late.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _AGGREGATES = {
 
 
 def watermarks_of(dag: Dag, steps: Sequence[DagStep]) -> list[int | None]:
-    """The watermark of each step, and of one more: how far the slowest source had come before it."""
+    """The watermark of each step and of one more: how far the slowest source was before it."""
     found: list[int | None] = [None]
     seen: dict[str, int] = {}
     for step in steps:
@@ -55,7 +56,7 @@ def watermarks_of(dag: Dag, steps: Sequence[DagStep]) -> list[int | None]:
 def expected_of_dag(
     dag: Dag, steps: Sequence[DagStep], *, finish: bool = False
 ) -> dict[str, pa.Table]:
-    """All results of every operator; in the end a closing step has closed what the watermark allows, or everything is closed."""
+    """All results of every operator, after a closing step; `finish` closes everything."""
     watermarks = watermarks_of(dag, steps)
     final = 2**62 if finish else watermarks[-1]
     with connect() as db:
@@ -105,7 +106,8 @@ def _map_sql(dag: Dag, node: DagNode) -> str:
     if node.kind == "rename":
         columns = columns_of(dag, given)
         kept = ["__at", "__closed", *(WINDOW_COLUMNS if event_time_of(dag, given) is None else ())]
-        return f"SELECT {', '.join([*(f'{c} AS {renamed(node, c, kind)}' for c, kind in columns.items()), *kept])} FROM {given}"
+        names = [f"{name} AS {renamed(node, name, kind)}" for name, kind in columns.items()]
+        return f"SELECT {', '.join([*names, *kept])} FROM {given}"
     made = node.text if node.kind == "column" else f"unnest(range(0, abs({node.text}) % 3 + 1))"
     return f"SELECT *, CAST({made} AS BIGINT) AS {node.name}_v FROM {given}"
 
@@ -123,7 +125,8 @@ def _windows_sql(_dag: Dag, node: DagNode, window: Window, final: int | None) ->
         f"'{name}' AS window_name",
         *aggregates,
     ]
-    return f"SELECT {', '.join(chosen)} FROM ({in_windows(given, window, final)}) GROUP BY {', '.join([*node.by, '__start'])}"
+    rows, groups = in_windows(given, window, final), ", ".join([*node.by, "__start"])
+    return f"SELECT {', '.join(chosen)} FROM ({rows}) GROUP BY {groups}"
 
 
 def _join_sql(dag: Dag, node: DagNode, window: Window, final: int | None) -> str:

@@ -1,7 +1,8 @@
-"""DuckDB for the reference and for comparisons: one database in memory, a connection for each computation.
+"""DuckDB for references and comparisons: one database in memory, one connection per computation.
 
-Opening a database takes longer than most of what tests compute. Everything in it must be temporary, and so belongs to
-its connection and ends with it. DuckDB comes with the extra `bench`; only what uses it needs it.
+Opening a database takes longer than most of what tests compute. Everything in it must be temporary,
+and so belongs to its connection and ends with it. DuckDB comes with the extra `bench`; only what
+uses it needs it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    """A connection of its own to the process's database; close it, or use it in a `with` statement."""
+    """A connection of its own to the process's database, to be used in a `with` statement."""
     return _database().cursor()
 
 

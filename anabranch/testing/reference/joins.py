@@ -1,7 +1,8 @@
-"""Joins computed a second time, by DuckDB: each row meets each of its windows, and SQL's own join does the rest.
+"""Joins computed a second time, by DuckDB: each row meets each of its windows, then SQL joins.
 
-Nothing here comes from the engine. Rows are judged per window: one counts in the windows that were open at the watermark of the step
-before its own. Watermarks are given, because that of a join is the minimum over several sources.
+Nothing here comes from the engine. Rows are judged per window: one counts in the windows that were
+open at the watermark of the step before its own. Watermarks are given, because that of a join is
+the minimum over several sources.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinQuery:
-    """What to join: the same things that a topology says, as plain values. Times are timestamps, or microseconds."""
+    """What to join: the same things that a topology says, as plain values.
+
+    Times are timestamps, or microseconds.
+    """
 
     keys: Sequence[str]
     left_time: str
@@ -39,13 +43,15 @@ def expected_join(
     *,
     finish: bool = False,
 ) -> pa.Table:
-    """Every row that the steps lead to: keys, window_start, window_end, window_name, other columns of the left and of the right.
+    """Every row that the steps lead to: keys, the window, other columns of left and right.
 
-    There is a table on each side and a watermark for each step; what ends at or before the last watermark has closed, or all.
+    There is a table on each side and a watermark for each step; what ends at or before the last
+    watermark has closed, or all.
     """
     if not len(left_steps) == len(right_steps) == len(watermarks) or not watermarks:
         raise ValueError(
-            f"{len(left_steps)} steps left, {len(right_steps)} right, {len(watermarks)} watermarks: not as many"
+            f"{len(left_steps)} steps left, {len(right_steps)} right, "
+            f"{len(watermarks)} watermarks: not as many"
         )
     known = [each for each in watermarks if each is not None]
     if any(later < earlier for earlier, later in pairwise(known)):
@@ -71,7 +77,7 @@ def _judged(steps: Sequence[pa.Table], watermarks: Sequence[int | None]) -> pa.T
 def _load(
     db: duckdb.DuckDBPyConnection, side: str, rows: pa.Table, time: str, keys: Sequence[str]
 ) -> None:
-    """The table of a side: rows that have a time, with __at (microseconds). Of keys, -0.0 is 0.0."""
+    """The table of a side: rows that have a time, with __at (microseconds). -0.0 is 0.0."""
     db.register(f"arrived_{side}", rows)
     types = {name: str(kind) for name, kind, *_ in db.sql(f"DESCRIBE arrived_{side}").fetchall()}
     at = _quote(time) if types[time] == "BIGINT" else f"epoch_us({_quote(time)})"
@@ -110,7 +116,7 @@ def _payload(db: duckdb.DuckDBPyConnection, side: str, keys: Sequence[str]) -> l
 
 
 def in_windows(side: str, window: Window, final: int | None) -> str:
-    """SQL: the rows of a side, once for each window that takes them and has closed in the end (% takes the sign of its left side)."""
+    """SQL: the rows of a side, once for each window that takes them and has closed in the end."""
     _, length, every, offset = window
     last = f"__at - (((__at - ({offset})) % {every}) + {every}) % {every}"
     first = f"__last - {(-(-length // every) - 1) * every}"

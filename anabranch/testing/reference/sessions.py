@@ -1,8 +1,8 @@
-"""Sessions computed a second time: step by step in plain Python, row by row, without panes, partials or arrays.
+"""Sessions computed a second time: step by step and row by row, in plain Python.
 
-What a session is depends on when rows come: one that has closed is gone, and a row that comes behind it begins another. So the
-steps are followed one by one. Where no row comes at or behind the watermark before its step, the sessions are those of all
-rows at once, which one SQL query tells.
+What a session is depends on when rows come: one that has closed is gone, and a row that comes
+behind it begins another. So the steps are followed one by one. Where no row comes at or behind the
+watermark before its step, the sessions are those of all rows at once, which one SQL query tells.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class SessionSteps:
     ) -> tuple[list[SessionRows], list[int]]:
         """The sessions that a step closes, and the numbers of its rows that are late.
 
-        Rows are judged by the watermark of the step before: one whose session, had it no other row, would have ended is late.
+        Rows are judged by the watermark of the step before: one whose session, had it no other row,
+        would have ended is late.
         """
         late = []
         for key, at_us, number in rows:

@@ -1,12 +1,13 @@
 """Window results computed a second time, by DuckDB, to check the engine against.
 
-Nothing here comes from the engine: the arithmetic of windows, watermarks and lateness is written again, in SQL over
-the raw rows, without panes, partials or shards. Each row meets each of its windows; a plain `GROUP BY` does the rest. Which
-session a row is in is told by `anabranch.testing.reference.sessions`, step by step.
+Nothing here comes from the engine: the arithmetic of windows, watermarks and lateness is written
+again, in SQL over the raw rows, without panes, partials or shards. Each row meets each of its
+windows; a plain `GROUP BY` does the rest. Which session a row is in is told by
+`anabranch.testing.reference.sessions`, step by step.
 
-Two engines that agree by accident would have to make the same mistake twice. What they could share is the meaning of
-the aggregates, so the places where DuckDB and Spark differ (sums of integers, decimal averages, infinities in
-variances) are written out below.
+Two engines that agree by accident would have to make the same mistake twice. What they could share
+is the meaning of the aggregates, so the places where DuckDB and Spark differ (sums of integers,
+decimal averages, infinities in variances) are written out below.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ Aggregate: TypeAlias = (
     | tuple[str, str, str, str | None]
     | tuple[str, str, str, str | None, Parameters]
 )
-"""Result name, kind, SQL expression (`*` to count rows) and, where given, the SQL condition that filters its rows and the
-aggregate's other parameters (`by` is an SQL expression too)."""
+"""Result name, kind, SQL expression (`*` to count rows) and, where given, the SQL condition that
+filters its rows and the aggregate's other parameters (`by` is an SQL expression too)."""
 
 Steps: TypeAlias = pa.Table | Sequence[pa.Table | None]
-"""Rows with a column `step`, numbered from 1; or a table for each step, None for a step without input."""
+"""Rows with a column `step`, from 1; or a table per step, None for a step without input."""
 
 FinalWatermark: TypeAlias = Literal["closing", "finish"] | int
-"""What has closed in the end: what one closing step closes, everything, or windows that end at or before a time."""
+"""What has closed in the end: by one closing step, everything, or up to a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,7 @@ class WindowQuery:
 def expected_results(
     steps: Steps, query: WindowQuery, *, final_watermark: FinalWatermark = "closing"
 ) -> pa.Table:
-    """Every window row that the steps lead to: keys, window_start, window_end, window_name, aggregates."""
+    """Every window row that the steps lead to: keys, the window, aggregates."""
     with connect() as db:
         _load(db, _with_row_and_step(steps), query)
         arguments = _materialise_arguments(db, query)
@@ -85,7 +86,7 @@ def expected_results(
 
 
 def sessions_at_once(rows: pa.Table, query: WindowQuery) -> pa.Table:
-    """The sessions of a query as if all rows came at once: what streaming gives where each row is ahead of the watermark."""
+    """The sessions of a query as if all rows came at once and none were late."""
     with connect() as db:
         _load(db, _with_row_and_step([rows]), query)
         arguments = _materialise_arguments(db, query)
@@ -98,7 +99,7 @@ def sessions_at_once(rows: pa.Table, query: WindowQuery) -> pa.Table:
 
 
 def expected_late(steps: Steps, query: WindowQuery) -> pa.Table:
-    """The rows that no window and no session takes, in the order they came, with the reason: "late", "outside" or "no event time"."""
+    """The rows that no window and no session takes, in the order they came, with the reason."""
     rows = _with_row_and_step(steps)
     with connect() as db:
         _load(db, rows, query)
@@ -109,7 +110,8 @@ def expected_late(steps: Steps, query: WindowQuery) -> pa.Table:
             f"({end} > __at AND (__closed IS NULL OR {end} > __closed))" for end in latest_end
         )
         late = db.sql(f"""
-            SELECT __row, CASE WHEN __at IS NULL THEN 'no event time' WHEN NOT ({contained}) THEN 'outside'
+            SELECT __row, CASE WHEN __at IS NULL THEN 'no event time'
+                               WHEN NOT ({contained}) THEN 'outside'
                                WHEN NOT ({taken}) THEN 'late' END AS reason
             FROM timed WHERE reason IS NOT NULL ORDER BY __row
         """).to_arrow_table()
@@ -143,23 +145,24 @@ def _with_row_and_step(steps: Steps) -> pa.Table:
 
 
 def _load(db: duckdb.DuckDBPyConnection, rows: pa.Table, query: WindowQuery) -> None:
-    """The view `timed`: rows with __at (microseconds) and __closed (the watermark that they are judged by)."""
+    """The view `timed`: rows with __at (microseconds) and __closed (their watermark)."""
     db.register("arrived", rows)
     time_us = _time_sql(
         rows.schema.field(query.event_time).type, _quote(query.event_time), query.unit_us
     )
     db.execute(f"CREATE TEMP VIEW stamped AS SELECT *, {time_us} AS __at FROM arrived")
-    # A row is judged by the watermark of the step before its own, and that one knows only the rows of the steps before
-    # it: hence the latest event time at least two steps ago. Steps without rows count.
+    # A row is judged by the watermark of the step before its own, and that one knows only the rows
+    # of the steps before it: the latest event time two steps ago. Steps without rows count.
     db.execute(f"""
         CREATE TEMP TABLE judged AS
-        SELECT __step, max(max(__at)) OVER (ORDER BY __step RANGE BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING)
-                       - {query.delay_us} AS __closed
+        SELECT __step, max(max(__at)) OVER earlier - {query.delay_us} AS __closed
         FROM stamped GROUP BY __step
+        WINDOW earlier AS (ORDER BY __step RANGE BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING)
     """)
     met = "" if query.where is None else f" WHERE {query.where}"
     db.execute(
-        f"CREATE TEMP VIEW timed AS SELECT stamped.*, __closed FROM stamped JOIN judged USING (__step){met}"
+        "CREATE TEMP VIEW timed AS "
+        f"SELECT stamped.*, __closed FROM stamped JOIN judged USING (__step){met}"
     )
 
 
@@ -188,7 +191,7 @@ def _resolve_final(
 
 
 def _last_start(window: Window) -> str:
-    """SQL: the start of the latest window that starts at or before __at (% takes the sign of its left side)."""
+    """SQL: the start of the latest window that starts at or before __at."""
     _, _, every, offset = window
     return f"__at - (((__at - ({offset})) % {every}) + {every}) % {every}"
 
@@ -200,7 +203,7 @@ def _window_results(
     aggregates: Sequence[str],
     final: int | None,
 ) -> pa.Table:
-    """The results of one window: each row meets the windows it lies in, as many as the slide is in the length."""
+    """The results of one window: each row meets every window that it is in."""
     name, length, every, _ = window
     columns = [_quote(key) for key in keys]
     per_row = -(-length // every)
@@ -211,9 +214,10 @@ def _window_results(
         f"__start + {length} AS window_end",
         f"'{label}' AS window_name",
     ]
+    starts = f"unnest(range(__last - {(per_row - 1) * every}, __last + 1, {every}))"
     return db.sql(f"""
         SELECT {", ".join([*chosen, *aggregates])}
-        FROM (SELECT *, unnest(range(__last - {(per_row - 1) * every}, __last + 1, {every})) AS __start
+        FROM (SELECT *, {starts} AS __start
               FROM (SELECT *, {_last_start(window)} AS __last FROM arguments))
         WHERE __start + {length} > __at AND (__closed IS NULL OR __start + {length} > __closed)
           AND __start + {length} <= {"NULL" if final is None else final}
@@ -228,7 +232,7 @@ def _session_results(
     aggregates: Sequence[str],
     final: int | None,
 ) -> pa.Table:
-    """The results of one session: each row is in the one that the view `assigned` says, if it is in any."""
+    """The results of one session: each row is in the one that the view `assigned` gives."""
     columns = [_quote(key) for key in keys]
     label = name.replace("'", "''")
     chosen = [
@@ -265,21 +269,24 @@ def _assign_by_steps(db: duckdb.DuckDBPyConnection, keys: Sequence[str], gap_us:
 
 
 def _assign_at_once(db: duckdb.DuckDBPyConnection, keys: Sequence[str], gap_us: int) -> None:
-    """The view `assigned`: the session of each row; one begins with each row more than a gap after the one before."""
+    """The view `assigned`: the session of each row; a longer pause than the gap begins one."""
     by = f"PARTITION BY {', '.join(map(_quote, keys))}" if keys else ""
     each = f"PARTITION BY {', '.join([*map(_quote, keys), '__session'])}"
     db.execute(f"""
         CREATE OR REPLACE TEMP VIEW assigned AS
-        SELECT __row, min(__at) OVER ({each}) AS __start, max(__at) OVER ({each}) + {gap_us} AS __end
+        SELECT __row, min(__at) OVER ({each}) AS __start,
+               max(__at) OVER ({each}) + {gap_us} AS __end
         FROM (SELECT *, count(*) FILTER (WHERE __new) OVER ({by} ORDER BY __at, __row) AS __session
-              FROM (SELECT *, __at - lag(__at) OVER ({by} ORDER BY __at, __row) > {gap_us} AS __new FROM arguments))
+              FROM (SELECT *, __at - lag(__at) OVER ({by} ORDER BY __at, __row) > {gap_us} AS __new
+                    FROM arguments))
     """)
 
 
 def _materialise_arguments(db: duckdb.DuckDBPyConnection, query: WindowQuery) -> dict[str, str]:
-    """The table `arguments`: keys, times and one column for each distinct argument; gives each SQL text its column.
+    """The table `arguments`: keys, times and one column per distinct argument.
 
-    A filter becomes part of the argument (null where it does not hold), since every aggregate skips nulls.
+    Returns the column of each SQL text. A filter becomes part of the argument (null where it does
+    not hold), since every aggregate skips nulls.
     """
     arguments: dict[str, str] = {}
     for aggregate in query.aggregates:
@@ -294,7 +301,7 @@ def _materialise_arguments(db: duckdb.DuckDBPyConnection, query: WindowQuery) ->
 
 
 def _key_sql(key: str, kind: str) -> str:
-    """A key as it appears in results: -0.0 is 0.0 (DuckDB groups them, and gives whichever came first)."""
+    """A key as it appears in results: -0.0 is 0.0 (DuckDB gives whichever came first)."""
     column = _quote(key)
     return (
         f"CASE WHEN {column} = 0 THEN CAST(0 AS {kind}) ELSE {column} END"
@@ -370,7 +377,7 @@ def _sum(column: str, kind: str) -> str:
 
 
 def _avg(column: str, kind: str) -> str:
-    """Decimals average to four more digits, halves rounded away from zero, as in Spark; computed on whole numbers."""
+    """Decimals average to four more digits, halves rounded away from zero, as in Spark."""
     decimal = _decimal(kind)
     if decimal is None:
         return f"CAST(avg({column}) AS DOUBLE)"
@@ -384,11 +391,12 @@ def _avg(column: str, kind: str) -> str:
         f"sign({unscaled}) * ((2 * abs({unscaled}) + count({column})) // (2 * count({column})))"
     )
     unit = f"CAST('0.{'0' * (scale + 3)}1' AS DECIMAL({scale + 4},{scale + 4}))"
-    return f"CAST(CAST({rounded} AS DECIMAL({precision + 4},0)) * {unit} AS DECIMAL({precision + 4},{scale + 4}))"
+    digits = precision + 4
+    return f"CAST(CAST({rounded} AS DECIMAL({digits},0)) * {unit} AS DECIMAL({digits},{scale + 4}))"
 
 
 def _moment(function: str, smallest: int) -> Callable[[str, str], str]:
-    """A central moment; not a number as soon as one value is infinite (DuckDB calls the variance of one infinity 0)."""
+    """A central moment; NaN where a value is infinite (DuckDB: 0 for one infinity)."""
 
     def sql(column: str, _: str) -> str:
         value = f"CAST({column} AS DOUBLE)"
@@ -400,7 +408,7 @@ def _moment(function: str, smallest: int) -> Callable[[str, str], str]:
 
 
 def _by_time(function: str) -> Callable[[str, str], str]:
-    """The value at the earliest or latest event time; at equal times the smallest or largest; nulls skipped."""
+    """The value at the earliest or latest event time; at ties the smallest or largest."""
 
     def sql(column: str, _: str) -> str:
         return f"{function}({column}, row(__at, {column})) FILTER (WHERE {column} IS NOT NULL)"
@@ -433,17 +441,18 @@ def _listed(sql: str, limit: int) -> str:
 
 
 def _best(function: str) -> Callable[[str, Parameters], str]:
-    """The value where another is smallest or largest, at ties the smallest or largest; rows without one of the two skipped."""
+    """The value where another is smallest or largest; at ties the smallest or largest."""
 
     def sql(column: str, given: Parameters) -> str:
         by = given["by"]
-        return f"{function}({column}, row({by}, {column})) FILTER (WHERE {column} IS NOT NULL AND {by} IS NOT NULL)"
+        known = f"{column} IS NOT NULL AND {by} IS NOT NULL"
+        return f"{function}({column}, row({by}, {column})) FILTER (WHERE {known})"
 
     return sql
 
 
 def _quantile(column: str, given: Parameters) -> str:
-    """The smallest value that no less than a share q of the values do not exceed; NaN is no value."""
+    """The smallest value that at least a share q of the values do not exceed; no NaN."""
     value = f"CAST({column} AS DOUBLE)"
     return f"quantile_disc({value}, {given['q']}) FILTER (WHERE NOT isnan({value}))"
 
@@ -451,8 +460,10 @@ def _quantile(column: str, given: Parameters) -> str:
 def _top_k(column: str, given: Parameters) -> str:
     """The most frequent values with their counts; at equal counts the smaller value first."""
     counted = f"map_entries(histogram({column}) FILTER (WHERE {column} IS NOT NULL))"
-    pairs = f"list_sort(list_transform({counted}, lambda e: {{'n': -CAST(e.value AS BIGINT), 'v': e.key}}))"
-    return f"COALESCE(list_transform(({pairs})[:{given.get('k', 10)}], lambda e: {{'value': e.v, 'count': -e.n}}), [])"
+    pair = "{'n': -CAST(e.value AS BIGINT), 'v': e.key}"
+    pairs = f"list_sort(list_transform({counted}, lambda e: {pair}))"
+    first = f"({pairs})[:{given.get('k', 10)}]"
+    return f"COALESCE(list_transform({first}, lambda e: {{'value': e.v, 'count': -e.n}}), [])"
 
 
 # Here -0.0 has become 0.0: which of them is kept is nobody's to say.

@@ -111,7 +111,7 @@ def test_null_keys_match_nothing_and_odd_floats_themselves() -> None:
 
 def test_a_row_counts_in_the_windows_that_were_open_before_its_step() -> None:
     lefts, rights = [left(), left(), left((1, 1, "late"))], [right((1, 2, 7)), right(), right()]
-    # The five has closed at the watermark of the second step; the row of the third is in time for the ten.
+    # The five has closed at the second watermark; the row of the third is in time for the ten.
     table = expected_join(lefts, rights, query("inner", FIVE, TEN), [None, 5, 10])
     assert found(table) == {(1.0, "ten", 0, 10, "late", 7): 1}
     # At a watermark of 4 both were open.

@@ -1,4 +1,4 @@
-"""The reference against a third computation: a plain loop over steps and rows, in exact arithmetic."""
+"""The reference against a third computation: a plain loop over rows, in exact arithmetic."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from anabranch.testing import (
     expected_late,
     expected_results,
 )
-from anabranch.testing.strategies import Case, cases
+from anabranch.testing.strategies import WindowCase, cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -190,7 +190,7 @@ def comparable(value: Any) -> Any:
 
 
 class PlainStream:
-    """The words of the specification, one row and one step at a time; slow, and simple enough to be believed."""
+    """The specification, one row and one step at a time; slow, and simple enough to be believed."""
 
     def __init__(self, query: WindowQuery) -> None:
         self.query = query
@@ -240,7 +240,7 @@ class PlainStream:
             )
 
 
-def plain(case: Case, final_watermark: FinalWatermark) -> PlainStream:
+def plain(case: WindowCase, final_watermark: FinalWatermark) -> PlainStream:
     stream = PlainStream(case.query)
     for table in case.steps:
         stream.step(
@@ -266,7 +266,7 @@ def as_table(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
 @settings(max_examples=100)
 @given(case=cases(), final_watermark=st.sampled_from(["closing", "finish"]))
 def test_results_and_late_rows_equal_those_of_a_plain_loop(
-    case: Case, final_watermark: FinalWatermark
+    case: WindowCase, final_watermark: FinalWatermark
 ) -> None:
     stream = plain(case, final_watermark)
     results = expected_results(case.steps, case.query, final_watermark=final_watermark)
@@ -280,7 +280,7 @@ def test_results_and_late_rows_equal_those_of_a_plain_loop(
 
 @settings(max_examples=20)
 @given(case=cases())
-def test_a_table_with_a_step_column_equals_a_table_for_each_step(case: Case) -> None:
+def test_a_table_with_a_step_column_equals_a_table_for_each_step(case: WindowCase) -> None:
     numbered = [
         table.append_column("step", pa.array([n] * len(table), pa.int32()))
         for n, table in enumerate(case.steps, 1)
