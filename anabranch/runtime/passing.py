@@ -1,4 +1,4 @@
-"""Rows on their way to operators: which of a batch are for which, and how rows of later levels pass.
+"""Rows on their way to operators: which rows are for which, and how those of later levels pass.
 
 Between levels all rows share columns by type, and combined rows of sources have columns of their
 own. So the combined rows of one operator and shard pass a level as one row: which operator, which

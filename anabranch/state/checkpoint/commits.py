@@ -176,7 +176,7 @@ class Checkpoint:
                 self.files.remove(f"results/{name}")
 
     def _epochs(self) -> list[int]:
-        """The epochs that were begun; a driver that died in the middle may have left a draft of one."""
+        """The epochs that were begun. A driver that died meanwhile may have left a draft."""
         return [int(name) for name in self.files.list("epochs") if name.isdigit()]
 
     def _take(self, commit: Commit) -> None:
@@ -204,11 +204,12 @@ def open_checkpoint(files: Files) -> Checkpoint | None:
     for name in files.list("commits"):
         if name.endswith(".json"):
             try:
-                checkpoint._take(msgspec.json.decode(files.read(f"commits/{name}"), type=Commit))  # noqa: SLF001
+                commit = msgspec.json.decode(files.read(f"commits/{name}"), type=Commit)
             except msgspec.DecodeError as error:
                 raise CheckpointError(
                     f"{files.location}/commits/{name} is damaged: {error}"
                 ) from error
+            checkpoint._take(commit)  # noqa: SLF001 - it is made here
     return checkpoint
 
 

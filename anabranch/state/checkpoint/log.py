@@ -18,7 +18,7 @@ _ROOT = "state"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """Where the log holds one step of one shard: a file, and (offset, length) of its blobs in it."""
+    """Where the log holds one step of one shard: a file, and (offset, length) of its blobs."""
 
     version: Version
     file: str

@@ -168,7 +168,7 @@ def test_every_other_topology_is_a_dag_and_only_those_with_several_operators_are
 
 
 def test_steps_that_only_write_state_anew_do_not_count_for_faults(tmp_path: Path) -> None:
-    faults = Faults((parse("slot.begin@3=fail"),), str(tmp_path)).behind(2)
+    faults = Faults((parse("slot.begin@3=fail"),), str(tmp_path)).not_counting(2)
     faults.at("slot.begin", 3, 0)
     with pytest.raises(InjectedError):
         faults.at("slot.begin", 5, 0)
