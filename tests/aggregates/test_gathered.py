@@ -1,4 +1,4 @@
-"""Partials of variable size: any grouping and order of merging gives the same, state comes back as it was, errors are as stated."""
+"""Partials of variable size: any order of merging gives the same, with errors as stated."""
 
 from __future__ import annotations
 

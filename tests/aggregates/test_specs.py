@@ -1,4 +1,4 @@
-"""Specs of aggregates: types of results as in Spark, nulls where nothing came, and what they refuse."""
+"""Specs of aggregates: types of results as in Spark, nulls, and what they refuse."""
 
 from __future__ import annotations
 

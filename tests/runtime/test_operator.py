@@ -1,4 +1,4 @@
-"""The shards of an operator in a slot: damaged ones are reported missing, and restored over whatever is there."""
+"""The shards of an operator in a slot: undone, reported missing, or restored over anything."""
 
 from __future__ import annotations
 

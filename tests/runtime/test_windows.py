@@ -1,4 +1,4 @@
-"""Windows in a slot: what arrives is merged, what is late is left out, and what is over is written."""
+"""Windows in a slot: rows are merged, late ones left out, and what is over is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `apply` may be told: settings of its grouping, and the columns that decide the cost of a row."""
+"""The arguments of `apply`: how rows are grouped, and which columns decide their cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classes of `process` when the topology is built: what is refused, what a checkpoint notes, and what may change."""
+"""Classes of `process` in a topology: what is refused, noted, and may change later."""
 
 from __future__ import annotations
 
