@@ -1,4 +1,4 @@
-"""Aggregates of users: what is refused, how state is folded, merged, kept and shipped."""
+"""Aggregates of users: what is refused, how state is folded, merged and kept, and that a class travels to a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lift over Arrow against plain Python: every aggregate over every type that it takes."""
+"""The lift over Arrow, against plain Python over the same rows: every aggregate over every type that it takes."""
 
 from __future__ import annotations
 
