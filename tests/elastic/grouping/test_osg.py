@@ -327,7 +327,7 @@ def test_by_cost_is_better_than_by_turns_is_better_than_by_hash() -> None:
     assert mean[OSG] < 1.08 < mean[ROUND_ROBIN] < 1.2 < mean[HASH]
 
 
-def test_osg_adapts_within_a_few_steps_when_costs_change() -> None:
+def test_it_adapts_within_a_few_steps_when_costs_change() -> None:
     stream = Stream(OSG)
     before = np.mean([stream.step() for _ in range(20)][10:])
     stream.costs = stream.rng.permutation(stream.costs)
