@@ -1,4 +1,4 @@
-"""Calls of a user's function: its three forms, rows that fail, and time measured by value."""
+"""Calls of a user's function: the three forms give the same, the row that fails is named or becomes a dead letter, time goes by value."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_row_may_become_none_or_several() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_time_of_a_row_goes_by_its_value(form: str) -> None:
-    """A frequent value is called by itself, so a slow one does not make others look slow."""
+    """A value that comes often is called by itself, so a slow one does not make others look slow."""
 
     def fn(given: Any) -> Any:
         xs = (

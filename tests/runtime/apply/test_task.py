@@ -1,4 +1,4 @@
-"""The tasks of a stage of applies, without Spark: every row to one slot and through once."""
+"""The tasks of a stage of applies, without Spark: every row to one slot and through its function once, the rest untouched."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_steps_of_a_stage_do_every_row_once_and_learn(
 
 
 def test_behind_an_exchange_the_order_of_rows_does_not_decide_their_slots(run_in: Any) -> None:
-    """A task that runs again may get rows in another order; each still goes to its slot."""
+    """A task that runs again may get its rows in another order; then none must go to another slot than before."""
     grouping = new_grouping("round robin", 3, SETTINGS)
     whole = rows_of(range(100))
     shuffled = whole.take(pa.array(np.random.default_rng(1).permutation(100)))
