@@ -203,14 +203,15 @@ def open_checkpoint(files: Files) -> Checkpoint | None:
     checkpoint = Checkpoint(files, header, {}, {})
     for name in files.list("commits"):
         if name.endswith(".json"):
-            try:
-                commit = msgspec.json.decode(files.read(f"commits/{name}"), type=Commit)
-            except msgspec.DecodeError as error:
-                raise CheckpointError(
-                    f"{files.location}/commits/{name} is damaged: {error}"
-                ) from error
-            checkpoint._take(commit)  # noqa: SLF001 - it is made here
+            checkpoint._take(_read_commit(files, name))  # noqa: SLF001
     return checkpoint
+
+
+def _read_commit(files: Files, name: str) -> Commit:
+    try:
+        return msgspec.json.decode(files.read(f"commits/{name}"), type=Commit)
+    except msgspec.DecodeError as error:
+        raise CheckpointError(f"{files.location}/commits/{name} is damaged: {error}") from error
 
 
 def _record(step: int) -> str:
