@@ -1,4 +1,4 @@
-"""Everything that Anabranch raises: one hierarchy, each message names the bad value and what would be valid."""
+"""All errors of Anabranch: one hierarchy. A message names the bad value and the valid ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ class NotYetError(TopologyError):
 
 
 class CheckpointError(AnabranchError):
-    """The checkpoint does not fit: another topology, another driver, a batch out of order, a file that is gone."""
+    """The checkpoint does not fit.
+
+    It is of another topology, has another driver, expects another batch, or lacks a file.
+    """
 
 
 class StateError(AnabranchError):
@@ -26,7 +29,7 @@ class StateError(AnabranchError):
 
 
 class StateFullError(StateError):
-    """The place where shards live has no room left; the step was not committed and nothing is lost."""
+    """The place of shards or files is full; the step was not committed and nothing is lost."""
 
 
 class ShardHeldError(StateError):

@@ -1,7 +1,8 @@
 """Named points at which a fault can be set from outside, to prove that no crash changes a result.
 
-`ANABRANCH_FAULTS` holds them, separated by semicolons: `POINT@STEP=ACTION`, `POINT@STEP/SLOT=ACTION`. Each fires once in a
-checkpoint's life when `ANABRANCH_FAULTS_FIRED` names a directory for marks; else once per process. docs/reliability.md lists points.
+`ANABRANCH_FAULTS` holds them, separated by semicolons: `POINT@STEP=ACTION` or
+`POINT@STEP/SLOT=ACTION`. Each fires once in a checkpoint's life when `ANABRANCH_FAULTS_FIRED` names a directory for marks;
+else once per process. docs/reliability.md lists the points.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ class InjectedError(AnabranchError):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens at a point of a step: the process is killed, the task fails, or the process stops for some seconds."""
+    """What happens at a point of a step.
+
+    The process is killed, the task fails, or the process stops for some seconds.
+    """
 
     point: str
     step: int
@@ -59,7 +63,8 @@ class Fault:
     seconds: int
 
     def __str__(self) -> str:
-        return f"{self.point}@{self.step}{'' if self.slot is None else f'/{self.slot}'}={self.action}{self.seconds or ''}"
+        slot = "" if self.slot is None else f"/{self.slot}"
+        return f"{self.point}@{self.step}{slot}={self.action}{self.seconds or ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +73,18 @@ class Faults:
 
     faults: tuple[Fault, ...] = ()
     marks: str | None = None
-    uncounted: int = 0  # steps that only wrote state anew: faults are set for those that take rows or close windows
+    # Steps that only wrote state again: faults are set for those that take rows or close windows.
+    uncounted: int = 0
 
     def at(self, point: str, step: int, slot: int | None = None) -> None:
         """The code passes a point; a fault that is set for it happens now."""
         for fault in self.faults:
-            wanted = (fault.point, fault.step) == (point, step - self.uncounted) and fault.slot in (
-                None,
-                slot,
-            )
-            if wanted and _first_time(fault, self.marks):
+            here = (fault.point, fault.step) == (point, step - self.uncounted)
+            if here and fault.slot in (None, slot) and _first_time(fault, self.marks):
                 _act(fault)
 
-    def behind(self, uncounted: int) -> Faults:
-        """The same, where so many of the steps so far do not count."""
+    def not_counting(self, uncounted: int) -> Faults:
+        """The same faults, where this many of the steps so far do not count."""
         return replace(self, uncounted=uncounted) if self.faults else self
 
 
@@ -133,6 +136,7 @@ def _act(fault: Fault) -> None:
         raise InjectedError(f"fault {fault} was asked for")
     if fault.action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    script = f"import os, signal, time; time.sleep({fault.seconds or 2}); os.kill({os.getpid()}, signal.SIGCONT)"
-    subprocess.Popen([sys.executable, "-c", script], start_new_session=True)  # noqa: S603 - a script of our own
+    wake_up = f"time.sleep({fault.seconds or 2}); os.kill({os.getpid()}, signal.SIGCONT)"
+    script = f"import os, signal, time; {wake_up}"
+    subprocess.Popen([sys.executable, "-c", script], start_new_session=True)  # noqa: S603 - our own
     os.kill(os.getpid(), signal.SIGSTOP)

@@ -1,7 +1,7 @@
-"""Column types by their Spark SQL name ("bigint", "decimal(10,2)"), and how their values lie in NumPy arrays.
+"""Column types by their Spark SQL name ("bigint", "decimal(10,2)"), and their values in arrays.
 
-Whole numbers, dates and times are int64, floats are float64; text, binary, decimals and all that is nested are objects. Types are
-names here so that nothing below the Spark layer needs Spark.
+Whole numbers, dates and times are int64, floats are float64; text, binary, decimals and all that is
+nested are objects. Types are names here so that nothing below the Spark layer needs Spark.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ def arrow_type(name: str) -> pa.DataType:
 
 
 def column_type(name: str, *, maps: bool = False) -> pa.DataType:
-    """The Arrow type of a column that is a key or a result: arrays and structs of such types too, and maps where they may be."""
+    """The Arrow type of a column that is a key or a result.
+
+    Arrays and structs of such types are too, and maps where `maps` allows them.
+    """
     if (inner := element_of(name)) is not None:
         return pa.list_(column_type(inner, maps=maps))
     if (fields := struct_fields(name)) is not None:
@@ -88,7 +91,7 @@ def decimal_of(name: str) -> tuple[int, int] | None:
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """How values of this type lie in an array."""
+    """The type of an array of such values."""
     if name in FLOATING:
         return np.dtype(np.float64)
     if name in WHOLE or name in _TIMES:
@@ -98,7 +101,10 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def to_array(values: pa.Array | pa.ChunkedArray, dtype: np.dtype[Any], missing: object) -> Array:
-    """An Arrow column as an array, with `missing` where it has null; numbers become floats as in Spark's cast."""
+    """An Arrow column as an array, with `missing` where it has null.
+
+    Numbers become floats as in Spark's cast.
+    """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if dtype.kind == "O":
@@ -108,9 +114,8 @@ def to_array(values: pa.Array | pa.ChunkedArray, dtype: np.dtype[Any], missing: 
     elif pa.types.is_date(values.type):
         values = values.cast(pa.int32())
     elif pa.types.is_decimal(values.type):
-        values = values.cast(
-            pa.string()
-        )  # Arrow's own way to a float is off by a bit in one case of seven
+        # Arrow's own way to a float is off by a bit in one case of seven.
+        values = values.cast(pa.string())
     values = values.cast(pa.int64()) if dtype == np.int64 else values.cast(pa.float64(), safe=False)
     if values.null_count:
         values = values.fill_null(pa.scalar(missing, values.type))
@@ -139,9 +144,10 @@ def objects(values: Iterable[object]) -> Array:
 
 
 def ordered(values: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
-    """The values of a column without nulls as Python values that are equal, and sort, as Spark has it.
+    """The values of a column without nulls as Python values that are equal, and sort, as in Spark.
 
-    Floats become whole numbers, in the order of their bits: -0.0 is 0.0, NaN is NaN and above all numbers. A struct is a tuple.
+    Floats become whole numbers, in the order of their bits: -0.0 is 0.0, and NaN is NaN and above
+    all numbers. A struct is a tuple.
     """
     if (fields := struct_fields(name)) is not None:
         if isinstance(values, pa.ChunkedArray):
@@ -202,7 +208,10 @@ def to_lists(
 
 
 def integer_sql(name: str, x: str) -> str | None:
-    """Spark SQL of a value as a whole number that is equal exactly where the value is; None where it lies in no int64."""
+    """Spark SQL of a value as a whole number that is equal exactly where the value is.
+
+    None where the values do not fit into an int64.
+    """
     if name in WHOLE or name == "boolean":
         return f"cast({x} as bigint)"
     return {
@@ -214,5 +223,6 @@ def integer_sql(name: str, x: str) -> str | None:
 
 def micros_sql(x: str) -> str:
     """Spark SQL of a timestamp_ntz in microseconds since 1970, as if it were UTC."""
-    time_of_day = f"hour({x}) * 3600000000L + minute({x}) * 60000000L + cast(extract(second from {x}) * 1000000 as bigint)"
-    return f"unix_date(cast({x} as date)) * 86400000000L + {time_of_day}"
+    hours, minutes = f"hour({x}) * 3600000000L", f"minute({x}) * 60000000L"
+    seconds = f"cast(extract(second from {x}) * 1000000 as bigint)"
+    return f"unix_date(cast({x} as date)) * 86400000000L + {hours} + {minutes} + {seconds}"

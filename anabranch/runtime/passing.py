@@ -1,8 +1,7 @@
-"""Rows on their way to operators: which of a batch are for which, and how rows of later levels pass.
+"""Rows of sources for operators of later levels: they pass the slot tasks before, wrapped by shard, as the lift has combined them.
 
-Between levels all rows share columns by type, and combined rows of sources have columns of their
-own. So the combined rows of one operator and shard pass a level as one row: which operator, which
-shard, and the rows themselves as an Arrow stream in the column that reports have.
+Between levels all rows share columns by type, and what the lift gives has columns of its own. So the rows of one operator and shard
+travel as one row: which operator, which shard, and the rows themselves as an Arrow stream in the column that reports have.
 """
 
 from __future__ import annotations
@@ -18,28 +17,8 @@ REPORT = -1  # in the place of an operator's number: the row is a report
 WRAPPED = "report"
 
 
-def by_operator(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The numbers in the column `to` of a batch, ascending, each with its rows."""
-    column = batch.column(batch.schema.get_field_index("to"))
-    to = column.fill_null(0).to_numpy(zero_copy_only=False)
-    for number in np.unique(to).tolist():
-        mine = to == number
-        yield number, batch if mine.all() else batch.filter(pa.array(mine))
-
-
-def spread(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows in the columns of a schema, null where they have none of that name."""
-    arrays = [
-        table.column(each.name).combine_chunks().cast(each.type)
-        if each.name in table.column_names
-        else pa.nulls(len(table), each.type)
-        for each in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
 def wrapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Rows that pass a level: combined ones as one row per operator and shard, others as is."""
+    """Rows that pass a level: combined ones as one row for each operator and shard, all others as they are."""
     combined: list[pa.RecordBatch] = []
     for batch in batches:
         if WRAPPED in batch.schema.names:
@@ -66,6 +45,26 @@ def _by_shard(table: pa.Table) -> pa.Table:
             WRAPPED: pa.array(blobs, pa.binary()),
         }
     )
+
+
+def by_operator(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The numbers in the column `to` of a batch, ascending, each with its rows."""
+    column = batch.column(batch.schema.get_field_index("to"))
+    to = column.fill_null(0).to_numpy(zero_copy_only=False)
+    for number in np.unique(to).tolist():
+        mine = to == number
+        yield number, batch if mine.all() else batch.filter(pa.array(mine))
+
+
+def spread(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows in the columns of a schema, null where they have none of that name."""
+    arrays = [
+        table.column(each.name).combine_chunks().cast(each.type)
+        if each.name in table.column_names
+        else pa.nulls(len(table), each.type)
+        for each in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def unwrapped(table: pa.Table) -> pa.Table:

@@ -116,7 +116,7 @@ def _waiting(end: str | None, latest: str | None) -> int | None:
 
 
 @dataclass
-class Rows(InputPartition):
+class RowRange(InputPartition):
     """Rows start to end - 1."""
 
     start: int
@@ -155,13 +155,13 @@ class WorkloadSource(DataSource):
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: ARG002, N802 - as Spark calls it
         return StreamReader(self)
 
-    def split(self, start: int, end: int) -> list[Rows]:
+    def split(self, start: int, end: int) -> list[RowRange]:
         """Even ranges, none of them needlessly small."""
         count = max(1, min(self.most_partitions, (end - start) // _PARTITION_ROWS))
         cuts = [start + (end - start) * i // count for i in range(count + 1)]
-        return [Rows(*cut) for cut in pairwise(cuts) if cut[0] < cut[1]]
+        return [RowRange(*cut) for cut in pairwise(cuts) if cut[0] < cut[1]]
 
-    def batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
+    def batches(self, rows: RowRange) -> Iterator[pa.RecordBatch]:
         for start in range(rows.start, rows.end, _ARROW_ROWS):
             yield self.made(start, min(start + _ARROW_ROWS, rows.end))
 
@@ -176,7 +176,7 @@ class StaticReader(DataSourceReader):
         return self.source.split(0, self.source.load.total)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self.source.batches(partition) if isinstance(partition, Rows) else iter(())
+        return self.source.batches(partition) if isinstance(partition, RowRange) else iter(())
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -221,7 +221,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.source.split(start["row"], end["row"])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Rows)
+        assert isinstance(partition, RowRange)
         return self.source.batches(partition)
 
     def _due(self) -> int:

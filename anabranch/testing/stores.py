@@ -139,7 +139,7 @@ class MemoryCellShard(_MemoryStore):
 
     def prepared(
         self,
-        meta: CellMeta,  # noqa: ARG002 - how far slices have come does not matter where all are written
+        meta: CellMeta,  # noqa: ARG002 - all cells are written, so slices do not matter
         version: Version,
         before: Mapping[bytes, bytes | None],
         after: Mapping[bytes, bytes | None],

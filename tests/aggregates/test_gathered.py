@@ -22,7 +22,7 @@ from anabranch.aggregates.gathered import DistinctValues, Foremost, Frequent, Hl
 from anabranch.aggregates.partials import Partial
 from anabranch.errors import TopologyError
 from anabranch.state.codec.blob import Entries, decode, encode
-from anabranch.types import Array, from_ordered, objects, ordered
+from anabranch.types import Array, from_lists, from_ordered, objects, ordered, to_lists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -141,6 +141,28 @@ def test_the_value_at_the_extreme_does_not_depend_on_the_order_of_merging(
     found = pa.array(into[2].tolist(), pa.string() if kind == "string" else None)
     assert ordered(found.cast(arrow(kind)), kind) == [expected]
     assert into[0].tolist() == [len(pairs)]
+
+
+@given(st.sampled_from(sorted(VALUES)), st.data())
+def test_ordered_values_come_back_and_sort_as_in_spark(kind: str, data: st.DataObject) -> None:
+    lists = data.draw(st.lists(st.none() | st.lists(VALUES[kind], max_size=4), max_size=5))
+    column = pa.array(lists, pa.list_(arrow(kind)))
+    held = list(from_lists(column, kind))
+    back = to_lists(
+        [None if given is None else each for given, each in zip(lists, held, strict=True)],
+        kind,
+        null=True,
+    )
+    assert list(from_lists(back, kind)) == held
+    assert back.is_null().to_pylist() == column.is_null().to_pylist()
+
+
+def test_odd_floats_are_ordered_as_spark_orders_them() -> None:
+    odd = [float("-inf"), -1e300, -5e-324, -0.0, 0.0, 5e-324, 1.0, float("inf"), float("nan")]
+    numbers = ordered(pa.array(odd), "double")
+    assert numbers == sorted(numbers)
+    assert numbers[3] == numbers[4]
+    assert str(from_ordered(numbers, "double").to_pylist()) == str([*odd[:3], 0.0, *odd[4:]])
 
 
 def all_in(partial: Partial, parts: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""What every sink does: the contract of `Target`. The twin in memory is the public `ab.memory()`."""
+"""What every sink does: the contract of `Target`. Its twin in memory is `ab.memory()`."""
 
 from __future__ import annotations
 

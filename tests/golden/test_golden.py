@@ -338,7 +338,8 @@ def test_the_cells_of_a_process_are_as_they_were() -> None:
         None,
         sealed_cell(Head({"long" * 70: 1}), b""),
     ]
-    delta = Blob(keys[:3], cells[:3], keys[3:], cells[3:], 4, b"c" + keys[3])  # type: ignore[arg-type]
+    others: Any = cells[3:]
+    delta = Blob(keys[:3], cells[:3], keys[3:], others, 4, b"c" + keys[3])
     snapshot = Blob(keys[:1], cells[:1], [], [], 12, b"")
     for kind, made in (("delta", delta), ("snapshot", snapshot)):
         name = f"process-{kind}.bin"

@@ -41,5 +41,5 @@ def test_when_all_are_silent_all_are_waited_for() -> None:
     assert watermark_after(both, seen, {"a": 9 * SECOND, "b": 9 * SECOND}, None) == 50 * SECOND
 
 
-def test_it_never_goes_back() -> None:
+def test_a_watermark_never_goes_back() -> None:
     assert watermark_after([source("a")], {"a": 5}, {"a": 0}, 9) == 9

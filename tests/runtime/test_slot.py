@@ -1,133 +1,116 @@
-"""The slot task by itself, without Spark: shards that are damaged are reported missing, and restored over whatever is there."""
+"""The slot task as Spark calls it: which rows are its own, what passes, and what it reports."""
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 
-from anabranch.plan.make import make_plan
-from anabranch.plan.operators.base import OperatorPlan
-from anabranch.runtime import operator as operator_state
-from anabranch.runtime.operator import Arriving, Moment, NodeTask, StateSettings
-from anabranch.runtime.reports import NodeReport, Report
-from anabranch.runtime.slot import ComponentTask, SlotTask, _Attempt
-from anabranch.state.checkpoint.files import Files
-from anabranch.topology import Compute, Consolidate, Field, Graph, Source, count, tumbling
-from anabranch.topology.graph import Named
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-FIELDS = (Field("k", "bigint"), Field("at", "timestamp"))
-SHARDS = 4
+from anabranch.errors import StateError
+from anabranch.faults import Faults, InjectedError, parse
+from anabranch.runtime.operator import Emitted, Moment
+from anabranch.runtime.reports import Report
+from anabranch.runtime.slot import SlotTask
+from anabranch.runtime.worker import TaskId
+from tests.runtime.one_slot import attempt, component, lifted
 
 
-def plan() -> OperatorPlan:
-    graph = (
-        Graph(name="t")
-        .add(Source(name="s", fields=FIELDS, event_time="at", unit_us=None, delay_us=0))
-        .add(
-            Compute(
-                name="c",
-                input="s",
-                by=FIELDS[:1],
-                aggregates=(Named(name="n", aggregate=count(), input_type="int"),),
-            )
-        )
-        .add(Consolidate(name="w", input="c", windows=(tumbling("1 minute"),)))
-    )
-    return make_plan(graph).nodes[0].slotted
+def batch(to: int, *keys: int) -> pa.RecordBatch:
+    rows = lifted(*keys).append_column("to", pa.array([to] * len(keys), pa.int32()))
+    return rows.combine_chunks().to_batches()[0]
 
 
-@pytest.fixture
-def task(tmp_path: Path) -> SlotTask:
-    files = Files(str(tmp_path / "chk"))
-    files.make()
-    return SlotTask(
-        components=(component(),),
-        checkpoint=files,
-        checkpoint_id="c",
-        state=StateSettings(root=str(tmp_path / "state"), wait_s=5, limit_bytes=None),
-        step=1,
-        epoch=1,
-        job=1,
-        moment=Moment(after_us=None, until_us=None),
-    )
+def reports(batches: list[pa.RecordBatch]) -> list[Report]:
+    encoded = [each for one in batches for each in one.column("report").to_pylist() if each]
+    return [msgspec.json.decode(each, type=Report) for each in encoded]
 
 
-def component(**changed: Any) -> ComponentTask:
-    rows = Arriving(columns={"k0": "k0", "c0": "c0"}, combined=True)
-    node = replace(NodeTask(number=0, operator="w", plan=plan(), rows=rows), **changed)
-    return ComponentTask(name="w", route=(0,) * SHARDS, slots=1, nodes=(node,))
-
-
-def attempt(task: SlotTask, *keys: int) -> tuple[Report, NodeReport]:
-    report = _Attempt(task, task.components[0], 0, 0).run({0: lifted(*keys)} if keys else {})
-    return report, report.nodes["w"]
-
-
-def lifted(*keys: int) -> pa.Table:
-    columns = {"k0": keys, "pane": [0] * len(keys), "part": [0] * len(keys), "c0": [1] * len(keys)}
-    return pa.table({**columns, "shard": [key % SHARDS for key in keys]})
-
-
-def after(task: SlotTask, report: NodeReport) -> SlotTask:
-    """The task of the next step."""
-    before = task.components[0].nodes[0].committed
-    committed = {
-        **before,
-        **{shard: each.stored.version for shard, each in report.shards.items() if each.stored},
-    }
-    return replace(
-        task, step=task.step + 1, job=task.job + 1, components=(component(committed=committed),)
-    )
-
-
-def spoil(file: Path, damage: str) -> None:
-    """What another process may do to a shard's file; here nothing may be mapped meanwhile."""
-    for shard in operator_state._shards.values():
-        shard.close()
-    operator_state._shards.clear()
-    if damage == "deleted":
-        file.unlink()
-    elif damage == "truncated":
-        file.write_bytes(file.read_bytes()[:4096])
-    else:
-        file.write_bytes(random.Random(1).randbytes(65_536))
-
-
-@pytest.mark.parametrize("damage", ["deleted", "truncated", "overwritten"])
-def test_a_damaged_shard_is_missing_and_then_restored_whatever_is_in_its_place(
-    task: SlotTask, tmp_path: Path, damage: str
+def test_a_task_runs_the_component_and_the_slot_that_its_partition_stands_for(
+    task: SlotTask,
 ) -> None:
-    _, first = attempt(task, 0, 1, 2, 3, 5, 9)
-    assert first.missing == ()
-    [file] = tmp_path.glob("state/**/00001/data.mdb")
-    second = replace(after(task, first), epoch=2)  # as after a restart: nothing is kept decoded
+    first = replace(component(), name="first", slots=2, route=(0, 1, 0, 1))
+    second = replace(component(), name="second", slots=1)
+    both = replace(task, components=(first, second))
+    found = [reports(list(both.run([], TaskId(partition))))[0] for partition in range(3)]
+    assert [(each.component, each.slot) for each in found] == [
+        ("first", 0),
+        ("first", 1),
+        ("second", 0),
+    ]
 
-    spoil(file, damage)
-    _, found = attempt(second, 1, 2)
+
+def test_rows_of_its_operators_are_taken_and_those_of_others_pass_with_the_report(
+    task: SlotTask,
+) -> None:
+    more = pa.record_batch({"to": pa.array([0], pa.int32()), "shard": pa.array([2], pa.int32())})
+    later = replace(task, onward={"x": pa.int64()})
+    empty = more.slice(0, 0)
+    made = list(later.run([batch(0, 1, 2), empty, batch(7, 1, 3), batch(7, 2)], TaskId(0)))
+    [report] = reports([each for each in made if each.column("to").to_pylist() == [-1]])
+    rows_in = {shard: each.rows_in for shard, each in report.nodes["w"].shards.items()}
+    assert rows_in == {1: 1, 2: 1}
+    wrapped = [each for each in made if each.column("to").to_pylist() != [-1]]
+    assert [each.column("to").to_pylist() for each in wrapped] == [[7, 7, 7]], "one per shard"
+    assert all(each.schema.names == ["to", "report", "x"] for each in made)
+
+
+def test_results_for_a_later_level_go_on_in_its_columns(task: SlotTask) -> None:
+    sent = Emitted(number=9, columns={"n": "x"})
+    later = replace(
+        task,
+        components=(component(emits=(sent,), written=False),),
+        onward={"x": pa.int64()},
+        moment=Moment(after_us=None, until_us=60_000_000),
+    )
+    made = list(later.run([batch(0, 1, 2)], TaskId(0)))
+    rows = [each for each in made if each.column("to").to_pylist()[0] == 9]
+    assert [each.column("x").to_pylist() for each in rows] == [[1, 1]]
+    [report] = reports(made)
+    assert report.nodes["w"].results is None, "no sink wants them"
+
+
+def test_the_report_has_the_files_the_times_and_when_the_next_window_ends(
+    task: SlotTask, tmp_path: Path
+) -> None:
+    report, node = attempt(task, 1, 2)
+    assert node.next_end_us == 60_000_000
+    assert (node.arrived, node.distinct, node.key_numbers) == (2, 2, 2)
+    assert set(report.phases) >= {"read", "open", "load", "merge", "close", "log", "store"}
+    stored = [each.stored for each in node.shards.values()]
+    assert len({each.file for each in stored if each}) == 1, "all shards are in one file of the log"
+    assert (tmp_path / "chk" / stored[0].file).is_file()  # type: ignore[union-attr]
+
+
+def test_a_fault_in_the_middle_leaves_a_step_that_can_run_again(task: SlotTask) -> None:
+    broken = replace(task, faults=Faults((parse("slot.half@1=fail"),)))
+    with pytest.raises(InjectedError):
+        attempt(broken, 0, 1, 2, 3)
+    _, again = attempt(replace(task, job=2), 0, 1, 2, 3)
+    assert again.missing == ()
+    assert sorted(again.shards) == [0, 1, 2, 3]
+
+
+def test_state_that_is_not_trusted_is_not_opened(task: SlotTask) -> None:
+    _, first = attempt(task, 1)
+    version = first.shards[1].stored.version  # type: ignore[union-attr]
+    later = replace(
+        task, step=2, job=2, distrust=True, components=(component(committed={1: version}),)
+    )
+    _, found = attempt(later, 1)
     assert found.missing == (1,)
-    stored = first.shards[1].stored
-    assert stored is not None
-    spoil(file, "overwritten")  # once more, before it is restored
-    node = replace(second.components[0].nodes[0], restore={1: [stored]})
-    restoring = replace(
-        second, job=second.job + 1, components=(replace(second.components[0], nodes=(node,)),)
-    )
-    _, restored = attempt(restoring, 1, 2)
-    assert restored.missing == ()
-    assert {shard: each.rows_in for shard, each in restored.shards.items() if each.rows_in} == {
-        1: 1,
-        2: 1,
-    }
-    closing = replace(
-        after(second, restored), step=3, moment=Moment(after_us=None, until_us=60_000_000)
-    )
-    _, closed = attempt(closing)
-    assert closed.missing == ()
-    assert sum(each.rows_out for each in closed.shards.values()) == 6
+
+
+def test_a_host_without_space_is_an_error_before_anything_is_stored(
+    task: SlotTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from anabranch.state.store.host import Host
+
+    monkeypatch.setattr(Host, "free_bytes", lambda _: 0)
+    with pytest.raises(StateError, match="nothing is lost"):
+        attempt(task, 1)
+    monkeypatch.undo()
+    _, found = attempt(replace(task, job=2), 1)
+    assert found.missing == ()

@@ -63,7 +63,7 @@ def test_rows_of_the_reference_are_what_a_source_gives() -> None:
         assert set(tables[0].column_names) == set(columns_of(dag, source.name))
 
 
-def test_it_agrees_with_the_references_of_windows_and_of_joins() -> None:
+def test_the_reference_of_graphs_agrees_with_those_of_windows_and_of_joins() -> None:
     compared: Counter[str] = Counter()
     for dag in drawn(32):
         given = {source.name: list(batches_of(dag, source, 4)) for source in dag.sources}

@@ -1,4 +1,4 @@
-"""Rows of a `process` that reads aggregates: one a key and step, combined of the rows that came, in the JVM or here."""
+"""Rows of a `process` that reads aggregates: one per key and step, combined in the JVM or here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anabranch.types import Array
 def merged_rows(
     plan: ProcessPlan, keys: pa.Table, shards: Array, columns: Sequence[Array], part: Array
 ) -> Incoming:
-    """One row a key, of the partials that each source partition has of it."""
+    """One row per key, of the partials that each source partition has of it."""
     code = key_codes(keys)
     first = _first(code)
     return _seen(plan, keys, shards, first, merged_parts(plan, code, len(first), part, columns))
@@ -27,7 +27,7 @@ def merged_rows(
 def lifted_rows(
     plan: ProcessPlan, keys: pa.Table, shards: Array, inputs: Sequence[pa.Array | None], t: Array
 ) -> Incoming:
-    """One row a key, of rows that are here already; an input that is None is a constant."""
+    """One row per key, of rows that are here already; an input that is None is a constant."""
     code = key_codes(keys)
     first = _first(code)
     constant = pa.array(np.ones(len(code), dtype=np.int32))

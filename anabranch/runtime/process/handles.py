@@ -1,4 +1,4 @@
-"""What a user's class is given: rows, a context with timers, and in the vectorised form arrays of rows and columns of state."""
+"""What a user's class is given: rows and a context with timers; vectorised, arrays and columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from anabranch.state.codec.cells import to_micros, to_time
 from anabranch.topology.process import StateColumn
 from anabranch.types import Array
 
-make_row: Any = collections.namedtuple  # noqa: PYI024 - the names of columns are known at run time only
+# The names of columns are known at run time only.
+make_row: Any = collections.namedtuple  # noqa: PYI024
 GONE: Any = object()  # in the place of a state: the key is forgotten
 
 
@@ -27,7 +28,7 @@ class Columns:
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
-        # A property is found twice as fast as what __getattr__ gives, and a key may have one row only.
+        # A property is found twice as fast as by __getattr__, and a key may have one row only.
         shown = {
             name: property(_taker(name))
             for name in table.column_names
@@ -61,7 +62,10 @@ def _taker(name: str) -> Callable[[Rows], list[Any]]:
 
 
 class Rows:
-    """The rows of one key, in order: iterate over them, or take a column of all of them, `rows.price` or `rows["price"]`."""
+    """The rows of one key, in order.
+
+    Iterate over them, or take a column of all of them: `rows.price` or `rows["price"]`.
+    """
 
     __slots__ = ("_end", "_of", "_start")
 
@@ -87,7 +91,10 @@ class Rows:
 
 
 class Call:
-    """What a call of the user's class is about, and what it has done to its key; the user sees it through a `Context`."""
+    """What a call of the user's class is about, and what it has done to its key.
+
+    The user sees it through a `Context`.
+    """
 
     __slots__ = ("_array", "_times", "after_us", "at_us", "end", "name", "start", "state", "timers")
 
@@ -103,14 +110,17 @@ class Call:
 
     @property
     def times(self) -> Sequence[int]:
-        """Of all rows, as Python has them; those of the call are from `start` up to `end`. Many classes never ask."""
+        """Event times of all rows; those of the call are from `start` up to `end`.
+
+        They become Python values when a class asks for them; many never do.
+        """
         if self._times is None:
             self._times = self._array.tolist()
         return self._times or []
 
 
 class Context:
-    """What a call of the user's class may know and do besides its state: the time, the watermark, timers."""
+    """What a call of the user's class knows and can do besides its state: the time, timers."""
 
     __slots__ = ("_call", "_has_timers", "_zone")
 
@@ -124,12 +134,12 @@ class Context:
 
     @property
     def watermark(self) -> datetime | None:
-        """Event time before which this key sees no rows any more; None where nothing is known yet."""
+        """Event time before which this key gets no more rows; None where nothing is known yet."""
         return self._time(self._call.after_us)
 
     @property
     def time_us(self) -> int | None:
-        """The event time of the newest row of this call, or of the timer, in microseconds since 1970."""
+        """The event time of the newest row of this call, or of the timer, in us since 1970."""
         call = self._call
         newest = max(call.times[call.start : call.end]) if call.at_us is None else call.at_us
         return None if newest == NO_TIME_US else newest
@@ -152,7 +162,10 @@ class Context:
         }
 
     def timer(self, at: datetime | int, name: str = "") -> None:
-        """Calls `on_timer` when the watermark reaches a time. A key has one timer of a name: the last one that was set."""
+        """Calls `on_timer` when the watermark reaches a time.
+
+        A key has one timer of each name: the last one that was set.
+        """
         us, call = to_micros(at), self._call
         if not self._has_timers:
             raise TypeError("the class has no method on_timer(self, key, state, ctx)")
@@ -160,8 +173,8 @@ class Context:
             raise TypeError(f"the name of a timer is a text, not {name!r}")
         if call.after_us is not None and us <= call.after_us:
             raise ValueError(
-                f"a timer in the past: {self._time(us)}, and the watermark is {self._time(call.after_us)}; compare with "
-                "ctx.watermark first"
+                f"a timer in the past: {self._time(us)}, and the watermark is "
+                f"{self._time(call.after_us)}; compare with ctx.watermark first"
             )
         if call.timers is None:
             call.timers = {}
@@ -173,7 +186,7 @@ class Context:
             self._call.timers.pop(name, None)
 
     def replace(self, state: Any) -> None:
-        """Puts another state in the place of the key's; what is changed in place needs no such call."""
+        """Replaces the state of the key; a state that is changed in place needs no such call."""
         self._call.state = state
 
     def forget(self) -> None:
@@ -185,15 +198,17 @@ class Context:
 
 
 class SlotRows:
-    """All rows of a slot, by key and then in order: `rows["v"]` is an array, `rows.key` the number of each row's key."""
+    """All rows of a slot, by key and then in order.
+
+    `rows["v"]` is an array, `rows.key` has the number of each row's key.
+    """
 
     __slots__ = ("_arrays", "key", "keys", "starts", "t", "table")
 
     def __init__(self, keys: pa.Table, starts: Array, table: pa.Table, t: Array) -> None:
         self.keys = keys  # by number, with the names of the key columns
-        self.starts = starts[
-            :-1
-        ]  # where the rows of each key begin: np.add.reduceat(rows["v"], rows.starts)
+        # Where the rows of each key begin: np.add.reduceat(rows["v"], rows.starts).
+        self.starts = starts[:-1]
         self.table = table  # the columns as Arrow has them
         self.t = t  # event times, microseconds since 1970
         self.key = np.repeat(np.arange(len(keys)), np.diff(starts))
@@ -215,7 +230,10 @@ class SlotRows:
 
 
 class SlotState:
-    """The state of the keys that have rows: an array for each declared column, one value a key; change them, or put others there."""
+    """The state of the keys that have rows: an array per declared column, one value per key.
+
+    Change the arrays, or put others in their place.
+    """
 
     def __init__(self, columns: Sequence[StateColumn], record: Array, new: Array) -> None:
         self.new = new  # which keys are new
@@ -227,7 +245,8 @@ class SlotState:
         object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Array:
-        raise AttributeError(f"state has no column {name!r}; it has {', '.join(vars(self))}")
+        known = [each for each in vars(self) if not each.startswith("_")]
+        raise AttributeError(f"state has no column {name!r}; it has {', '.join(known)}")
 
     def __len__(self) -> int:
         return len(self.new)

@@ -1,4 +1,4 @@
-"""Rows of a slot brought into order: those of a key side by side, each key's by event time or as they arrived."""
+"""Rows of a slot in order: those of a key side by side, by event time or as they arrived."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ import pyarrow.compute as pc
 from anabranch.state.codec.cells import encoded_keys
 from anabranch.types import Array
 
-NO_TIME_US = -9_000_000_000_000_000_000  # in the place of an event time, of a row without
+NO_TIME_US = -9_000_000_000_000_000_000  # the event time of a row without one
 
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """Rows as they came: key columns, the columns that the user sees, event times, shards, and the order of arrival if known.
+    """Rows as they came.
 
-    A row that is combined of others says of how many.
+    Key columns, the columns that the user sees, event times, shards, and the order of arrival where
+    it is known. A row that is combined of others says of how many.
     """
 
     keys: pa.Table
@@ -69,7 +70,7 @@ class Ordered:
 def ordered(rows: Incoming, *, by_time: bool) -> Ordered:
     """The rows by key, and those of a key in their order."""
     if rows.counts is not None:
-        return _one_a_key(rows)
+        return _one_per_key(rows)
     code = _by_shard(key_codes(rows.keys), rows.shards)
     order = _places(rows, code, by_time=by_time)
     sorted_code = code[order]
@@ -89,8 +90,8 @@ def ordered(rows: Incoming, *, by_time: bool) -> Ordered:
     )
 
 
-def _one_a_key(rows: Incoming) -> Ordered:
-    """Rows that are combined, one a key: by shard, and numbers in their order, in which cells lie too."""
+def _one_per_key(rows: Incoming) -> Ordered:
+    """Rows that are combined, one per key: by shard, and numbers in the order that cells have."""
     key = rows.keys.column(0)
     plain = rows.keys.num_columns == 1 and pa.types.is_integer(key.type) and not key.null_count
     order = (
@@ -137,7 +138,10 @@ def _by_shard(code: Array, shards: Array) -> Array:
 
 
 def _places(rows: Incoming, code: Array, *, by_time: bool) -> Array:
-    """Where the rows are in their order: by key, then by time, then by arrival, or by their values where there is none."""
+    """Where the rows are in their order: by key, then time, then arrival.
+
+    Where no arrival is known, values decide instead.
+    """
     order = (
         _by_values(rows.columns)
         if rows.arrival is None
@@ -145,9 +149,8 @@ def _places(rows: Incoming, code: Array, *, by_time: bool) -> Array:
     )
     if by_time or rows.arrival is None:
         order = _sorted(order, rows.t)
-    small = (
-        code.astype(np.uint16) if len(code) and code.max() < 1 << 16 else code
-    )  # then NumPy sorts by radix
+    # NumPy sorts 16 bits by radix.
+    small = code.astype(np.uint16) if len(code) and code.max() < 1 << 16 else code
     return _sorted(order, small)
 
 
@@ -160,7 +163,10 @@ def _sorted(order: Array, values: Array) -> Array:
 
 
 def _by_values(columns: pa.Table) -> Array:
-    """Rows of other operators come in any order: what an attempt that runs again sees must be the same."""
+    """The order of rows by their values.
+
+    Rows of other operators come in any order, and an attempt that runs again must see the same.
+    """
     names = [
         each.name
         for each in columns.schema
@@ -175,7 +181,7 @@ def _by_values(columns: pa.Table) -> Array:
 
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values of a column as Python has them; times are in UTC, or without a zone where the column has none."""
+    """The values of a column as Python has them; times are in UTC where the column has a zone."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     kind = column.type

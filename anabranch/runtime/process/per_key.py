@@ -1,6 +1,7 @@
-"""`process` in plain Python: the user's class is called key by key, with rows and due timers in their order.
+"""`process` in plain Python: the class is called key by key, with rows and due timers in order.
 
-A function of rows, cells and watermarks: it gives the cells after the step and the rows that were returned, and changes nothing else.
+A function of rows, cells and watermarks: it returns the cells after the step and the rows that the
+class returned, and changes nothing else.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from anabranch.topology.process import Logic
 from anabranch.topology.state_types import StateType
 from anabranch.types import Array
 
-_EXPIRES = "\U0010ffff"  # in the place of a timer's name: the time to live is over, behind timers of that time
+# Instead of a timer's name: the time to live is over. It sorts after timers of the same time.
+_EXPIRES = "\U0010ffff"
 _PROCESS, _ON_TIMER, _ENCODING, _DECODING = "process()", "on_timer()", "encoding", "decoding"
 
 
 @dataclass(slots=True)
-class Calls:
-    """What the calls of a step made: the cells afterwards, all rows that were returned, and how many each key has of these."""
+class CallResults:
+    """What the calls of a step made: cells, all returned rows, and how many of them each key has."""
 
     cells: list[bytes | None]
     rows: list[Any]
@@ -33,7 +35,7 @@ class Calls:
     until_us: int | None = None  # the last timer that was due
 
 
-class PerKey:
+class KeyCaller:
     """Calls a user's class for keys, one after another."""
 
     def __init__(
@@ -57,9 +59,12 @@ class PerKey:
 
     def run(
         self, keys: Sequence[Any], cells: Sequence[bytes | None], starts: Sequence[int], span: Span
-    ) -> Calls:
-        """Calls the class for each key with its rows, from `starts[i]` up to `starts[i + 1]`, and its due timers."""
-        made, key = Calls([], [], []), None
+    ) -> CallResults:
+        """Calls the class for each key with its rows and its due timers.
+
+        The rows of key i are from `starts[i]` up to `starts[i + 1]`.
+        """
+        made, key = CallResults([], [], []), None
         encode, decode, call, ttl = self._encode, self._decode, self._call, self._logic.ttl_us
         out, after, counts = made.rows, made.cells, made.counts
         rows, make, process, context, rows_of = (
@@ -110,8 +115,13 @@ class PerKey:
             self._failed(key, error)
         return made
 
-    def _alarms(self, key: Any, rows: tuple[int, int], head: Head, span: Span, made: Calls) -> Head:
-        """The calls of a key with timers or a time to live: rows before a due timer, the timer, the rows behind it."""
+    def _alarms(
+        self, key: Any, rows: tuple[int, int], head: Head, span: Span, made: CallResults
+    ) -> Head:
+        """The calls of a key with timers or a time to live.
+
+        First rows before a due timer, then the timer, then the rows after it.
+        """
         call, (start, end) = self._call, rows
         expires = head.expires_us
         if expires is None and call.state is not GONE:  # it had no time to live when it was kept
@@ -121,14 +131,15 @@ class PerKey:
         )
         horizon = span.finish and start == end
         while True:
-            if horizon:  # a run that finishes: all timers that there are, and what these set before the last of them
+            if horizon:
+                # A run that finishes: all timers, and those that they set before the last one.
                 until, horizon = max((call.timers or {}).values(), default=span.until_us), False
             due = self._due(expires, until)
-            behind = end if due is None else self._behind(due[0], expires, until, (start, end))
-            if behind > start:
-                self._called(key, start, behind, made.rows)
-                expires = self._expires([call.after_us, *call.times[start:behind]])
-                start, horizon = behind, span.finish and behind == end
+            split = end if due is None else self._split(due[0], expires, until, (start, end))
+            if split > start:
+                self._called(key, start, split, made.rows)
+                expires = self._expires([call.after_us, *call.times[start:split]])
+                start, horizon = split, span.finish and split == end
             elif due is None:
                 break
             else:
@@ -140,10 +151,13 @@ class PerKey:
                 expires = self._expires([call.after_us])
         return renoted(head, expires, span.until_us)._replace(timers=call.timers or {})
 
-    def _behind(
+    def _split(
         self, due_us: int, expires: int | None, until: int | None, rows: tuple[int, int]
     ) -> int:
-        """Up to where rows come before what is due: by event time the older ones, by arrival all, unless the key is over before."""
+        """Up to where rows come before what is due.
+
+        By event time the older rows do; by arrival all, unless the key expires before them.
+        """
         start, end = rows
         if self._by_time:
             return bisect_left(self._call.times, due_us, start, end)
@@ -187,15 +201,16 @@ class PerKey:
         if returned is not None:
             out.extend(returned)
 
-    def _fire(self, key: Any, at: int, name: str, made: Calls) -> None:
-        """Tells a key that one of its timers is due."""
+    def _fire(self, key: Any, at: int, name: str, made: CallResults) -> None:
+        """Calls a key for one of its timers."""
         call, self._doing = self._call, _ON_TIMER
         assert call.timers is not None
         del call.timers[name]
         made.until_us = at if made.until_us is None else max(at, made.until_us)
         if self._on_timer is None:
             raise StepError(
-                f"operator {self._operator!r}, key {key!r}: it has a timer, but {self._logic.name} has no on_timer() any more"
+                f"operator {self._operator!r}, key {key!r}: it has a timer, but {self._logic.name} "
+                "has no on_timer() any more"
             )
         call.at_us, call.name = at, name
         if call.state is GONE:

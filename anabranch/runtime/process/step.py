@@ -1,5 +1,6 @@
-"""A step of `process` in a slot: rows and due timers in, results and changed cells out; where the cells lie is told by a port.
+"""A step of `process` in a slot: rows and due timers in, results and changed cells out.
 
+Cells are reached through a port.
 The slot task runs it over shards in LMDB, the tester over a dict: what a user tests is what runs.
 """
 
@@ -19,7 +20,7 @@ from anabranch.plan.operators.base import EVERYTHING, key_schema
 from anabranch.plan.operators.process import ProcessPlan
 from anabranch.runtime.process.handles import Columns, SlotRows
 from anabranch.runtime.process.ordered import NO_TIME_US, Incoming, Ordered, ordered, python_keys
-from anabranch.runtime.process.per_key import Calls, PerKey
+from anabranch.runtime.process.per_key import CallResults, KeyCaller
 from anabranch.runtime.process.vectorised import arrow_columns, expired, run_columns
 from anabranch.state.codec.cells import Span, decoded_keys, encoded_keys
 from anabranch.types import Array, column_type
@@ -38,8 +39,11 @@ class Cells(Protocol):
 
 
 @dataclass(slots=True)
-class Processed:
-    """What a step made: results and their shards, cells before and after by shard and key, and rows that were left out."""
+class ProcessOutcome:
+    """What a step made: results and their shards, changed cells, and rows that were left out.
+
+    Cells are by shard and key, before and after the step.
+    """
 
     results: pa.Table | None = None
     shards: Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -61,9 +65,11 @@ class _Keys:
     cells: list[bytes | None]
 
 
-def process_step(plan: ProcessPlan, rows: Incoming | None, cells: Cells, span: Span) -> Processed:
+def process_step(
+    plan: ProcessPlan, rows: Incoming | None, cells: Cells, span: Span
+) -> ProcessOutcome:
     """Gives the rows of a step and the timers that are due to the user's class."""
-    made = Processed(until_us=span.until_us)
+    made = ProcessOutcome(until_us=span.until_us)
     if rows is not None:
         made.rows_in = rows.by_shard()
         rows = _on_time(plan, rows, span, made)
@@ -96,7 +102,7 @@ def process_step(plan: ProcessPlan, rows: Incoming | None, cells: Cells, span: S
 
 
 def _runs(shards: Array) -> list[tuple[int, slice]]:
-    """The shards of some keys that lie side by side, and where those of each are."""
+    """The shards of keys that are side by side by shard, and where those of each shard are."""
     edges = [0, *(np.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist(), len(shards)]
     return [
         (int(shards[start]), slice(start, end))
@@ -105,8 +111,8 @@ def _runs(shards: Array) -> list[tuple[int, slice]]:
     ]
 
 
-def _on_time(plan: ProcessPlan, rows: Incoming, span: Span, made: Processed) -> Incoming:
-    """In the order of event time, rows that have none, or are behind the watermark before, are left out."""
+def _on_time(plan: ProcessPlan, rows: Incoming, span: Span, made: ProcessOutcome) -> Incoming:
+    """Leaves out late rows and rows without a time, where the order is that of event time."""
     if plan.logic.order != "event_time":
         return rows
     nowhere = rows.t == NO_TIME_US
@@ -157,7 +163,7 @@ def _looks(span: Span) -> bool:
 
 
 def _per_key(
-    plan: ProcessPlan, given: Ordered | None, keys: _Keys, span: Span, made: Processed
+    plan: ProcessPlan, given: Ordered | None, keys: _Keys, span: Span, made: ProcessOutcome
 ) -> list[bytes | None]:
     starts = [] if given is None else given.starts.tolist()
     end = starts[-1] if starts else 0
@@ -165,8 +171,9 @@ def _per_key(
     columns = Columns(pa.table({}) if given is None else given.columns)
     times = np.empty(0, dtype=np.int64) if given is None else given.t
     seen = python_keys(keys.table) if plan.keys != (EVERYTHING,) else [None] * len(keys.encoded)
-    calls = PerKey(plan.operator, plan.logic, columns, times, zone=plan.time_type == "timestamp")
-    done = calls.run(seen, keys.cells, starts, span)
+    zone = plan.time_type == "timestamp"
+    caller = KeyCaller(plan.operator, plan.logic, columns, times, zone=zone)
+    done = caller.run(seen, keys.cells, starts, span)
     if span.finish:
         made.until_us = max(
             (us for us in (span.until_us, done.until_us) if us is not None), default=None
@@ -177,9 +184,9 @@ def _per_key(
 
 
 def _columns(
-    plan: ProcessPlan, given: Ordered | None, keys: _Keys, span: Span, made: Processed
+    plan: ProcessPlan, given: Ordered | None, keys: _Keys, span: Span, made: ProcessOutcome
 ) -> list[bytes | None]:
-    """All keys with rows in one call; of those without, whose alarms are due, the time to live may be over."""
+    """All keys with rows in one call. Keys without rows have a due alarm, and may expire."""
     count, after = 0, list[bytes | None]()
     if given is not None:
         count, names = len(given.keys), [each.name or "k0" for each in plan.keys]
@@ -209,7 +216,11 @@ def _declared(plan: ProcessPlan) -> pa.Schema:
 
 
 def _results(
-    plan: ProcessPlan, keys: _Keys, numbers: Array, columns: Sequence[pa.Array], made: Processed
+    plan: ProcessPlan,
+    keys: _Keys,
+    numbers: Array,
+    columns: Sequence[pa.Array],
+    made: ProcessOutcome,
 ) -> None:
     """The returned rows as a table, with the key columns before what the class declares."""
     if not len(numbers):
@@ -220,8 +231,8 @@ def _results(
     made.shards = keys.shards[numbers]
 
 
-def _columns_of_rows(plan: ProcessPlan, done: Calls, keys: Sequence[Any]) -> list[pa.Array]:
-    """Returned rows as columns of the declared types; the first that does not fit is named with its key."""
+def _columns_of_rows(plan: ProcessPlan, done: CallResults, keys: Sequence[Any]) -> list[pa.Array]:
+    """Returned rows as columns of the declared types; the first misfit is named with its key."""
     names, rows = [each.name for each in plan.logic.output], done.rows
     if not rows:
         return []
@@ -246,7 +257,7 @@ def _from_mapping(row: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ..
     return tuple(row[name] for name in names)
 
 
-def _blame(plan: ProcessPlan, done: Calls, keys: Sequence[Any]) -> None:
+def _blame(plan: ProcessPlan, done: CallResults, keys: Sequence[Any]) -> None:
     """Finds the first returned row that does not fit, and says which and why."""
     declared = _declared(plan)
     wanted = ", ".join(f"{each.name} {each.type}" for each in plan.logic.output)
@@ -265,5 +276,6 @@ def _blame(plan: ProcessPlan, done: Calls, keys: Sequence[Any]) -> None:
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 text = " ".join(str(error).split())
                 raise StepError(
-                    f"{who}, and {each.name!r} is not of type {each.type} (declared: {wanted}): {text}"
+                    f"{who}, and {each.name!r} is not of type {each.type} "
+                    f"(declared: {wanted}): {text}"
                 ) from None

@@ -16,7 +16,7 @@ from anabranch.plan.operators.process import ProcessPlan
 from anabranch.runtime.operator import Fused, Moment, Outcome, ShardWork, Upstream
 from anabranch.runtime.process.combined import lifted_rows, merged_rows
 from anabranch.runtime.process.ordered import NO_TIME_US, Incoming
-from anabranch.runtime.process.step import Processed, process_step
+from anabranch.runtime.process.step import ProcessOutcome, process_step
 from anabranch.runtime.windows import (
     Rows,
     arrived_partials,
@@ -40,7 +40,7 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
         assert isinstance(self.plan, ProcessPlan)
         self.process = self.plan
         self._loaded: dict[int, CellMeta] = {}
-        self._made = Processed()
+        self._made = ProcessOutcome()
         self._next_us: int | None = None
 
     @property

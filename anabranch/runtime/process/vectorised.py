@@ -1,4 +1,4 @@
-"""`process` in the vectorised form: the user's class is called once, with all rows of a slot and its state as columns."""
+"""`process` in the vectorised form: one call with all rows of a slot, and state as columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ from anabranch.types import Array
 def run_columns(
     operator: str, logic: Logic, rows: SlotRows, cells: Sequence[bytes | None], span: Span
 ) -> tuple[list[bytes | None], Array, Mapping[str, Any]]:
-    """The cells of all keys afterwards, the keys of the rows that were returned, by number, and their columns."""
+    """Calls the class: the cells of all keys afterwards, and the returned rows.
+
+    Of these, the number of each one's key, and their columns.
+    """
     assert not isinstance(logic.state, StateType), "the class works on columns"
     columns, expiry = logic.state, None
     if logic.ttl_us is not None or has_heads(cells):
@@ -55,7 +58,7 @@ def run_columns(
 
 
 class Expiry:
-    """The time to live of keys with rows: looked at once a step, before their rows and after them."""
+    """The time to live of keys with rows, checked before their rows and after them."""
 
     def __init__(self, ttl_us: int | None, span: Span, cells: Sequence[bytes | None]) -> None:
         self._ttl_us, self._span, self._cells = ttl_us, span, cells
@@ -129,7 +132,7 @@ def state_record(
 
 
 def _returned(made: Any, keys: int, who: str) -> tuple[Array, Mapping[str, Any]]:
-    """What the class returned: columns with a value for each key, or the numbers of keys and columns beside them."""
+    """What the class returned: columns with a value per key, or the numbers of keys and columns."""
     if made is None:
         return np.empty(0, dtype=np.int64), {}
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Mapping):
@@ -138,8 +141,8 @@ def _returned(made: Any, keys: int, who: str) -> tuple[Array, Mapping[str, Any]]
         numbers, columns = np.arange(keys), made
     else:
         raise StepError(
-            f"{who}: process() returned {type(made).__name__}; valid: a dict of columns with a value for each key, or a pair of "
-            "the keys' numbers and such a dict, or None"
+            f"{who}: process() returned {type(made).__name__}; valid: a dict of columns with a "
+            "value for each key, or a pair of the keys' numbers and such a dict, or None"
         )
     if (
         numbers.ndim != 1
@@ -158,7 +161,8 @@ def arrow_columns(
     """Returned columns as declared; what does not fit is an error that says so."""
     if set(columns) != set(schema.names):
         raise StepError(
-            f"{who}: process() returned columns [{', '.join(columns)}]; declared: [{', '.join(schema.names)}]"
+            f"{who}: process() returned columns [{', '.join(columns)}]; "
+            f"declared: [{', '.join(schema.names)}]"
         )
     found = []
     for each in schema:
@@ -171,11 +175,13 @@ def arrow_columns(
             )
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise StepError(
-                f"{who}: column {each.name!r} that process() returned is not of type {each.type}: {error}"
+                f"{who}: column {each.name!r} that process() returned is not of type {each.type}: "
+                f"{error}"
             ) from None
         if len(array) != count:
             raise StepError(
-                f"{who}: column {each.name!r} that process() returned has {len(array)} values; valid: {count}"
+                f"{who}: column {each.name!r} that process() returned has {len(array)} values; "
+                f"valid: {count}"
             )
         found.append(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array)
     return found

@@ -241,7 +241,7 @@ class Stepper:
                 job=0,
                 moment=moment,
                 onward=self.levels.onward if level < levels else None,
-                faults=self.settings.faults.behind(self.last.replans if self.last else 0),
+                faults=self.settings.faults.not_counting(self.last.replans if self.last else 0),
             )
             for level in range(1, levels + 1)
         ]

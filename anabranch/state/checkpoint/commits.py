@@ -176,7 +176,7 @@ class Checkpoint:
                 self.files.remove(f"results/{name}")
 
     def _epochs(self) -> list[int]:
-        """The epochs that were begun; a driver that died in the middle may have left a draft of one."""
+        """The epochs that were begun. A driver that died meanwhile may have left a draft."""
         return [int(name) for name in self.files.list("epochs") if name.isdigit()]
 
     def _take(self, commit: Commit) -> None:
@@ -203,13 +203,15 @@ def open_checkpoint(files: Files) -> Checkpoint | None:
     checkpoint = Checkpoint(files, header, {}, {})
     for name in files.list("commits"):
         if name.endswith(".json"):
-            try:
-                checkpoint._take(msgspec.json.decode(files.read(f"commits/{name}"), type=Commit))  # noqa: SLF001
-            except msgspec.DecodeError as error:
-                raise CheckpointError(
-                    f"{files.location}/commits/{name} is damaged: {error}"
-                ) from error
+            checkpoint._take(_read_commit(files, name))  # noqa: SLF001
     return checkpoint
+
+
+def _read_commit(files: Files, name: str) -> Commit:
+    try:
+        return msgspec.json.decode(files.read(f"commits/{name}"), type=Commit)
+    except msgspec.DecodeError as error:
+        raise CheckpointError(f"{files.location}/commits/{name} is damaged: {error}") from error
 
 
 def _record(step: int) -> str:

@@ -1,7 +1,7 @@
 """The durable log: the one place that names, lays out, reads and deletes its files.
 
-A file holds deltas and snapshots side by side, without a frame of its own. Where each of them is
-is said by a `Stored` in the commit record, so what no record names does not exist.
+A file holds deltas and snapshots side by side, without a frame of its own. The commit record says
+where each of them is (`Stored`); what no record names does not exist.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ROOT = "state"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """Where the log holds one step of one shard: a file, and (offset, length) of its blobs in it."""
+    """Where the log holds one step of one shard: a file, and (offset, length) of its blobs."""
 
     version: Version
     file: str

@@ -1,7 +1,8 @@
-"""The bytes of a delta or a snapshot of one shard: its distinct keys, and (key, pane, partial columns) as Arrow data.
+"""The bytes of a delta or a snapshot of a shard: its keys, and (key, pane, partials) in Arrow.
 
-Both have the same form, self-contained and checked by a checksum, so that state is the merge of a snapshot and the deltas
-after it, in node-local state and in the durable log alike. Nothing in it can run code when it is read.
+Both have the same form, self-contained and with a checksum, so state is the merge of a snapshot and
+the deltas after it, in node-local state and in the durable log alike. Nothing in it can run code
+when it is read.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _AFTER = b"after_us"
 class Entries:
     """Partials of a shard: `key` numbers rows of `keys`; no (key, pane) twice.
 
-    Where what has closed must not merge with what comes later, `after_us` is the watermark before these partials came: what was
-    over then was forgotten before they were added.
+    Sessions that have closed must not merge with what comes later. There `after_us` is the
+    watermark before these partials came: what was over then was forgotten before they were added.
     """
 
     keys: pa.Table
@@ -48,8 +49,9 @@ def encode(entries: Entries, columns: tuple[PartialColumn, ...]) -> bytes:
         column.to_arrow(values) for values, column in zip(entries.columns, columns, strict=True)
     ]
     names = ["key", "pane", *(f"c{i}" for i in range(len(columns)))]
-    told = None if entries.after_us is None else {_AFTER: str(entries.after_us)}
-    return sealed(_MAGIC, [entries.keys, pa.Table.from_arrays(arrays, names=names, metadata=told)])
+    after = None if entries.after_us is None else {_AFTER: str(entries.after_us)}
+    table = pa.Table.from_arrays(arrays, names=names, metadata=after)
+    return sealed(_MAGIC, [entries.keys, table])
 
 
 def decode(blob: bytes, columns: tuple[PartialColumn, ...]) -> Entries:
@@ -68,7 +70,7 @@ def sealed(magic: bytes, tables: Sequence[pa.Table]) -> bytes:
 
 
 def unsealed(magic: bytes, blob: bytes, count: int) -> list[pa.Table]:
-    """The tables in a blob of so many; a damaged one, or one of something else, is a StateError."""
+    """The `count` tables in a blob; a damaged blob, or one of another kind, is a StateError."""
     header = _header(count)
     try:
         found, crc, *sizes = header.unpack_from(blob)

@@ -1,8 +1,11 @@
-"""A cell is what `process` keeps of one key: its timers, when it expires, and its state; keys and cells as bytes, and blobs of them.
+"""The bytes of `process` state: keys, cells, and blobs of both.
 
-A blob is what a step adds to the durable log of a shard: the cells that it changed, and the next slice of all others. When slices
-have gone once through all cells, everything is in the log since the step with the first of them, and older files can go. So no step
-ever writes all of the state, and a restore reads a small multiple of it.
+A cell is what `process` keeps of one key: its timers, when it expires, and its state.
+
+A blob is what a step adds to the durable log of a shard: the cells that it changed, and the next
+slice of all others. When slices have gone once through all cells, everything is in the log since
+the step with the first slice, and older files can go. So no step ever writes all of the state, and
+a restore reads a small multiple of it.
 """
 
 from __future__ import annotations
@@ -29,13 +32,15 @@ _FIRST = operator.itemgetter(0)
 
 
 class Head(NamedTuple):
-    """What precedes the state in a cell: timers by name, and with a time to live when it ends and for when that is noted."""
+    """What precedes the state in a cell: timers by name, and when its time to live ends.
+
+    `noted_us` is when the cell is looked at for that. It is not after `expires_us`: most cells are
+    touched again before they expire, and the note is not moved each time.
+    """
 
     timers: Mapping[str, int]
     expires_us: int | None = None
-    noted_us: int | None = (
-        None  # not after `expires_us`: most cells are touched again before they expire
-    )
+    noted_us: int | None = None
 
     def alarms(self) -> set[int]:
         """The times at which the cell must be looked at."""
@@ -48,7 +53,10 @@ NO_HEAD = Head({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """The watermarks of a step: rows are judged by the first, timers are due by the second; or all of them, when a run finishes."""
+    """The watermarks of a step: rows are judged by the first, timers are due by the second.
+
+    When a run finishes, all timers are due.
+    """
 
     after_us: int | None
     until_us: int | None
@@ -56,7 +64,10 @@ class Span:
 
 
 def renoted(head: Head | None, expires_us: int | None, until_us: int | None) -> Head:
-    """A head with another end of the time to live: noted for then where what was noted is over, or was later."""
+    """A head with another end of the time to live.
+
+    The old note stays, unless it is over or later than the new end.
+    """
     noted = None if head is None else head.noted_us
     if (
         noted is None
@@ -97,7 +108,10 @@ def head_of(cell: bytes) -> tuple[Head, bytes]:
 
 
 def has_heads(cells: Iterable[bytes | None]) -> bool:
-    """Whether any of some cells has timers or a time to live. Most have none, and then nothing is looked at one by one."""
+    """Whether any cell has timers or a time to live.
+
+    Mostly none has, and then no cell is looked at by itself.
+    """
     return any(map(_FIRST, filter(None, cells)))
 
 
@@ -150,7 +164,10 @@ def replayed(blobs: Iterable[bytes]) -> tuple[dict[bytes, bytes], Blob | None]:
 
 
 def encoded_keys(keys: pa.Table) -> list[bytes]:
-    """Each row of key columns as bytes: equal exactly where Spark takes the keys for equal, whatever other rows there are."""
+    """Each row of key columns as bytes: equal exactly where Spark takes the keys for equal.
+
+    The bytes of a key do not depend on the other rows.
+    """
     columns = [
         _plain(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
         for column in keys.columns
@@ -198,7 +215,10 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """A key column of values that MessagePack has: times as numbers, decimals as text; -0.0 is 0.0, NaN is NaN."""
+    """A key column of values that MessagePack has: times as numbers, decimals as text.
+
+    -0.0 is 0.0, and NaN is NaN.
+    """
     kind = column.type
     if pa.types.is_floating(kind):
         column = pc.add(column, pa.scalar(0.0, kind))

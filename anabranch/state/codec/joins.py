@@ -1,6 +1,7 @@
-"""Rows that wait in a join, and the bytes of a delta or a snapshot of one shard of it: its keys, and the rows of both sides.
+"""Rows that wait in a join, and the bytes of a delta or a snapshot of one of its shards.
 
-The form is that of `anabranch.state.codec.blob`. State is all rows of a snapshot and of the deltas after it.
+The form is that of `anabranch.state.codec.blob`: the keys, and the rows of both sides. State is all
+rows of a snapshot and of the deltas after it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _NUMBERS = pa.schema([("key", pa.int32()), ("pane", pa.int64()), ("times", pa.in
 
 @dataclass(frozen=True, slots=True)
 class SideRows:
-    """Rows of one side: the number of each one's key, its pane, how often it came, and its other columns."""
+    """Rows of one side: the number of its key, its pane, how often it came, and other columns."""
 
     key: Array
     pane: Array
@@ -77,12 +78,15 @@ def decode_join(blob: bytes, plan: JoinPlan) -> JoinEntries:
     """The rows in a blob; a damaged one, or one with other columns, is a StateError."""
     keys, *tables = unsealed(_MAGIC, blob, 3)
     if keys.schema != plan.key_schema():
-        raise StateError(f"a state blob of {plan.operator!r} has other keys: {_told(keys.schema)}")
+        raise StateError(
+            f"a state blob of {plan.operator!r} has other keys: {_described(keys.schema)}"
+        )
     found: dict[Side, SideRows] = {}
     for side, table in zip(SIDES, tables, strict=True):
         if table.schema != _schema(plan, side):
             raise StateError(
-                f"a state blob of {plan.operator!r} has other columns on the {side}: {_told(table.schema)}"
+                f"a state blob of {plan.operator!r} has other columns on the {side}: "
+                f"{_described(table.schema)}"
             )
         key, pane, times = (table.column(i).combine_chunks().to_numpy() for i in range(3))
         found[side] = SideRows(key, pane, times, table.select(range(3, table.num_columns)))
@@ -93,5 +97,5 @@ def _schema(plan: JoinPlan, side: Side) -> pa.Schema:
     return pa.schema([*_NUMBERS, *plan.payload_schema(side)])
 
 
-def _told(schema: pa.Schema) -> str:
+def _described(schema: pa.Schema) -> str:
     return ", ".join(f"{each.name} {each.type}" for each in schema)

@@ -1,4 +1,4 @@
-"""One shard of `process` state on one host, in LMDB: one cell per key, and an index of alarms by time.
+"""One shard of `process` state on one host, in LMDB: a cell per key, and alarms by time.
 
 A step reads and writes the cells that it touches, and the alarms that are due; the others cost
 nothing. With each step goes what undoes it: the cells as they were.
@@ -120,7 +120,7 @@ class CellShard(Environment):
         before: Mapping[bytes, bytes | None],
         after: Mapping[bytes, bytes | None],
     ) -> CellWrite:
-        """What a step that changes these cells writes, with the next slice of the others in the log."""
+        """What a step that changes these cells writes, with a slice of the others for the log."""
         began = meta.began if meta.at else version.step
         touched = len(before) - list(before.values()).count(None)
         if touched == meta.cells:  # all that there are: the step is a pass of its own
@@ -210,7 +210,8 @@ class CellShard(Environment):
         puts: list[tuple[bytes, bytes]] = []
         gone: list[bytes] = []
         if _are_plain(before, after):
-            puts = list(zip(map(_CELL.__add__, after), after.values(), strict=True))  # type: ignore[arg-type]
+            places = map(_CELL.__add__, after)
+            puts = list(zip(places, after.values(), strict=True))  # type: ignore[arg-type]
         else:
             for key, cell in after.items():
                 self._place_one(key, before.get(key), cell, puts, gone)

@@ -1,7 +1,8 @@
 """A host: the node-local root under which shards live, with its own id.
 
-By default it is shared memory, so that every Python worker on the machine reaches every shard (Elasticutor's state sharing
-inside a process, across processes); a directory on disk where shared memory is too small.
+By default it is shared memory, so that every Python worker on the machine reaches every shard
+(Elasticutor's state sharing inside a process, across processes); a directory on disk where shared
+memory is too small.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LEAST_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A state root and its identity: two containers on one machine share nothing, so a hostname would not do."""
+    """A state root and its id: a hostname would not do, as two containers of a host share nothing."""
 
     root: Path
     id: str
@@ -37,17 +38,18 @@ class Host:
         return shutil.disk_usage(self.root).free
 
     def need(self, size: int) -> None:
-        """Refuses to begin a write that the root has no room for."""
+        """Refuses to begin a write that the root has no space for."""
         free = self.free_bytes()
         if free < size + LEAST_BYTES:
             raise StateFullError(
-                f"state root {self.root} has {free >> 20} MiB free and needs {(size + LEAST_BYTES) >> 20} MiB; nothing is "
-                "lost: free space there, or restart with state_root= on a larger disk"
+                f"state root {self.root} has {free >> 20} MiB free and needs "
+                f"{(size + LEAST_BYTES) >> 20} MiB; nothing is lost: free space there, or restart "
+                "with state_root= on a larger disk"
             )
 
 
 def default_root() -> Path:
-    """Shared memory where it has room, else the directory for temporary files."""
+    """Shared memory where it has enough space, else the directory for temporary files."""
     if (
         SHARED_MEMORY.is_dir()
         and os.access(SHARED_MEMORY, os.W_OK)
@@ -75,7 +77,10 @@ def open_host(root: str | None) -> Host:
 
 
 def claim(host: Host, checkpoint_id: str, location: str, operators: Collection[str]) -> None:
-    """Notes which checkpoint a directory of state belongs to, and removes state whose checkpoint or operator is gone."""
+    """Notes which checkpoint a directory of state belongs to; removes state that nobody needs.
+
+    That is state of operators that are gone, and of local checkpoints that are gone.
+    """
     mine = host.root / checkpoint_id
     mine.mkdir(exist_ok=True)
     kept = {host.component(checkpoint_id, each).name for each in operators}

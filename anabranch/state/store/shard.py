@@ -1,4 +1,4 @@
-"""One shard on one host: an LMDB environment with a snapshot, the deltas after it, and their version.
+"""One shard on one host: an LMDB environment with a snapshot, later deltas, and their version.
 
 A step is one transaction: its delta (and a snapshot when one is due), and the version. Deltas since
 the snapshot before the last one stay, so undoing a step is forgetting its delta, and a process that
@@ -170,7 +170,7 @@ class Environment:
             self._env = None
 
     def _open(self) -> lmdb.Environment:
-        """The environment. Whether it is still the same one, and whole, is checked once per hold."""
+        """The environment. Whether it is still the same, and whole, is checked once per hold."""
         if self._is_checked and self._env is not None:
             return self._env
         found = self._file()

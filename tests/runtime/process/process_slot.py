@@ -1,4 +1,4 @@
-"""A slot with one `process` over real shards and a real durable log, without Spark: steps that commit, crash, and lose shards."""
+"""A slot with one `process` over real shards and a real log: steps commit, crash, lose shards."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Slot:
         lose: Iterable[int] = (),
         finish: bool = False,
     ) -> list[dict[str, Any]]:
-        """One step: some attempts that store their state and are never committed, then one that is; shards may be lost before."""
+        """One step: attempts that crash after they stored, then one that is committed."""
         self.step += 1
         for shard in lose:
             self.lose(shard)

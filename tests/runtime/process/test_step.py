@@ -1,4 +1,4 @@
-"""`process` in a slot: random programs against plain Python, whatever crashes or gets lost, and what a step costs."""
+"""Steps of `process`: random programs against plain Python, whatever crashes or gets lost."""
 
 from __future__ import annotations
 

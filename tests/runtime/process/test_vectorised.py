@@ -1,4 +1,4 @@
-"""A user's class that is called with columns: what it may return, and what its mistakes look like."""
+"""A user's class that is called with columns: what it may return, and its mistakes."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_rows_that_wait(told: dict[str, Any], waits: float | None) -> None:
     assert backlog(told) == waits
 
 
-def test_a_batch() -> None:
+def test_a_batch_of_spark_has_its_id_duration_rows_and_backlog() -> None:
     text = json.dumps(
         {
             "batchId": 3,

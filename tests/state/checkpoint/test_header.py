@@ -51,7 +51,7 @@ def test_windows_that_the_panes_serve_may_come_and_go(checkpoint: Checkpoint) ->
     assert changed.header.operators["o"].complete_from == {window_key(hour): 10 * MINUTE}
     assert open_checkpoint(checkpoint.files).header == changed.header  # type: ignore[union-attr]
     assert with_windows(checkpoint, five, hour) == (changed, None)
-    # The hour that is open has kept all rows since it began: what comes now is complete from then on.
+    # The open hour has kept all rows since it began: what is added now is complete from then on.
     again, _ = with_windows(checkpoint, hour, quarter)
     assert again.header.operators["o"].complete_from == {
         window_key(hour): 10 * MINUTE,

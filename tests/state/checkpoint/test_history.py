@@ -1,4 +1,4 @@
-"""The history of steps and the log of events beside a checkpoint: read back whole, by other tools too, bounded, not hurt by crashes."""
+"""The history of steps: read back whole, by other tools too, bounded, not hurt by crashes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_what_is_written_is_read_back_whole_and_small_files_are_merged(tmp_path:
     assert_same(read_history(str(files[-1])), [each for each in steps if each.step in one])
 
 
-def test_any_tool_reads_it(tmp_path: Path) -> None:
+def test_any_tool_reads_the_files_of_a_history(tmp_path: Path) -> None:
     log = HistoryLog(Files(str(tmp_path)))
     for step in range(1, 9):
         log.add(observation(step))
@@ -100,7 +100,7 @@ def test_any_tool_reads_it(tmp_path: Path) -> None:
     ]
 
 
-def test_its_size_is_bounded_and_the_oldest_steps_go_first(
+def test_the_size_of_a_history_is_bounded_and_the_oldest_steps_go_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history, "_SMALL_BYTES", 20_000)

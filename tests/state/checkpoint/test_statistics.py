@@ -1,4 +1,4 @@
-"""Statistics: what planners go by, of the last steps, and by which attributes shards were loaded."""
+"""Statistics of the last steps for planners, and by which attributes shards were loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and cells as bytes: equal where Spark takes keys for equal, and read as they were written."""
+"""Keys and cells as bytes: equal where Spark takes keys for equal, and read as written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blobs of a join: rows of both sides come back, and what is damaged or of another join is refused."""
+"""Blobs of a join: rows of both sides come back; damaged and foreign blobs are refused."""
 
 from __future__ import annotations
 

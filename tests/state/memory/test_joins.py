@@ -1,4 +1,4 @@
-"""The decoded state of a join against DuckDB: the same rows, whatever the steps, moves and restarts."""
+"""The decoded state of a join against DuckDB: the same rows whatever the steps and restarts."""
 
 from __future__ import annotations
 

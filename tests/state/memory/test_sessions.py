@@ -1,4 +1,4 @@
-"""The sessions of a slot against a plain model, step by step, and against DuckDB: whatever the steps, moves and restarts."""
+"""The sessions of a slot against a plain model and DuckDB, whatever the steps and restarts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def text(value: int) -> str:
 
 
 def lift(plan: SessionPlan, rows: list[Row]) -> tuple[pa.Table, Array, Array, list[Array]]:
-    """What the lift gives of one input partition: keys, shards, panes and partials, one row per key and pane."""
+    """What the lift gives of one input partition, one row per key and pane."""
     grouped: dict[tuple[int | None, int], list[Row]] = {}
     for row in rows:
         grouped.setdefault((row[0], plan.panes.start_of(row[1])), []).append(row)
@@ -167,7 +167,7 @@ class Log:
             self.snapshots[shard] = step, encode(entries, self.plan.columns)
 
     def read(self, shards: list[int], watermark: int | None) -> SessionState:
-        """From the last snapshot of each shard on: the first blobs of all together, then the second, whatever their steps."""
+        """From the last snapshots on: the first blobs of all shards together, then the second."""
         chains = []
         for shard in shards:
             since, base = self.snapshots.get(shard, (0, None))
@@ -199,7 +199,7 @@ class Log:
 
 
 class Slots:
-    """All slots of an operator, as slot tasks use them: kept, read again, caught up or tried twice, as the test draws it."""
+    """All slots of an operator: kept, read again, caught up or tried twice, as the test draws."""
 
     def __init__(self, plan: SessionPlan, data: st.DataObject) -> None:
         self.plan, self.data, self.log = plan, data, Log(plan)
@@ -306,7 +306,7 @@ def row_lists(first: int, last: int, most: int) -> st.SearchStrategy[list[Row]]:
 STEPS = st.integers(3, 8).flatmap(
     lambda n: st.tuples(*(row_lists(7 * i - 30, 7 * i - 15, 8) for i in range(n)))
 )
-"""Batches whose times move on, each by less than it reaches back; few rows, so that sessions close and others come near."""
+"""Batches whose times move on; few rows, so that sessions close and others come near."""
 
 
 @st.composite
@@ -475,7 +475,8 @@ def test_shards_are_read_each_in_the_order_of_its_own_steps() -> None:
     for step, (after, rows) in enumerate(steps, 1):
         state.drop(after)
         log.write(step, added(state, [rows]), {})
-    # The second delta of shard 1 came when the first session of shard 0 would have been over, had it no second and third.
+    # The second delta of shard 1 came when the first session of shard 0 would have been over,
+    # had it no second and third.
     again = log.read([0, 1], 20)
     assert [row[:3] for row in told(again, again.open_windows(20))] == [(0, 0, 26), (1, 21, 31)]
     assert told(again, again.open_windows(20)) == told(state, state.open_windows(20))

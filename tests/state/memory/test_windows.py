@@ -1,4 +1,4 @@
-"""The decoded state of a slot against a plain dictionary: the same windows, whatever the steps, moves and restarts."""
+"""The windows of a slot against a plain dictionary, whatever the steps, moves and restarts."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def reborn(plan: OperatorPlan, state: SlotState) -> SlotState:
 
 
 def rerouted(plan: OperatorPlan, state: SlotState, shards: set[int]) -> None:
-    """Some shards go to another slot and come back: here they are forgotten, and read from their snapshots."""
+    """Some shards leave and come back: they are forgotten, and read from their snapshots."""
     blobs = {
         shard: encode(entries, plan.columns) for shard, entries in state.snapshot(shards).items()
     }
