@@ -1,4 +1,7 @@
-"""Aggregates of users: what is refused, how state is folded, merged and kept, and that a class travels to a worker."""
+"""Aggregates of users.
+
+What is refused, how state is folded, merged and kept, and that a class travels to a worker.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +154,7 @@ def changed(kind: type, **members: Any) -> type:
         ),
     ],
 )
-def test_what_cannot_work_is_refused_with_what_can(given: object, message: str) -> None:
+def test_an_invalid_udaf_is_refused_with_what_it_needs(given: object, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         udaf(given)
 

@@ -1,4 +1,6 @@
-"""The lift over Arrow of a whole plan and many rows, in groups of very unequal size, against DuckDB."""
+"""The lift over Arrow of a whole plan and many rows, in groups of very unequal size, against
+DuckDB.
+"""
 
 from __future__ import annotations
 
