@@ -1,7 +1,7 @@
 """Keys of rows over time: Zipf distributed, exchanged now and then, with a hot spot that moves.
 
 Elasticutor 5.1: the frequencies of 10,000 keys follow a Zipf distribution with a skew of 0.5, and a
-random permutation is applied to them omega times a minute.
+random permutation is applied to them omega times per minute.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Keys:
     skew: float = 0.0
     """Exponent of the Zipf distribution; 0 is uniform."""
     omega: float = 0.0
-    """Permutations a minute."""
+    """Permutations per minute."""
     hot_share: float = 0.0
     """Part of the rows that goes to the hot spot, whatever the rest does."""
     hot_width: int = 1

@@ -148,7 +148,10 @@ class Loop:
 
     def __repr__(self) -> str:
         lines = [f"{at:7.1f} s: {decision.reason}" for at, decision in self.decisions]
-        figures = f"{len(self.resizes)} resizes, {self.reversals} reversals, {self.misses(3.0)} of {len(self.trace)} steps above 3 s"
+        figures = (
+            f"{len(self.resizes)} resizes, {self.reversals} reversals, {self.misses(3.0)} of "
+            f"{len(self.trace)} steps above 3 s"
+        )
         return "\n".join(
             [
                 *lines,

@@ -220,7 +220,8 @@ def test_a_decision_for_32_hosts_and_8192_shards_takes_milliseconds(policy: str)
         if decision:
             loop.route = decision.changes[0].route
     print(
-        f"{policy}: median {1e3 * sorted(taken)[12][0]:.1f} ms, longest {1e3 * max(taken)[0]:.1f} ms ({max(taken)[1]})"
+        f"{policy}: median {1e3 * sorted(taken)[12][0]:.1f} ms, longest {1e3 * max(taken)[0]:.1f} "
+        f"ms ({max(taken)[1]})"
     )
     assert any("->" in reason for _, reason in taken), taken
     assert sorted(taken)[12][0] < 0.05

@@ -105,7 +105,8 @@ def test_less_state_and_data_travel_than_naively_and_32_hosts_take_milliseconds(
         )
         mine, theirs = better, other
     print(
-        f"state moved {state[1] / state[0]:.1f}, remote data {remote[1] / remote[0]:.1f} times; {1e3 * sorted(taken)[5]:.1f} ms"
+        f"state moved {state[1] / state[0]:.1f}, remote data {remote[1] / remote[0]:.1f} times; "
+        f"{1e3 * sorted(taken)[5]:.1f} ms"
     )
     assert state[1] > state[0]
     assert remote[1] > remote[0]

@@ -51,10 +51,6 @@ class FusionPlan:
         return self.communication + self.adaptation
 
     @property
-    def cost_unfused(self) -> float:
-        return self.communication_unfused + self.adaptation_unfused
-
-    @property
     def partition(self) -> frozenset[frozenset[str]]:
         return frozenset(frozenset(component.operators) for component in self.components)
 

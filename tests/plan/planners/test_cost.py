@@ -24,9 +24,7 @@ from tests.plan.planners.component_graphs import (
 )
 
 
-def test_state_moves_when_slots_are_added_and_removed_and_when_one_is_loaded_above_the_threshold() -> (
-    None
-):
+def test_state_moves_when_slots_come_and_go_and_when_one_is_above_the_threshold() -> None:
     state = np.full((2, 4), 10.0)
 
     def moved(before: list[float], after: list[float], threshold: float = 1.2) -> float:
