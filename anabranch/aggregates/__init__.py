@@ -1,1 +1,1 @@
-"""Aggregates: what users call, what is kept of rows, how partials merge, and how results are made of them."""
+"""Everything about aggregates: what users call, what is kept, how it merges, and the results."""

@@ -1,4 +1,7 @@
-"""Partials that keep one value, chosen by the order of something else: first, last, min_by, max_by."""
+"""Partials that keep one value, chosen by the order of something else.
+
+They serve first, last, min_by and max_by.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ _INT64 = np.iinfo(np.int64)
 
 
 class _AtExtreme(Partial, ABC):
-    """The value at the first or last event time; ties go to the smaller (first) or larger (last) value."""
+    """The value at the first or last event time.
+
+    Ties go to the smaller (first) or larger (last) value.
+    """
 
     @property
     @abstractmethod
@@ -30,7 +36,9 @@ class _AtExtreme(Partial, ABC):
 
     @property
     def lift(self) -> tuple[str, ...]:
-        struct = f"{'max' if self.latest else 'min'}(if({{x}} is null, null, named_struct('t', {{t}}, 'v', {{x}})))"
+        pick = "max" if self.latest else "min"
+        row = "if({x} is null, null, named_struct('t', {t}, 'v', {x}))"
+        struct = f"{pick}({row})"
         return f"{struct}.t", f"{struct}.v"
 
     def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:
@@ -68,7 +76,10 @@ class Latest(_AtExtreme):
 
 
 class _AtBest(Partial, ABC):
-    """Of pairs (value, order), the one with the largest or smallest order; ties go to the larger or smaller value."""
+    """Of pairs (value, order), the one with the largest or smallest order.
+
+    Ties go to the larger or smaller value.
+    """
 
     @property
     @abstractmethod
@@ -76,7 +87,9 @@ class _AtBest(Partial, ABC):
 
     @property
     def columns(self) -> tuple[PartialColumn, ...]:
-        value, order = struct_fields(self.type).values()  # type: ignore[union-attr]  # a struct of two
+        fields = struct_fields(self.type)
+        assert fields is not None, "a struct of two"
+        value, order = fields.values()
         nothing = {"i": 0, "f": 0.0, "O": None}
         return (
             PartialColumn("bigint", 0),

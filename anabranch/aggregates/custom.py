@@ -1,7 +1,8 @@
 """Aggregates that users write: in plain Python, value by value, or vectorised, with arrays.
 
-What a step brings of a key and pane is collected in the JVM and folded in the slot task: only the folded state is kept. State is
-typed: MessagePack of a declared type, or columns of Spark types; it is never unpickled.
+The values of a key and pane in one step are collected in the JVM and folded in the slot task; only
+the folded state is kept. State is typed: MessagePack of a declared type, or columns of Spark types.
+It is never unpickled.
 """
 
 from __future__ import annotations
@@ -42,12 +43,15 @@ _VECTORISED = {
 
 
 def udaf(given: Any) -> Callable[..., Aggregate]:
-    """An aggregate of your own, from a class or an object; call what it gives with one or more expressions, and `where=`.
+    """An aggregate of your own, from a class or an object.
 
-    In plain Python it has the methods init() -> state, add(state, *values) -> state, merge(state, state) -> state and
-    finish(state) -> value, and the attributes state_type (a dataclass or built-in types) and result_type (a Spark type, such as
-    "double"). Vectorised it has lift(group, size, *values) -> arrays, merge(into, at, arrays), finish(*arrays) -> array, and the
-    attributes state_types (Spark types), identities (values that change nothing when merged) and result_type.
+    Call what this returns with one or more expressions, and `where=`.
+
+    In plain Python it has the methods init() -> state, add(state, *values) -> state, merge(state,
+    state) -> state and finish(state) -> value, and the attributes state_type (a dataclass or
+    built-in types) and result_type (a Spark type, such as "double"). Vectorised it has lift(group,
+    size, *values) -> arrays, merge(into, at, arrays), finish(*arrays) -> array, and the attributes
+    state_types (Spark types), identities (values that change nothing when merged) and result_type.
     """
     name = _name(given)
     if isinstance(given, type):
@@ -65,7 +69,8 @@ def udaf(given: Any) -> Callable[..., Aggregate]:
                 for each, called in (_VECTORISED if vectorised else _PLAIN).items()
             )
             raise TopologyError(
-                f"udaf({name}) has no {'method' if method else 'attribute'} {part}; it needs: {valid}"
+                f"udaf({name}) has no {'method' if method else 'attribute'} {part}; it needs: "
+                f"{valid}"
             )
     column_type(without_spaces(_text(name, "result_type", given.result_type)))
     made: type[_UserOf] = VectorisedOf if vectorised else PlainOf
@@ -80,7 +85,7 @@ def udaf(given: Any) -> Callable[..., Aggregate]:
 
 
 class Custom(Grouped, ABC):
-    """What the user's object keeps. `type` is a struct of the inputs."""
+    """The state of a user's aggregate. `type` is a struct of the inputs."""
 
     given: Any
 
@@ -98,19 +103,23 @@ class Custom(Grouped, ABC):
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
         return self._lifted(lists.flatten().flatten(), lengths)
 
-    def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:  # noqa: ARG002
+    def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
+        del t
         here = np.logical_and.reduce([valid(each) for each in values.flatten()])
         values, lengths = keep_some(values, here, lengths)
         return self._lifted(values.flatten(), lengths)
 
     @abstractmethod
     def _lifted(self, inputs: Sequence[pa.Array], lengths: Array) -> Sequence[Array]:
-        """The columns of groups of rows, so many in each, from their inputs, which have no null."""
+        """The columns of groups of rows, from their inputs, which have no null."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folded(Custom):
-    """State of an aggregate in plain Python, encoded: a user's method may change the objects that it is given."""
+    """State of an aggregate in plain Python, encoded.
+
+    It is not kept as objects, because a user's method may change what it is given.
+    """
 
     given: Any
 
@@ -161,7 +170,8 @@ class Aligned(Custom):
         shapes = [each.shape for each in arrays]
         if shapes != [(size,)] * len(self.columns):
             raise StepError(
-                f"udaf({_name(self.given)}): lift gave arrays of shape {shapes}; valid: {len(self.columns)} of {size}"
+                f"udaf({_name(self.given)}): lift gave arrays of shape {shapes}; valid: "
+                f"{len(self.columns)} of {size}"
             )
         return [
             each.astype(column.dtype, copy=False)
@@ -194,7 +204,7 @@ class _UserOf(Aggregate, ABC):
         return without_spaces(self.given.result_type)
 
     def _made(self, values: object) -> pa.Array:
-        """The result column; what does not fit the declared type is an error that says so."""
+        """The result column; values that do not fit the declared type raise an error."""
         kind = self.result_type("")
         declared = column_type(kind)
         try:
@@ -218,7 +228,8 @@ class PlainOf(_UserOf):
             msgspec.msgpack.decode(msgspec.msgpack.encode(given.init()), type=given.state_type)
         except (TypeError, msgspec.MsgspecError) as error:
             raise TopologyError(
-                f"udaf({name}): init() does not give a state of type {type_name(given.state_type)} ({error}); "
+                f"udaf({name}): init() does not give a state of type "
+                f"{type_name(given.state_type)} ({error}); "
                 "valid: a dataclass or built-in types"
             ) from None
         make_picklable(msgspec.inspect.type_info(given.state_type))
@@ -247,7 +258,8 @@ class VectorisedOf(_UserOf):
         types, identities = given.state_types, given.identities
         if isinstance(types, str) or not types or len(types) != len(identities):
             raise TopologyError(
-                f"udaf({name}): state_types={types!r} and identities={identities!r}; valid: as many of each, at least one"
+                f"udaf({name}): state_types={types!r} and identities={identities!r}; valid: "
+                "as many of each, at least one"
             )
         for each, identity in zip(types, identities, strict=True):
             try:
@@ -269,16 +281,22 @@ class VectorisedOf(_UserOf):
 
 
 def _name(given: Any) -> str:
-    """The class, and of a dataclass its parameters too: what tells one aggregate from another in a checkpoint."""
+    """The name of the class, and the parameters of a dataclass.
+
+    It distinguishes one aggregate from another in a checkpoint.
+    """
     kind = given if isinstance(given, type) else type(given)
     if kind is given or not is_dataclass(given):
         return kind.__qualname__
-    return f"{kind.__qualname__}({', '.join(f'{each.name}={getattr(given, each.name)!r}' for each in fields(given))})"
+    values = ", ".join(f"{each.name}={getattr(given, each.name)!r}" for each in fields(given))
+    return f"{kind.__qualname__}({values})"
 
 
 def make_picklable(part: object) -> None:
-    """Makes the classes of a state type fit to travel to a worker, which may not have their module: annotations that are texts are
-    looked up, and what msgspec has noted on a class, and cannot be pickled, is taken away.
+    """Makes the classes of a state type picklable: a worker may not have their module.
+
+    Annotations in quotes are resolved, and msgspec's cache on the class, which cannot be pickled,
+    is deleted.
     """
     if isinstance(part, msgspec.Struct):
         kind = getattr(part, "cls", None)

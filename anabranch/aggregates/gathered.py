@@ -1,7 +1,8 @@
 """Partials of variable size: sets, lists and counts of values, and sketches.
 
-Values are held as `types.ordered` has them: equal, and in order, as in Spark. A bound keeps what comes first in an order of values
-alone, so that what is kept depends neither on batches nor on the order of merging.
+Values are held as `types.ordered` has them: equal, and in order, as in Spark. A bound keeps what
+comes first in an order of values alone, so that what is kept depends neither on batches nor on the
+order of merging.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.aggregates.groups import keep_some, split, valid
+from anabranch.aggregates.hashing import hash_input_sql, hash_inputs, item_sql
 from anabranch.aggregates.partials import At, Grouped, PartialColumn, objectwise
 from anabranch.types import (
-    FLOATING,
     Array,
     decimal_of,
     dtype_of,
@@ -31,18 +31,6 @@ from anabranch.types import (
     to_array,
     to_lists,
 )
-
-# Of XXH64.
-_PRIMES = [
-    np.uint64(each)
-    for each in (
-        0x9E3779B185EBCA87,
-        0xC2B2AE3D27D4EB4F,
-        0x165667B19E3779F9,
-        0x85EBCA77C2B2AE63,
-        0x27D4EB2F165667C5,
-    )
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +146,9 @@ class Foremost(Gathered):
 class Frequent(Gathered):
     """Counts of the most frequent values (Misra and Gries 1982; merged as by Agarwal et al. 2012).
 
-    A count is never too high, and too low by at most 2 n / keep of n values; exact while there are no more than `keep` different
-    ones. What one step brings is counted by Spark's sketch, with room for four times as many.
+    A count is never too high, and too low by at most 2 n / keep of n values; exact while there are
+    no more than `keep` different ones. What one step brings is counted by Spark's sketch, with room
+    for four times as many.
     """
 
     keep: int
@@ -170,9 +159,8 @@ class Frequent(Gathered):
 
     @property
     def lift(self) -> tuple[str, ...]:
-        return (
-            f"approx_top_k_accumulate({_item_sql(self.type)}, {4 * self.keep}) filter (where {{x}} is not null)",
-        )
+        sketch = f"approx_top_k_accumulate({item_sql(self.type)}, {4 * self.keep})"
+        return (f"{sketch} filter (where {{x}} is not null)",)
 
     def arrive(self, lifted: Sequence[pa.ChunkedArray]) -> Sequence[Array]:
         return [
@@ -233,7 +221,10 @@ class Frequent(Gathered):
 
 @dataclass(frozen=True, slots=True)
 class Hll(Gathered):
-    """A HyperLogLog sketch of the distinct values (Apache DataSketches, HLL_8), with 2 ** lg_k registers."""
+    """A HyperLogLog sketch of the distinct values (Apache DataSketches, HLL_8).
+
+    It has 2 ** lg_k registers.
+    """
 
     lg_k: int
 
@@ -244,11 +235,11 @@ class Hll(Gathered):
     @property
     def lift(self) -> tuple[str, ...]:
         return (
-            f"if(count({{x}}) = 0, null, hll_sketch_agg({_hashed_sql(self.type)}, {self.lg_k}))",
+            f"if(count({{x}}) = 0, null, hll_sketch_agg({hash_input_sql(self.type)}, {self.lg_k}))",
         )
 
     def _items(self, values: pa.Array, t: Array) -> list[Any]:  # noqa: ARG002
-        return _hashed(values, self.type)
+        return hash_inputs(values, self.type)
 
     def _made(self, items: Any) -> object:
         import datasketches as ds
@@ -273,12 +264,13 @@ class Hll(Gathered):
         into[0][at] = objectwise(both)(into[0][at], values[0])
 
     def estimate(self, sketch: bytes | None) -> int:
-        """The number of distinct values: the same for the same values, in whichever order they came."""
+        """The number of distinct values; it does not depend on the order in which they came."""
         import datasketches as ds
 
         if sketch is None:
             return 0
-        # A sketch that was never merged remembers the order of its values, and one united with itself does not.
+        # The estimate of a sketch that was never merged depends on the order of its values; united
+        # with itself it does not.
         united = ds.hll_union(self.lg_k)
         for _ in range(2):
             united.update(ds.hll_sketch.deserialize(sketch))
@@ -287,7 +279,10 @@ class Hll(Gathered):
 
 @dataclass(frozen=True, slots=True)
 class Kll(Gathered):
-    """A KLL sketch of the distribution of the values (Apache DataSketches); all of them while there are no more than k."""
+    """A KLL sketch of the distribution of the values (Apache DataSketches).
+
+    It holds all values while there are no more than k.
+    """
 
     k: int
 
@@ -326,7 +321,10 @@ class Kll(Gathered):
         into[0][at] = objectwise(both)(into[0][at], values[0])
 
     def quantiles(self, sketch: bytes | None, ranks: Sequence[float]) -> list[float] | None:
-        """For each rank, the smallest value that no less than this share of the values reach; None where there is no value."""
+        """For each rank, the smallest value that at least this share of the values does not exceed.
+
+        None where there is no value.
+        """
         import datasketches as ds
 
         if sketch is None:
@@ -334,62 +332,6 @@ class Kll(Gathered):
         found = ds.kll_doubles_sketch.deserialize(sketch)
         ends = {0.0: found.get_min_value(), 1.0: found.get_max_value()}
         return [ends[rank] if rank in ends else found.get_quantile(rank, True) for rank in ranks]
-
-
-def _item_sql(name: str) -> str:
-    """A value as the sketches of Spark can take it: equal exactly where the value is."""
-    if (whole := integer_sql(name, "{x}")) is not None:
-        return whole
-    if name in {"float", "double"}:
-        return "(cast({x} as double) + 0D)"
-    return {"string": "{x}", "binary": "hex({x})"}.get(name, "cast({x} as string)")
-
-
-def _hashed_sql(name: str) -> str:
-    """A value as a sketch of distinct values hashes it: a whole number or a text, equal exactly where the value is.
-
-    The text of a float depends on the version of Java, and that of a small decimal on the session's ANSI mode; neither may count. A
-    sketch leaves out empty text: no text is, behind a letter.
-    """
-    if name in FLOATING:
-        return f"if({{x}} is null, null, xxhash64({_item_sql(name)}))"
-    decimal = decimal_of(name)
-    plain = (
-        f"replace(format_number({{x}}, {decimal[1]}), ',', '')"
-        if decimal is not None and decimal[1] > 6
-        else _item_sql(name)
-    )
-    return integer_sql(name, "{x}") or f"concat('v', {plain})"
-
-
-def _hashed(values: pa.Array, name: str) -> list[Any]:
-    """The same of values without nulls that are not in the JVM."""
-    if integer_sql(name, "") is not None:
-        return ordered(values, name)
-    if name in FLOATING:
-        return list(_xxhash64(to_array(values, dtype_of(name), None)).tolist())
-    items: list[Any] = values.to_pylist()
-    if name == "binary":
-        items = [each.hex().upper() for each in items]
-    elif name != "string":
-        items = [f"{each:f}" for each in items]
-    return [f"v{each}" for each in items]
-
-
-def _xxhash64(values: Array) -> Array:
-    """Spark's xxhash64 of doubles, in which no two differ that are not NaN, or 0.0 and -0.0."""
-    one, two, three, four, five = _PRIMES
-    bits = np.where(np.isnan(values), np.nan, values + 0.0).view(np.uint64)
-    found = (np.uint64(42 + 8) + five) ^ (_rotated(bits * two, 31) * one)
-    found = _rotated(found, 27) * one + four
-    found = (found ^ (found >> np.uint64(33))) * two
-    found = (found ^ (found >> np.uint64(29))) * three
-    return (found ^ (found >> np.uint64(32))).view(np.int64)
-
-
-def _rotated(bits: Array, by: int) -> Array:
-    rotated: Array = (bits << np.uint64(by)) | (bits >> np.uint64(64 - by))
-    return rotated
 
 
 _unite = objectwise(frozenset.union)

@@ -1,4 +1,7 @@
-"""Values that lie group by group, with the number of values in each group: cut, filtered, and merged to one a group."""
+"""Values in the order of their groups, with the number of values in each group.
+
+They are split, filtered, and merged to one value per group.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def keep_some(values: pa.Array, here: Array, lengths: Array) -> tuple[pa.Array, 
 
 
 def reduce_groups(pick: Any, values: Array, lengths: Array, into: Array) -> Array:
-    """One value of each group, by a NumPy function of two; `into` has what a group without values gets."""
+    """One value per group, by a NumPy function of two; `into` has what an empty group gets."""
     some = lengths > 0
     into[some] = pick.reduceat(values, (np.cumsum(lengths) - lengths)[some])
     return into
@@ -46,10 +49,10 @@ def merge_groups(
     lengths: Array,
     into: Sequence[Array],
 ) -> Sequence[Array]:
-    """One partial of each group: again and again, every second one of a group is merged into the one before it.
+    """One partial per group: in rounds, every second one of a group is merged into the one before.
 
-    Each round merges half of what is left of groups of several, so that all rounds together merge no more partials than there are.
-    `into` has what a group without partials gets.
+    Each round halves the groups that have several, so that all rounds together merge no more
+    partials than there are. `into` has what a group without partials gets.
     """
     starts = np.cumsum(lengths) - lengths
     columns = [np.array(column) for column in columns]

@@ -1,4 +1,7 @@
-"""The second lift: partials of rows that are already in a slot task, over Arrow. It gives what the lift in Spark SQL gives."""
+"""The second lift: partials of rows that are already in a slot task, over Arrow.
+
+It gives what the lift in Spark SQL gives.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,12 @@ class LiftedPartial(Protocol):
 def lift_rows(
     kept: Sequence[LiftedPartial], inputs: Sequence[pa.Array], t: Array, group: Array, size: int
 ) -> tuple[Array, ...]:
-    """The columns of all partials, one after another, of groups 0 to size - 1; identities where a group has no rows.
+    """The columns of all partials, one after another, for groups 0 to size - 1.
 
-    An input is null where its condition does not hold, and input 0 nowhere. Times are in microseconds.
+    A group without rows has identities.
+
+    An input is null where its condition does not hold, and input 0 nowhere. Times are in
+    microseconds.
     """
     lengths = np.bincount(group, minlength=size)
     if (group[1:] < group[:-1]).any():

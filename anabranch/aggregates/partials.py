@@ -1,11 +1,14 @@
-"""Partials: what is kept of the rows of one key in one pane, as columns aligned to key numbers, and how two merge.
+"""Partials: what is kept of the rows of one key in one pane, and how two merge.
 
-A partial is lifted by Spark SQL from rows that are in the JVM, one expression a column, where `{x}` is the input and `{t}` the
-event time in microseconds; and over Arrow from rows that are in a slot task (`lift_rows`), with the same outcome. Merging works in
-place on whole arrays; `at` selects the rows (each at most once) that `values` belong to. Each column has a value that changes
-nothing when merged (`identity`), so that keys without rows need no mask; where the lift gives null, it stands for that. Merging is
-associative and commutative, for sketches within their error. An object in a column belongs to several partials at once: merging
-makes a new one and leaves it as it is.
+A partial consists of columns that are aligned to key numbers. Rows in the JVM are lifted by Spark
+SQL, one expression per column, where `{x}` is the input and `{t}` the event time in microseconds.
+Rows in a slot task are lifted over Arrow (`lift_rows`), with the same outcome.
+
+Merging works in place on whole arrays; `at` selects the rows (each at most once) that `values`
+belong to. Each column has a value that changes nothing when merged (`identity`), so that keys
+without rows need no mask; null from the lift stands for it. Merging is associative and commutative,
+for sketches within their error. Several partials may share an object in a column, so merging makes
+a new object and never changes an old one.
 """
 
 from __future__ import annotations
@@ -64,7 +67,7 @@ class Partial(ABC):
 
     @property
     def parameters(self) -> dict[str, int]:
-        """What else tells it from others of its class and type."""
+        """What distinguishes it from others of its class and type."""
         return {each.name: getattr(self, each.name) for each in fields(self)[1:]}
 
     @property
@@ -74,7 +77,7 @@ class Partial(ABC):
     @property
     @abstractmethod
     def lift(self) -> tuple[str, ...]:
-        """Spark SQL aggregate expressions, one a column unless `arrive` makes more columns of fewer."""
+        """Spark SQL aggregate expressions, one per column unless `arrive` splits them."""
 
     def arrive(self, lifted: Sequence[pa.ChunkedArray]) -> Sequence[Array]:
         """The columns, from what the lift gives."""
@@ -88,10 +91,13 @@ class Partial(ABC):
 
     @abstractmethod
     def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:
-        """The columns of each row alone, from its input and its event time in microseconds; identities where the input is null."""
+        """The columns of each single row, from its input and its event time in microseconds.
+
+        Identities where the input is null.
+        """
 
     def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
-        """The columns of each group of rows; rows lie group by group, so many in each."""
+        """The columns of each group of rows; rows are sorted by group, with these lengths."""
         return merge_groups(self.merge, self.of_rows(values, t), lengths, self.empty(len(lengths)))
 
     @abstractmethod
@@ -99,7 +105,7 @@ class Partial(ABC):
 
 
 class Grouped(Partial, ABC):
-    """A partial that is made of a group of rows at once, with less work than partials of single rows take to merge."""
+    """A partial made of a group of rows at once, which is faster than merging single rows."""
 
     def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:
         return self.of_groups(values, t, np.ones(len(values), dtype=np.int64))
@@ -154,7 +160,7 @@ class Count(_Picked):
 
 
 class Total(_Picked):
-    """The sum of the values, in the given type: bigint (overflow is an error), double or decimal."""
+    """The sum of the values as a bigint (overflow is an error), a double or a decimal."""
 
     @property
     def columns(self) -> tuple[PartialColumn, ...]:
@@ -282,7 +288,7 @@ class Moments(Partial):
     def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
         here, n = keep_some(values, valid(values), lengths)
         x, (_, mean, squares) = self.columns[1].from_arrow(here), self.empty(len(lengths))
-        # From a value of the group on, not from 0: then equal values have no distance from their mean.
+        # Starting from a value of the group, not from 0, so that equal values have distance 0.
         mean[n > 0] = x[(np.cumsum(n) - n)[n > 0]]
         with np.errstate(invalid="ignore", over="ignore"):
             mean += reduce_groups(np.add, x - np.repeat(mean, n), n, np.zeros(len(n))) / np.maximum(
@@ -302,7 +308,7 @@ class Moments(Partial):
         with np.errstate(invalid="ignore", over="ignore"):
             share = n_new / np.maximum(total, 1)
             distance = mean_new - mean
-            # A side without values has mean 0 that means nothing: take the other side's as it is.
+            # The mean of a side without values means nothing: take the other side's as it is.
             both = np.where(n == 0, mean_new, np.where(n_new == 0, mean, mean + distance * share))
             squares = (
                 m2
@@ -313,7 +319,7 @@ class Moments(Partial):
 
 
 def _reach(values: Array) -> int:
-    """How far from 0 whole numbers lie at most."""
+    """The largest distance of whole numbers from 0."""
     return max(int(values.max(initial=0)), -int(values.min(initial=0)))
 
 

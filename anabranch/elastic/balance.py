@@ -110,7 +110,8 @@ def apply_moves(slot_of: Sequence[int], moves: Sequence[ShardMove]) -> tuple[int
 def spread(loads: Floats, route: Route, slots: int) -> Route:
     """Another number of slots, with few moves.
 
-    Each slot keeps what fits below the mean. The rest goes to the least loaded slot, heaviest first.
+    Each slot keeps what fits below the mean. The rest goes to the least loaded slot, heaviest
+    first.
     """
     weights = loads + (loads.mean() * _IDLE or 1.0)
     mean = weights.sum() / slots

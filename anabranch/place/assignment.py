@@ -1,7 +1,8 @@
-"""Cores of hosts for components: Elasticutor 4.2, Algorithm 1, and the naive way that it is compared with (Elasticutor 5.4).
+"""Cores of hosts for components: Elasticutor 4.2, Algorithm 1, and its naive rival (5.4).
 
-A component that has too few cores gets them from those that have too many, or free ones, so that little state crosses hosts. One
-whose slots take in and give out much data takes cores of its own host only; where that cannot be, the bound for "much" is doubled.
+A component that has too few cores gets them from those that have too many, or free ones, so that
+little state crosses hosts. One whose slots take in and give out much data takes cores of its own
+host only; where that is impossible, the bound for "much" is doubled.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
-PHI = 512 * 1024.0  # bytes a second and core, below which it matters little where a core is
+PHI = 512 * 1024.0  # bytes per second and core below which it hardly matters where a core is
 Floats = npt.NDArray[np.float64]
 Cores = npt.NDArray[np.int64]  # by host and component
 
@@ -29,7 +30,7 @@ class Holder:
 
 
 def moved_bytes(before: Cores, after: Cores, holders: Sequence[Holder]) -> float:
-    """State that leaves hosts: C(X | X~), as state lies evenly on a component's cores."""
+    """State that leaves hosts: C(X | X~), with state spread evenly over a component's cores."""
     state = np.array([each.state_bytes for each in holders])
     return float(np.maximum(0.0, state * _shares(before) - state * _shares(after)).sum())
 
@@ -94,7 +95,9 @@ def _short(now: Cores, holders: Sequence[Holder]) -> list[int]:
 
 
 def _offers(now: Cores, holders: Sequence[Holder], cores: Sequence[int]) -> Floats:
-    """What a core costs its giver, by host and giver; the last giver holds the free cores. Infinite where there is none to give.
+    """What a core costs its giver, by host and giver; infinite where there is none to give.
+
+    The last giver holds the free cores.
 
     Only components with more cores than they want give any: C- of the paper.
     """

@@ -1,7 +1,9 @@
-"""Split or combine (Enorm 5.1): do partials stay where they arise until their windows close, or travel to their shard?
+"""Split or combine (Enorm 5.1): where partials are kept until their windows close.
 
-Split, shards move without their state, and the partials meet at the consolidate. Combined, each row is worked on once for every
-window that it is in, and a shard that moves takes its state along. Enacted where there are several hosts; decided here.
+Split: they stay where they arise, shards move without their state, and the partials meet at the
+consolidate. Combined: they travel to their shard, each row is worked on once for every window that
+it is in, and a shard that moves takes its state along. This module decides; nothing carries it out
+yet.
 """
 
 from __future__ import annotations
@@ -61,16 +63,22 @@ class Choice:
 
 
 def choose(period: Period, way: str, latency_s: float | None = None, worth: float = 0.9) -> Choice:
-    """The way with less CPU whose latency is within the limit (Enorm 5.1.2). Another way than now must cost `worth` of it at most:
-    to combine again is never instant.
+    """The way with less CPU whose latency is within the limit (Enorm 5.1.2).
+
+    A change must bring the cost down to `worth` of it: to combine again is never instant.
     """
     split, combine = split_cost(period), combine_cost(period)
     if latency_s is not None and combine.latency_s > latency_s:
-        reason = f"{period.moved:g} moved shards would hold rows up for {combine.latency_s:.3g} s, more than {latency_s:g} s"
+        reason = (
+            f"{period.moved:g} moved shards would hold rows up for {combine.latency_s:.3g} s, "
+            f"more than {latency_s:g} s"
+        )
         return Choice(way=SPLIT, reason=reason, split=split, combine=combine)
     costs = {SPLIT: split.cpu_s, COMBINE: combine.cpu_s}
     other = COMBINE if way == SPLIT else SPLIT
     chosen = other if costs[other] < worth * costs[way] else way
-    reason = f"{chosen} takes {costs[chosen]:.3g} s of CPU a window, {COMBINE if chosen == SPLIT else SPLIT} "
-    reason += f"{costs[COMBINE if chosen == SPLIT else SPLIT]:.3g} s"
+    rejected = COMBINE if chosen == SPLIT else SPLIT
+    reason = (
+        f"{chosen} takes {costs[chosen]:.3g} s of CPU a window, {rejected} {costs[rejected]:.3g} s"
+    )
     return Choice(way=chosen, reason=reason, split=split, combine=combine)

@@ -1,4 +1,4 @@
-"""What `apply` is told: the function, the form of rows that it takes, what decides their cost, and what becomes of rows that fail."""
+"""The spec of an `apply`: the function, the form of its rows, their cost, and failed rows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ _UNHASHABLE = ("map<", "variant", "collate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Osg:
-    """Settings of online shuffle grouping (DABS-Storm 5.2). epsilon and delta are those of its Table 2; it does not tell N and mu.
+    """Settings of online shuffle grouping (DABS-Storm 5.2).
 
-    epsilon and delta: error of the sketches, and how often it may be larger. window: N, rows of a task between two looks at its
-    sketches. mu: relative change between two looks below which they are stable. seed: of the hash functions.
+    The defaults of epsilon and delta are those of its Table 2; the paper does not give N and mu.
+
+    epsilon and delta: error of the sketches, and how often it may be larger. window: N, rows of a
+    task between two looks at its sketches. mu: relative change between two looks below which they
+    are stable. seed: of the hash functions.
     """
 
     epsilon: float = 0.05
@@ -66,7 +69,7 @@ class Work:
 def check_work(
     fn: object, form: str, grouping: str, on_error: str, batch_rows: int, osg: object
 ) -> tuple[Callable[[Any], Any], bool]:
-    """Refuses what makes no sense; the function, and whether there are dead letters."""
+    """Refuses invalid arguments; returns the function, and whether there are dead letters."""
     if not callable(fn):
         raise TopologyError(f"apply({fn!r}) is not a function")
     for what, value, valid in (
@@ -86,7 +89,10 @@ def check_work(
 def cost_columns(
     cost_by: object, kinds: Sequence[tuple[str, str]], event_time: str | None
 ) -> tuple[str, ...]:
-    """The columns that decide what a row costs: those named, or all but the event time and what cannot be hashed."""
+    """The columns that decide what a row costs.
+
+    Those that are named, or all except the event time and what cannot be hashed.
+    """
     known = dict(kinds)
     if cost_by is None:
         return tuple(

@@ -1,4 +1,7 @@
-"""Times as people write them: "10 minutes", "24h", "1h 30m" or a timedelta. Inside, a time is whole microseconds."""
+"""Times as people write them: "10 minutes", "24h", "1h 30m" or a timedelta.
+
+Inside, a time is whole microseconds.
+"""
 
 from __future__ import annotations
 

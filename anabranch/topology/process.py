@@ -1,7 +1,8 @@
-"""The user's class of a `process`: looked into and checked when the topology is built.
+"""The spec of a `process`: the user's class, inspected and checked when the topology is built.
 
-There are two forms. Per key, in plain Python, the class declares `state` as a type and is called with the rows of one key;
-vectorised, it declares `state` as columns and is called with all rows of a slot at once.
+There are two forms. Per key, in plain Python, the class declares `state` as a type and is called
+with the rows of one key; vectorised, it declares `state` as columns and is called with all rows of
+a slot at once.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _FIXED["timestamp"] = _FIXED["timestamp_ntz"] = np.dtype("datetime64[us]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateColumn:
-    """A column of a vectorised state: what a key begins with is its default."""
+    """A column of a vectorised state; a new key starts with its default."""
 
     name: str
     type: str
@@ -46,7 +47,7 @@ class StateColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logic:
-    """What the user's class says and does. Safe to ship: what it calls travels with it."""
+    """What the user's class declares and does. It can be shipped: what it calls travels with it."""
 
     name: str
     given: Any  # the object whose methods are called
@@ -73,7 +74,7 @@ class Logic:
 
     @property
     def clock(self) -> Clock | None:
-        """How results tell their event time, None where they do not."""
+        """The event time of results; None where they have none."""
         kinds = {each.name: each.type for each in self.output}
         return None if self.event_time is None else Clock(self.event_time, kinds[self.event_time])
 
@@ -89,7 +90,7 @@ class Logic:
 
 
 def logic_of(given: Any, order: str, keys: Sequence[Field], fields: Sequence[Field]) -> Logic:
-    """The class as it is to run; what cannot work is refused by name."""
+    """The class as it will run; what cannot work is refused by name."""
     kind = given if isinstance(given, type) else type(given)
     who = f"process({kind.__qualname__})"
     if order not in ORDERS:
@@ -116,7 +117,8 @@ def logic_of(given: Any, order: str, keys: Sequence[Field], fields: Sequence[Fie
     if hasattr(given, "on_timer"):
         if vectorised:
             raise TopologyError(
-                f"{who}: a vectorised process has no timers; declare state as a type and work per key"
+                f"{who}: a vectorised process has no timers; "
+                "declare state as a type and work per key"
             )
         _check_arguments(given.on_timer, ("key", "state", "ctx"), who)
     output = _output(getattr(given, "output", None), keys, who)
@@ -137,14 +139,18 @@ def logic_of(given: Any, order: str, keys: Sequence[Field], fields: Sequence[Fie
     if isinstance(logic.state, StateType):
         if not hasattr(given, "init") and logic.state.maker() is None:
             raise TopologyError(
-                f"{who}: what the state of a new key is cannot be told of {logic.state}; write def init(self)"
+                f"{who}: what the state of a new key is cannot be told of {logic.state}; "
+                "write def init(self)"
             )
         logic.state.check(logic.make, who)
     return logic
 
 
 def _declared_state(kind: type, given: Any, who: str) -> Any:
-    """What the class says its state is: columns in a dict, or a type, as an attribute or as an annotation."""
+    """What the class declares as its state: columns in a dict, or a type.
+
+    It is an attribute or an annotation.
+    """
     if hasattr(given, "state"):
         return given.state
     try:
@@ -155,7 +161,8 @@ def _declared_state(kind: type, given: Any, who: str) -> Any:
         ) from None
     if "state" not in hints:
         raise TopologyError(
-            f"{who} has no state; write `state: Account` (a dataclass or built-in types), or state = {{'n': 'bigint'}} for columns"
+            f"{who} has no state; write `state: Account` (a dataclass or built-in types), "
+            "or state = {'n': 'bigint'} for columns"
         )
     return hints["state"]
 
@@ -165,7 +172,8 @@ def _check_arguments(method: Callable[..., Any], names: tuple[str, ...], who: st
         inspect.signature(method).bind(*names)
     except TypeError:
         raise TopologyError(
-            f"{who}: {method.__name__}{inspect.signature(method)} cannot be called with ({', '.join(names)})"
+            f"{who}: {method.__name__}{inspect.signature(method)} cannot be called with "
+            f"({', '.join(names)})"
         ) from None
 
 
@@ -175,7 +183,8 @@ def _output(text: object, keys: Sequence[Field], who: str) -> tuple[Field, ...]:
     for each in found:
         if each.name in {key.name for key in keys}:
             raise TopologyError(
-                f"{who}: {each.name!r} in output is a key column; results have the key columns without being told"
+                f"{who}: {each.name!r} in output is a key column; "
+                "results have the key columns without being told"
             )
     return found
 
@@ -224,13 +233,17 @@ def _event_time(name: object, output: Sequence[Field], who: str) -> str | None:
     if not isinstance(name, str) or kinds.get(name) not in _TIMES:
         times = [each for each, kind in kinds.items() if kind in _TIMES]
         raise TopologyError(
-            f"{who}: event_time={name!r}; valid: a timestamp column of output: {', '.join(times) or 'it has none'}"
+            f"{who}: event_time={name!r}; valid: a timestamp column of output: "
+            f"{', '.join(times) or 'it has none'}"
         )
     return name
 
 
 def aggregates_of(given: Any) -> Mapping[str, Any]:
-    """What a class reads of the rows of a key where that is aggregates of them, by name; nothing where it reads the rows."""
+    """The aggregates that a class reads of the rows of a key, by name.
+
+    Empty where it reads the rows.
+    """
     found = getattr(given, "columns", None)
     return found if isinstance(found, Mapping) else {}
 
@@ -243,16 +256,19 @@ def _columns(
     if isinstance(names, Mapping):
         if not names:
             raise TopologyError(
-                f"{who}: columns = {{}} reads nothing; write columns = {{'n': ab.count()}}, or names of columns"
+                f"{who}: columns = {{}} reads nothing; "
+                "write columns = {'n': ab.count()}, or names of columns"
             )
         for name in names:
             if not isinstance(name, str) or name in {each.name for each in keys}:
                 raise TopologyError(
-                    f"{who}: {name!r} in columns is no name for an aggregate, or that of a key column"
+                    f"{who}: {name!r} in columns is no name for an aggregate, or that of a key "
+                    "column"
                 )
         if order != "arrival":
             raise TopologyError(
-                f"{who}: columns are aggregates of all rows of a key in a step, late ones among them; say so with order='arrival'"
+                f"{who}: columns are aggregates of all rows of a key in a step, late ones among "
+                "them; say so with order='arrival'"
             )
         return ()
     listed = (
@@ -295,7 +311,8 @@ def _state_columns(declared: Mapping[Any, Any], who: str) -> tuple[StateColumn, 
             or name in _TAKEN
         ):
             raise TopologyError(
-                f"{who}: {name!r} cannot be a column of state; valid: a name such as n, but not {', '.join(_TAKEN)}"
+                f"{who}: {name!r} cannot be a column of state; valid: "
+                f"a name such as n, but not {', '.join(_TAKEN)}"
             )
         if kind not in _FIXED:
             raise TopologyError(f"{who}: {unknown(f'type of state column {name}', kind, _FIXED)}")
@@ -313,12 +330,12 @@ _TAKEN = ("new", "columns")
 
 
 def record_of(columns: Sequence[StateColumn]) -> np.dtype[Any]:
-    """How a vectorised state lies in bytes: a byte that says that no timers precede it, then the columns."""
+    """The bytes of a vectorised state: a byte that says that it has no timers, then the columns."""
     return np.dtype([("_", "u1"), *((each.name, each.dtype) for each in columns)])
 
 
 def defaults_of(columns: Sequence[StateColumn], count: int) -> Array:
-    """The state of so many new keys."""
+    """The state of this many new keys."""
     found = np.zeros(count, dtype=record_of(columns))
     for each in columns:
         found[each.name] = each.default

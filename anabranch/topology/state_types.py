@@ -1,7 +1,8 @@
-"""Types of `process` state: how a value is encoded, what its type consists of, and which other types can read what it wrote.
+"""Types of `process` state: how values are encoded, and which types can read each other.
 
-Values are MessagePack of a declared type: dataclasses and structs by the names of their fields. What is read is checked against the
-type, and runs no code: pickle is used for types that the user has named, and for no others.
+Values are MessagePack of a declared type: dataclasses and structs by the names of their fields.
+What is read is checked against the type, and runs no code: pickle is used for types that the user
+has named, and for no others.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ class StateType:
         return msgspec.msgpack.Encoder(enc_hook=self._enc_hook).encode
 
     def decoder(self) -> Callable[[bytes], Any]:
-        """A function that gives the value in some bytes; what does not fit the type is a msgspec.ValidationError."""
+        """A function that decodes a value; raises msgspec.ValidationError if it does not fit."""
         decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(
             self.type, dec_hook=self._dec_hook
         ).decode
         return decode
 
     def maker(self) -> Callable[[], Any] | None:
-        """What makes the state of a new key; None where the type has no value of its own to begin with."""
+        """What makes the state of a new key; None if the type has no default."""
         kind = getattr(self.type, "__origin__", self.type)
         if kind in _BUILT_IN and kind is not tuple:
             return kind  # type: ignore[no-any-return]
@@ -72,14 +73,16 @@ class StateType:
             self.described()
         except TypeError as error:
             raise TopologyError(
-                f"{who}: state of type {self} cannot be kept ({error}); valid: dataclasses, msgspec.Struct, built-in types; others "
+                f"{who}: state of type {self} cannot be kept ({error}); valid: "
+                "dataclasses, msgspec.Struct, built-in types; others "
                 "where the class names them in pickled = (...)"
             ) from None
         try:
             self.decoder()(self.encoder()(make()))
         except Exception as error:  # noqa: BLE001 - a constructor of the user's may raise anything
             raise TopologyError(
-                f"{who}: the first state of a key does not fit {self} ({error}); give every field a default, or write "
+                f"{who}: the first state of a key does not fit {self} ({error}); "
+                "give every field a default, or write "
                 "def init(self) that returns it"
             ) from None
         finally:
@@ -110,7 +113,9 @@ def _fits_none(kind: Any) -> bool:
     return True
 
 
-def _described(info: Any, inside: tuple[str, ...], pickled: tuple[type, ...]) -> dict[str, Any]:  # noqa: PLR0911 - a kind of type each
+def _described(  # noqa: PLR0911 - one kind of type per return
+    info: Any, inside: tuple[str, ...], pickled: tuple[type, ...]
+) -> dict[str, Any]:
     kind = type(info).__name__.removesuffix("Type").lower()
     if kind in {"struct", "dataclass", "typeddict", "namedtuple"}:
         name = info.cls.__qualname__.rpartition(".")[2]

@@ -1,6 +1,7 @@
-"""Event-time windows: [start, start + length), one beginning every `every`, shifted by `offset` from 1970-01-01 UTC.
+"""Event-time windows, and sessions, whose windows depend on the rows of each key.
 
-And sessions, whose windows depend on the rows of each key.
+A window is [start, start + length). One begins every `every`, shifted by `offset` from 1970-01-01
+UTC.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """Rows of a key, each at most a gap after the one before; its window is [first row, last row + gap).
+    """Rows of a key, each at most a gap after the one before: [first row, last row + gap).
 
-    As in Spark, a row exactly a gap after another is in its session, and the session closes when the watermark reaches its end:
-    a row that comes behind that, and is not late itself, begins a new one.
+    As in Spark, a row exactly a gap after another is in its session, and the session closes when
+    the watermark reaches its end: a row that comes after that, and is not late itself, begins a new
+    one.
     """
 
     name: str
@@ -56,7 +58,8 @@ def sliding(
     length_us, every_us = duration_us(length, "window length"), duration_us(every, "window slide")
     if every_us > length_us:
         raise TopologyError(
-            f"sliding window: every {format_duration(every_us)} is longer than its length {format_duration(length_us)}; "
+            f"sliding window: every {format_duration(every_us)} is longer than its length "
+            f"{format_duration(length_us)}; "
             "rows between two windows would be in none (hopping() allows that)"
         )
     return _window(length_us, every_us, start, name)
@@ -65,7 +68,10 @@ def sliding(
 def hopping(
     length: Duration, *, every: Duration, start: Duration = "0s", name: str | None = None
 ) -> Window:
-    """A window of `length` every `every`, overlapping or with gaps; rows in a gap belong to no window."""
+    """A window of `length` every `every`, overlapping or with gaps.
+
+    Rows in a gap belong to no window.
+    """
     return _window(
         duration_us(length, "window length"), duration_us(every, "window hop"), start, name
     )
@@ -74,20 +80,25 @@ def hopping(
 def cumulative(
     period: Duration, *, every: Duration, start: Duration = "0s", name: str | None = None
 ) -> tuple[Window, ...]:
-    """So far: each period has windows from its start to every `every`, up to the whole: from midnight, every 10 minutes.
+    """What a period has so far: windows from its start to every `every`, up to the whole.
 
-    `start` shifts the periods from 1970-01-01 UTC, such as "-2 hours" for days that begin at midnight in UTC+2.
+    For example, since midnight, every 10 minutes.
+
+    `start` shifts the periods from 1970-01-01 UTC, such as "-2 hours" for days that begin at
+    midnight in UTC+2.
     """
     period_us, every_us = duration_us(period, "period"), duration_us(every, "step of a period")
     if period_us % every_us:
         raise TopologyError(
-            f"cumulative window: {format_duration(period_us)} is not a multiple of {format_duration(every_us)}"
+            f"cumulative window: {format_duration(period_us)} is not a multiple of "
+            f"{format_duration(every_us)}"
         )
     steps = period_us // every_us
     if steps > _MOST_STEPS:
         least = format_duration(-(-period_us // _MOST_STEPS))
         raise TopologyError(
-            f"cumulative window: {steps:,} steps a period; valid: up to {_MOST_STEPS}, so every={least!r} or more"
+            f"cumulative window: {steps:,} steps a period; valid: "
+            f"up to {_MOST_STEPS}, so every={least!r} or more"
         )
     text = f"{format_duration(period_us)} so far every {format_duration(every_us)}"
     whole = _window(period_us, period_us, start, name)
@@ -98,7 +109,7 @@ def cumulative(
 
 
 def session(gap: Duration, *, name: str | None = None) -> Session:
-    """One window for each key and time in which its rows come one after another, none more than `gap` after the one before."""
+    """One window per key for rows that follow each other by at most `gap`."""
     gap_us = duration_us(gap, "session gap")
     return Session(name=_named(name, f"session {format_duration(gap_us)}"), gap_us=gap_us)
 
@@ -114,7 +125,7 @@ def _window(length_us: int, every_us: int, start: Duration, name: str | None) ->
 
 
 def _named(name: object, default: str) -> str:
-    """The name that a window was given, or what it is."""
+    """The name that a window was given, or its description."""
     if name is None:
         return default
     if not isinstance(name, str) or not name:

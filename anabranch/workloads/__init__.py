@@ -1,6 +1,9 @@
-"""Workloads as values: how many rows a second, with which keys. Each row is a function of the seed and its number alone.
+"""Workloads as values: how many rows per second, with which keys.
 
-The streaming source (`spark/workload.py`), the lab's simulator and references read the same rows from here: no clock, no Spark.
+Each row is a function of the seed and its number alone.
+
+The streaming source (`spark/workload.py`), the lab's simulator and references read the same rows
+from here: no clock, no Spark.
 """
 
 from anabranch.workloads.keys import Keys, hot_spot, uniform, zipf

@@ -1,4 +1,7 @@
-"""Chance without a state: the n-th draw is a hash of the seed, n and a salt, so any row can be made without those before it."""
+"""Random draws without a state: the n-th is a hash of the seed, n and a salt.
+
+So any row can be made without those before it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ _MASK = 2**64 - 1
 
 
 def words(seed: int, salt: int, numbers: Integers) -> Words:
-    """64 bits for each number; splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators)."""
+    """64 random bits for each number.
+
+    Splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators).
+    """
     start = _mixed_one(_mixed_one(seed & _MASK) ^ (salt * _GOLDEN & _MASK))
     z = np.atleast_1d(numbers).astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(start)
     z ^= z >> np.uint64(30)

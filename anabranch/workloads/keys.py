@@ -1,7 +1,7 @@
 """Keys of rows over time: Zipf distributed, exchanged now and then, with a hot spot that moves.
 
-Elasticutor 5.1: the frequencies of 10,000 keys follow a Zipf distribution with a skew of 0.5, and a random permutation is applied to
-them omega times a minute.
+Elasticutor 5.1: the frequencies of 10,000 keys follow a Zipf distribution with a skew of 0.5, and a
+random permutation is applied to them omega times per minute.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Keys:
     skew: float = 0.0
     """Exponent of the Zipf distribution; 0 is uniform."""
     omega: float = 0.0
-    """Permutations a minute."""
+    """Permutations per minute."""
     hot_share: float = 0.0
     """Part of the rows that goes to the hot spot, whatever the rest does."""
     hot_width: int = 1
@@ -104,7 +104,10 @@ def uniform(count: int) -> Keys:
 
 
 def zipf(count: int, skew: float = 0.5, *, omega: float = 0.0) -> Keys:
-    """The r-th most frequent key has a weight of r ** -skew; omega times a minute all keys are exchanged (Elasticutor 5.1)."""
+    """The r-th most frequent key has a weight of r ** -skew.
+
+    `omega` times per minute all keys are exchanged (Elasticutor 5.1).
+    """
     return Keys(count, skew, omega)
 
 
@@ -117,13 +120,16 @@ def hot_spot(
     skew: float = 0.0,
     omega: float = 0.0,
 ) -> Keys:
-    """Part of the rows goes to a few neighbouring keys, which are others after a while; the rest as in zipf()."""
+    """A share of the rows goes to a few neighbouring keys, which change after a while.
+
+    The rest is distributed as in zipf().
+    """
     return Keys(count, skew, omega, share, width, duration_us(every, "every") / 1e6)
 
 
 @lru_cache(maxsize=8)
 def permutation(count: int, seed: int, epoch: int) -> Integers:
-    """The key of each rank after so many permutations; at first each rank is its own key."""
+    """The key of each rank after `epoch` permutations; at first each rank is its own key."""
     ranks = np.arange(count, dtype=np.int64)
     return np.argsort(words(seed, _ORDER + epoch, ranks)) if epoch else ranks
 

@@ -1,7 +1,8 @@
-"""Rows a second as a function of time: straight lines between knots, jumps where two knots have one time, and waves on top.
+"""Rows per second as a function of time.
 
-Rates are integrated exactly, so the rows of any stretch of time are known without going through it. Rates can be added and
-multiplied.
+A rate consists of straight lines between knots, jumps where two knots have one time, and waves on
+top. Rates are integrated exactly, so the rows of any stretch of time are known without going
+through it. Rates can be added and multiplied.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from anabranch.topology.durations import Duration, duration_us
 from anabranch.workloads.draws import Floats, shares
 
 Knot: TypeAlias = tuple[float, float]
-"""A time in seconds, and the rows a second then."""
+"""A time in seconds, and the rows per second then."""
 
 Wave: TypeAlias = tuple[float, float]
-"""Rows a second above and below at most, and the seconds of one period; at time 0 a wave is at its middle and rises."""
+"""Rows per second above and below at most, and the seconds of one period.
 
-# DABS-Storm's Fig. 11 is a drawing; these are shares of the time and of the way from low to high, by what the text says of it.
+At time 0 a wave is at its middle and rises.
+"""
+
+# DABS-Storm's Fig. 11 is a drawing; these are shares of the time and of the way from low to high,
+# by what the text says of it.
 _PROGRESSIVE = (
     (0.0, 0.0),
     (0.1, 0.0),
@@ -42,7 +47,7 @@ _ERRATIC = (
 
 @dataclass(frozen=True)
 class Rate:
-    """Rows a second over time. The last knot's rate stays."""
+    """Rows per second over time. The last knot's rate stays."""
 
     knots: tuple[Knot, ...]
     waves: tuple[Wave, ...] = ()
@@ -65,7 +70,7 @@ class Rate:
             )
 
     def __add__(self, other: Rate) -> Rate:
-        """Both at once."""
+        """The sum of both rates."""
         times = sorted({time for time, _ in self.knots + other.knots})
         sides = [(time, self._sides(time), other._sides(time)) for time in times]
         knots: list[Knot] = []
@@ -77,7 +82,7 @@ class Rate:
         return Rate(tuple(knots), self.waves + other.waves)
 
     def __mul__(self, factor: float) -> Rate:
-        """So many times the rows."""
+        """The rate multiplied by a factor."""
         return Rate(
             tuple((time, rate * factor) for time, rate in self.knots),
             tuple((height * factor, period) for height, period in self.waves),
@@ -86,7 +91,7 @@ class Rate:
     __rmul__ = __mul__
 
     def at(self, seconds: Floats | float) -> Floats:
-        """Rows a second at these times; at a jump the rate after it."""
+        """Rows per second at these times; at a jump the rate after it."""
         times = np.asarray(seconds, dtype=np.float64)
         place, since = self._place(times)
         _, start, slope, _ = self._pieces
@@ -106,14 +111,14 @@ class Rate:
         return rows
 
     def _place(self, times: Floats) -> tuple[np.typing.NDArray[np.intp], Floats]:
-        """The piece that each time lies in, and the seconds since that began."""
+        """The piece that each time is in, and the seconds since that began."""
         begin = self._pieces[0]
         place = np.searchsorted(begin, times, side="right") - 1
         return place, times - begin[place]
 
     @cached_property
     def _pieces(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """For the stretch behind each knot: when it begins, its rate then, how that changes a second, and the rows before it."""
+        """For the piece after each knot: its start, its first rate, its slope, the rows before."""
         times, rates = np.array(self.knots, dtype=np.float64).T
         lengths = np.diff(times)
         slopes = np.divide(np.diff(rates), lengths, out=np.zeros_like(lengths), where=lengths > 0)
@@ -132,12 +137,12 @@ class Rate:
 
 
 def constant(rows: float) -> Rate:
-    """Always so many rows a second."""
+    """The same rows per second at all times."""
     return Rate(((0.0, float(rows)),))
 
 
 def stepped(first: float, *later: tuple[Duration, float]) -> Rate:
-    """So many rows a second at first, and others from each of the times given on, such as ("1 minute", 1_000)."""
+    """Rows per second at first, and from each of the times on, such as ("1 minute", 1_000)."""
     knots, last = [(0.0, float(first))], float(first)
     for when, rows in later:
         time = _seconds(when, "time of a step")
@@ -155,7 +160,10 @@ def progressive(low: float, high: float, over: Duration) -> Rate:
 
 
 def erratic(low: float, high: float, over: Duration, *, seed: int | None = None) -> Rate:
-    """Sudden peaks, the last of which lasts (DABS-Storm, Fig. 11b); with a seed, six peaks of drawn times, lengths and heights."""
+    """Sudden peaks, the last of which is long (DABS-Storm, Fig. 11b).
+
+    With a seed, six peaks of random times, lengths and heights.
+    """
     seconds = _seconds(over, "over")
     base = float(low)
     knots = [(0.0, base)]
@@ -175,7 +183,10 @@ def sine(mean: float, amplitude: float, period: Duration) -> Rate:
 
 
 def _drawn_peaks(seed: int) -> list[tuple[float, float, float]]:
-    """Start, length and height of a peak in each sixth of the time, as shares; a length is a fiftieth to a tenth."""
+    """Start, length and height of a peak in each sixth of the time, as shares.
+
+    A length is a fiftieth to a tenth.
+    """
     numbers = np.arange(6, dtype=np.int64)
     when, length, height = (shares(seed, salt, numbers) for salt in (101, 102, 103))
     lengths = 0.02 + 0.08 * length

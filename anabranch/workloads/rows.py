@@ -1,6 +1,7 @@
-"""The rows of a workload: row n is due at a time, has a key, and is the same whoever asks for it, whenever.
+"""The rows of a workload: row n has a due time and a key, which depend on nothing else.
 
-The rows of each second are the whole rows by which the rate's integral grows in it, spread evenly over that second.
+The rows of each second are the whole rows by which the rate's integral grows in it, spread evenly
+over that second.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ _SECOND_US = 1_000_000
 _PAYLOAD = 9  # salt
 MOST_PAYLOAD, MOST_SECONDS = 1 << 20, 31 * 24 * 3600
 START_US = 1_769_889_600 * _SECOND_US
-"""2026-01-31 20:00 UTC, where event times begin unless said otherwise."""
+"""2026-01-31 20:00 UTC, the default start of event times."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """So many rows a second, with such keys, for so long."""
+    """Rows at a rate, with certain keys, for some time."""
 
     rate: Rate
     keys: Keys
     lasting: Duration
     seed: int = 0
     payload: int = 0
-    """Bytes of a column that nobody needs; 0: there is no such column."""
+    """Bytes of a column that nobody reads; 0: there is no such column."""
     start_us: int = START_US
 
     def __post_init__(self) -> None:
@@ -59,7 +60,7 @@ class Workload:
         rows = self.rate.rows_until(np.arange(self.seconds + 1, dtype=np.float64))
         return np.floor(rows + 1e-6).astype(
             np.int64
-        )  # what rounding took from a whole row is given back
+        )  # rounding may have taken a little from a whole row
 
     def counts(self) -> Integers:
         """The rows of each second."""
@@ -90,7 +91,7 @@ class Workload:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """`at` is the event time, `value` the row's number, from which others can be drawn; then `key`, and the payload if any."""
+        """`at` (the event time), `value` (the row's number), `key`, and the payload if any."""
         fields = [("at", pa.timestamp("us", tz="UTC")), ("value", pa.int64()), ("key", pa.int64())]
         return pa.schema([*fields, ("payload", pa.binary())] if self.payload else fields)
 
@@ -109,11 +110,14 @@ class Workload:
         return pa.record_batch([*columns, *self._payloads(numbers)], schema=self.schema)
 
     def table(self, start: int = 0, end: int | None = None) -> pa.Table:
-        """All rows, or those from start to end - 1: what a run over the stream has seen, for references."""
+        """All rows, or those from start to end - 1, for reference results."""
         return pa.Table.from_batches([self.batch(start, self.total if end is None else end)])
 
     def __str__(self) -> str:
-        return f"{self.total} rows with {self.keys.count} keys in {format_duration(self.seconds * _SECOND_US)}, seed {self.seed}"
+        return (
+            f"{self.total} rows with {self.keys.count} keys in "
+            f"{format_duration(self.seconds * _SECOND_US)}, seed {self.seed}"
+        )
 
     def _payloads(self, numbers: Integers) -> list[pa.Array]:
         """Bytes that do not compress, the same ones for the same row."""

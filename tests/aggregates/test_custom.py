@@ -1,4 +1,7 @@
-"""Aggregates of users: what is refused, how state is folded, merged and kept, and that a class travels to a worker."""
+"""Aggregates of users.
+
+What is refused, how state is folded, merged and kept, and that a class travels to a worker.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +127,10 @@ def changed(kind: type, **members: Any) -> type:
     [
         (
             object,
-            r"udaf\(object\) has no method init; it needs: init\(\), add\(\), merge\(\), finish\(\), state_type, result_type",
+            (
+                r"udaf\(object\) has no method init; it needs: "
+                r"init\(\), add\(\), merge\(\), finish\(\), state_type, result_type"
+            ),
         ),
         (changed(Joined, merge=3), r"udaf\(Changed\) has no method merge"),
         (
@@ -151,7 +157,7 @@ def changed(kind: type, **members: Any) -> type:
         ),
     ],
 )
-def test_what_cannot_work_is_refused_with_what_can(given: object, message: str) -> None:
+def test_an_invalid_udaf_is_refused_with_what_it_needs(given: object, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         udaf(given)
 
@@ -194,7 +200,8 @@ def test_parameters_are_part_of_the_fingerprint() -> None:
         "n = udaf(v, w: struct<a0:int,a1:int>, class=Largest(floor=5), state=bigint, result=bigint)"
     )
     assert text(udaf(Joined)("v", where="v > 0"), "struct<a0:string>") == (
-        "n = udaf(v: struct<a0:string>, class=Joined, state=list[str], result=array<string>) where v > 0"
+        "n = udaf(v: struct<a0:string>, class=Joined, state=list[str], result=array<string>) "
+        "where v > 0"
     )
 
 

@@ -1,4 +1,7 @@
-"""Partials of variable size: any grouping and order of merging gives the same, state comes back as it was, errors are as stated."""
+"""Partials of variable size.
+
+Any grouping and order of merging gives the same, state comes back as it was, errors are as stated.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import anabranch.topology as ab
-from anabranch.aggregates.by_order import AtGreatest, AtLeast
 from anabranch.aggregates.gathered import DistinctValues, Foremost, Frequent, Hll, Kll, Smallest
 from anabranch.aggregates.partials import Partial
-from anabranch.errors import TopologyError
 from anabranch.state.codec.blob import Entries, decode, encode
-from anabranch.types import Array, from_lists, from_ordered, objects, ordered, to_lists
+from anabranch.types import from_lists, from_ordered, objects, ordered, to_lists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "bigint": st.integers(-3, 3) | st.sampled_from([2**63 - 1, -(2**63)]),
@@ -37,6 +38,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "decimal(10,2)": st.integers(-5, 5).map(lambda cents: Decimal(cents).scaleb(-2)),
     "boolean": st.booleans(),
 }
+
+
 Row = tuple[int, Any]
 
 
@@ -112,35 +115,6 @@ def test_state_comes_back_from_its_bytes(drawn: tuple[str, list[list[Row]]], nam
     entries = Entries(pa.table({"k0": number}), number.astype(np.int32), number, (column,))
     again = decode(encode(entries, partial.columns), partial.columns)
     assert again.columns[0].tolist() == column.tolist()
-
-
-@given(
-    st.sampled_from(sorted(VALUES)),
-    st.sampled_from(sorted(VALUES)),
-    st.data(),
-    st.sampled_from([(AtLeast, min), (AtGreatest, max)]),
-)
-def test_the_value_at_the_extreme_does_not_depend_on_the_order_of_merging(
-    kind: str, by: str, data: st.DataObject, which: tuple[type[Partial], Callable[..., Any]]
-) -> None:
-    pairs = data.draw(st.lists(st.tuples(VALUES[kind], VALUES[by]), min_size=1, max_size=6))
-    partial = which[0](f"struct<a0:{kind},a1:{by}>")
-    into = [column.empty(1) for column in partial.columns]
-    for value, order in [*pairs, (None, None)]:
-        lifted = [
-            pa.chunked_array([pa.array([each], type_)])
-            for each, type_ in ((order, arrow(by)), (value, arrow(kind)))
-        ]
-        count = pa.chunked_array([pa.array([0 if value is None else 1])])
-        partial.merge(into, np.array([0]), partial.arrive([count, *lifted]))
-    values, orders = (
-        ordered(pa.array([v for v, _ in pairs], arrow(kind)), kind),
-        ordered(pa.array([o for _, o in pairs], arrow(by)), by),
-    )
-    expected = which[1](zip(orders, values, strict=True))[1]
-    found = pa.array(into[2].tolist(), pa.string() if kind == "string" else None)
-    assert ordered(found.cast(arrow(kind)), kind) == [expected]
-    assert into[0].tolist() == [len(pairs)]
 
 
 @given(st.sampled_from(sorted(VALUES)), st.data())
@@ -270,62 +244,3 @@ def test_what_sparks_sketch_counts_arrives_for_every_type() -> None:
         )
         [arrived] = Frequent(kind, 10).arrive([lifted])
         assert arrived.tolist() == [dict(zip(values, (1, 2), strict=True)), None]
-
-
-def test_results_of_no_value_and_of_several() -> None:
-    nothing: Array = objects([None, (3, 5)])
-    assert ab.collect_set("v").finish("bigint", (nothing,)).to_pylist() == [[], [3, 5]]
-    assert ab.collect_list("v").finish(
-        "bigint", (objects([None, ((0, 5), (1, 3))]),)
-    ).to_pylist() == [[], [5, 3]]
-    top = ab.top_k("v", 2).finish("string", (objects([None, {"b": 2, "a": 2, "c": 9}]),))
-    assert top.to_pylist() == [[], [{"value": "c", "count": 9}, {"value": "a", "count": 2}]]
-    assert ab.count_distinct("v").finish("bigint", (nothing,)).to_pylist() == [0, 2]
-    assert ab.quantile("v", [0, 1]).finish(
-        "bigint", (objects([None, kll([1.0, 2.0], 200)]),)
-    ).to_pylist() == [None, [1.0, 2.0]]
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: ab.approx_count_distinct("v", 3),
-            r"approx_count_distinct: lg_k=3; valid: 4 to 21",
-        ),
-        (
-            lambda: ab.quantile("v", 1.5),
-            r"quantile: q=1.5; valid: a number from 0 to 1, or a list of them",
-        ),
-        (lambda: ab.quantile("v", [0.5, "high"]), r"q='high'"),
-        (lambda: ab.quantile("v", []), r"q is empty"),
-        (lambda: ab.quantile("v", math.nan), r"q=nan"),
-        (lambda: ab.quantile("v", 0.5, 7), r"quantile: k=7; valid: 8 to 65535"),
-        (lambda: ab.top_k("v", 0), r"top_k: k=0; valid: 1 to 1000 \(keep\)"),
-        (lambda: ab.top_k("v", 20, 10), r"top_k: k=20; valid: 1 to 10 \(keep\)"),
-        (lambda: ab.top_k("v", 1, 10**6), r"top_k: keep=1000000; valid: 1 to 250000"),
-        (lambda: ab.collect_list("v", 0), r"collect_list: limit=0; valid: 1 to"),
-        (lambda: ab.collect_set("v", 2.5), r"collect_set: limit=2.5; valid: 1 to"),
-        (lambda: ab.collect_set("v", True), r"limit=True"),
-        (
-            lambda: ab.bool_and("v").partials("int"),
-            r"bool_and\(v\) has input of type int; valid: boolean",
-        ),
-        (
-            lambda: ab.quantile("s", 0.5).partials("string"),
-            r"quantile\(s\) has input of type string; valid: whole numbers",
-        ),
-        (
-            lambda: ab.max_by("v", "m").partials("struct<a0:int,a1:map<string,int>>"),
-            r"map<string,int> cannot be aggregated",
-        ),
-        (lambda: ab.count_distinct("a").partials("array<int>"), r"array<int> cannot be aggregated"),
-        (
-            lambda: ab.last("window").partials("struct<start:timestamp>"),
-            r"struct<start:timestamp> cannot be aggregated",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused_with_what_can(make: Callable[[], object], message: str) -> None:
-    with pytest.raises(TopologyError, match=message):
-        make()

@@ -1,4 +1,7 @@
-"""The lift over Arrow, against plain Python over the same rows: every aggregate over every type that it takes."""
+"""The lift over Arrow, against plain Python over the same rows.
+
+Every aggregate over every type that it takes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import anabranch.topology as ab
-from anabranch.aggregates.gathered import Frequent, Hll, Kll, _xxhash64
+from anabranch.aggregates.gathered import Frequent, Hll, Kll
 from anabranch.aggregates.lift_rows import lift_rows
 from anabranch.aggregates.partials import Moments, Partial, Total
 from anabranch.errors import StepError, TopologyError
@@ -29,13 +32,20 @@ from anabranch.types import Array, arrow_type, column_type, objects
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+
 EXACT = Context(prec=100, rounding=ROUND_HALF_UP)
+
+
 FLOATS = [0.0, -0.0, math.nan, -math.nan, math.inf, -math.inf, 1.5, -2.5, 0.125]
+
+
 TIMES = [
     datetime(1969, 12, 31, 23, 59, 59, 999999, UTC),
     datetime(1970, 1, 1, tzinfo=UTC),
     datetime(2024, 2, 29, 1, tzinfo=UTC),
 ]
+
+
 VALUES: dict[str, list[Any]] = {
     "tinyint": [-128, -1, 0, 127],
     "int": [-(2**31), -3, 7, 2**31 - 1],
@@ -51,13 +61,21 @@ VALUES: dict[str, list[Any]] = {
     "timestamp": TIMES,
     "timestamp_ntz": [each.replace(tzinfo=None) for each in TIMES],
 }
+
+
 NUMBERS = [
     kind
     for kind in VALUES
     if kind.endswith("int") or kind in {"float", "double"} or kind.startswith("decimal")
 ]
+
+
 GROUPS = 4
+
+
 Row = tuple[int, int, Any]  # group, event time, value
+
+
 Of = tuple[int, Any]  # event time, value that is not null
 
 
@@ -461,14 +479,6 @@ def test_an_estimate_of_distinct_values_counts_those_of_two_lifts_once(kind: str
     estimate = partial.estimate(whole[0][0])
     assert abs(estimate - 20_000) <= 3 * 1.04 / math.sqrt(2**12) * 20_000
     assert partial.estimate(merged([partial], [left, right])[0][0]) == estimate
-
-
-def test_a_float_is_hashed_alone_and_as_equal_floats_are() -> None:
-    odd = np.array([0.0, -0.0, math.nan, -math.nan, np.inf, -np.inf, 1.0, 0.1, 5e-324])
-    hashes = _xxhash64(odd).tolist()
-    assert hashes[0] == hashes[1]
-    assert hashes[2] == hashes[3]
-    assert len(set(hashes)) == 7
 
 
 def test_quantiles_and_frequent_values_of_many_rows_are_within_their_error() -> None:

@@ -1,4 +1,6 @@
-"""The lift over Arrow of a whole plan and many rows, in groups of very unequal size, against DuckDB."""
+"""The lift over Arrow of a whole plan and many rows, in groups of very unequal size, against
+DuckDB.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,7 @@ from anabranch.topology import Aggregate, Compute, Consolidate, Field, Graph, So
 from anabranch.topology.graph import Named
 from anabranch.types import Array, arrow_type
 
+BY_TIME = 'list_sort(list((epoch_us("at"), v)) filter (v is not null))'
 FIELDS = {
     "v": "bigint",
     "x": "double",
@@ -57,7 +60,7 @@ SQL: dict[str, tuple[Aggregate, str, str]] = {
     "earliest": (
         ab.collect_list("v", 3),
         "bigint",
-        'coalesce(list_transform(list_sort(list((epoch_us("at"), v)) filter (v is not null))[:3], lambda e: e[2]), [])',
+        f"coalesce(list_transform({BY_TIME}[:3], lambda e: e[2]), [])",
     ),
 }
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.aggregates.by_order import Earliest, Latest
 from anabranch.aggregates.partials import (
     Count,
     Greatest,
@@ -20,8 +19,7 @@ from anabranch.aggregates.partials import (
     Partial,
     Total,
 )
-from anabranch.aggregates.specs import AvgOf, MaxOf, SumOf
-from anabranch.errors import StepError, TopologyError
+from anabranch.errors import StepError
 from anabranch.types import Array
 
 floats = st.floats(allow_nan=True, allow_infinity=False, width=32)
@@ -67,19 +65,6 @@ def test_moments_merge_to_the_variance_of_all_values(groups: list[list[float]]) 
         assert squares == pytest.approx(expected, rel=1e-6, abs=1e-4)
 
 
-@given(
-    st.lists(st.tuples(st.integers(-3, 3), st.integers(-5, 5)), min_size=1, max_size=8),
-    st.randoms(),
-)
-def test_first_and_last_do_not_depend_on_the_order_of_merging(
-    pairs: list[tuple[int, int]], random: object
-) -> None:
-    for partial, expected in ((Earliest("bigint"), min(pairs)), (Latest("bigint"), max(pairs))):
-        shuffled = list(pairs)
-        random.shuffle(shuffled)  # type: ignore[attr-defined]
-        assert tuple(merged(partial, [single(partial, *pair) for pair in shuffled])) == expected
-
-
 def test_a_sum_of_whole_numbers_that_overflows_is_an_error_and_not_another_number() -> None:
     largest = np.iinfo(np.int64).max
     with pytest.raises(StepError, match="exceeds bigint"):
@@ -101,19 +86,3 @@ def test_merging_works_on_slices_and_on_chosen_rows() -> None:
     Count("bigint").merge(into, slice(0, 2), [np.array([1, 2])])
     Count("bigint").merge(into, np.array([3, 1]), [np.array([5, 6])])
     assert into[0].tolist() == [1, 8, 0, 5]
-
-
-def test_an_aggregate_refuses_a_type_that_it_cannot_take() -> None:
-    with pytest.raises(
-        TopologyError, match=r"sum\(name\) has input of type string; valid: whole numbers"
-    ):
-        SumOf("name").partials("string")
-    with pytest.raises(TopologyError, match="map<string,int> cannot be aggregated"):
-        MaxOf("m").partials("map<string,int>")
-
-
-def test_the_mean_of_decimals_is_rounded_half_up_as_in_spark() -> None:
-    column = AvgOf("d").finish(
-        "decimal(10,2)", (np.array([Decimal("1.00")], dtype=object), np.array([3]))
-    )
-    assert column.to_pylist() == [Decimal("0.333333")]

@@ -1,4 +1,8 @@
-"""Balancing: never worse, only from the most to the least loaded slot, and even unless single shards are in the way."""
+"""Balancing.
+
+Never worse, only from the most to the least loaded slot, and even unless single shards are in the
+way.
+"""
 
 from __future__ import annotations
 

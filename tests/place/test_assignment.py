@@ -1,4 +1,7 @@
-"""Cores of hosts: what is wanted is met, little state moves, data-intensive components stay at home."""
+"""Cores of hosts.
+
+What is wanted is met, little state moves, data-intensive components stay at home.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ def test_a_core_comes_from_where_it_costs_least() -> None:
         Holder(wanted=1, home=1, state_bytes=10.0),
     ]
     found = assign(np.array([[2, 1], [0, 2]]), holders, [3, 2])
-    # On host 0: 10 * 2 / (3 * 2) + 60 * 0 / (2 * 3) = 3.3; on host 1: 10 * 1 / 6 + 60 * 2 / 6 = 21.7.
+    # On host 0: 10 * 2 / (3 * 2) + 60 * 0 / (2 * 3) = 3.3; on host 1: 10 * 1 / 6 + 60 * 2 / 6 =
+    # 21.7.
     assert found is not None
     assert found.tolist() == [[3, 0], [0, 2]]
 
@@ -41,7 +45,7 @@ def test_a_data_intensive_component_takes_cores_of_its_host_only_until_that_cann
     assert remote.tolist() == [[2, 0], [1, 1]]
 
 
-def test_too_few_cores_are_told() -> None:
+def test_there_is_no_assignment_with_too_few_cores() -> None:
     assert assign(np.array([[1]]), [Holder(wanted=3, home=0)], [2]) is None
     assert naive(np.array([[1]]), [Holder(wanted=3, home=0)], [2]) is None
 
@@ -101,7 +105,8 @@ def test_less_state_and_data_travel_than_naively_and_32_hosts_take_milliseconds(
         )
         mine, theirs = better, other
     print(
-        f"state moved {state[1] / state[0]:.1f}, remote data {remote[1] / remote[0]:.1f} times; {1e3 * sorted(taken)[5]:.1f} ms"
+        f"state moved {state[1] / state[0]:.1f}, remote data {remote[1] / remote[0]:.1f} times; "
+        f"{1e3 * sorted(taken)[5]:.1f} ms"
     )
     assert state[1] > state[0]
     assert remote[1] > remote[0]

@@ -1,8 +1,9 @@
-"""Which slot each row of a stateless operator goes to: round robin, by hash, or by what its value costs (OSG, DABS-Storm 5).
+"""Online shuffle grouping: the slot of each row, by what its value costs (OSG, DABS-Storm 5).
 
-A task measures its rows into sketches and sends these to the scheduler whenever they are stable. The scheduler estimates from them
-what a row will take, and gives it to the task with the least estimated cumulated time. That is within 2 - 1/k of the best possible.
-Everything here is a function of values: the live step and the simulator call the same ones, one row or a batch of rows at a time.
+A task measures its rows into sketches and sends these to the scheduler whenever they are stable.
+The scheduler estimates from them what a row will take, and gives it to the task with the least
+estimated cumulated time. That is within 2 - 1/k of the best possible. Everything here is a function
+of values: the live step and the simulator call the same ones, one row or a batch of rows at a time.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Task:
-    """One task as it measures itself (Fig. 7b): without a snapshot it is in START, with one it is STABILIZING."""
+    """One task as it measures itself (Fig. 7b).
+
+    Without a snapshot it is in START, with one it is STABILIZING.
+    """
 
     sketches: Sketches
     snapshot: Floats | None = None
@@ -57,10 +61,11 @@ def new_task(settings: Osg) -> Task:
 def measure_rows(
     task: Task, values: Values, seconds: Floats, settings: Osg
 ) -> tuple[Task, Sketches | None]:
-    """A task after some more rows, and the newest sketches that it sends to the scheduler, if it sends any.
+    """A task after some more rows, and the newest sketches that it sends to the scheduler, if any.
 
-    After each `window` rows it looks: the first look takes a snapshot, a later one sends the sketches and begins anew if they have
-    changed by no more than mu, and takes another snapshot otherwise.
+    After each `window` rows it looks: the first look takes a snapshot, a later one sends the
+    sketches and starts again if they have changed by no more than mu, and takes another snapshot
+    otherwise.
     """
     sent: Sketches | None = None
     at, cells = 0, cells_of(values, settings)
@@ -89,14 +94,14 @@ def measure_rows(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scheduler:
-    """What a scheduler knows: the sketches of each task, and the time that it has given to each by its own estimate."""
+    """What a scheduler knows: the sketches of each task, and the time it has given to each."""
 
     sketches: tuple[Sketches | None, ...]
     estimated: Floats  # C hat, by slot
     state: State = State.ROUND_ROBIN
     turn: int = 0  # the slot that round robin gives the next row to
     to_ask: int = 0  # in SEND ALL: tasks that are still to be asked
-    epoch: int = 0  # counts rounds of questions: answers to an earlier one are of no use
+    epoch: int = 0  # counts rounds of questions: answers to an earlier one are ignored
     answers: tuple[float | None, ...] = ()
 
     @property
@@ -106,7 +111,7 @@ class Scheduler:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assigned:
-    """The slot of each row, and which rows carry a question to their task: of which epoch, and the estimate to compare with."""
+    """The slot of each row, and which rows carry a question to their task."""
 
     slots: npt.NDArray[np.int64]
     asked: tuple[
@@ -115,12 +120,18 @@ class Assigned:
 
 
 def new_scheduler(slots: int, first: int = 0) -> Scheduler:
-    """A scheduler without sketches; `first` is the slot of its first row, another one for each of several schedulers."""
+    """A scheduler without sketches.
+
+    `first` is the slot of its first row; several schedulers start with different ones.
+    """
     return Scheduler(sketches=(None,) * slots, estimated=np.zeros(slots), turn=first % slots)
 
 
 def receive_sketches(scheduler: Scheduler, slot: int, sketches: Sketches) -> Scheduler:
-    """The scheduler with new sketches of a task: once it has those of all tasks it asks them all, and again with each change."""
+    """The scheduler with new sketches of a task.
+
+    When it has those of all tasks, it asks them all for their time, and again with each change.
+    """
     known = tuple(sketches if i == slot else each for i, each in enumerate(scheduler.sketches))
     scheduler = replace(scheduler, sketches=known)
     if any(each is None for each in known):
@@ -137,9 +148,11 @@ def receive_sketches(scheduler: Scheduler, slot: int, sketches: Sketches) -> Sch
 
 
 def receive_answer(scheduler: Scheduler, slot: int, epoch: int, difference: float) -> Scheduler:
-    """The scheduler after an answer: by how much the time of a task is above the estimate that came with the question.
+    """The scheduler after an answer.
 
-    With the last answer the estimates are put right.
+    `difference` is by how much the time of a task is above the estimate of the question.
+
+    With the last answer the estimates are corrected.
     """
     if epoch != scheduler.epoch or scheduler.state in {State.ROUND_ROBIN, State.RUN}:
         return scheduler
@@ -155,7 +168,7 @@ def receive_answer(scheduler: Scheduler, slot: int, epoch: int, difference: floa
 
 
 def assign_rows(scheduler: Scheduler, values: Values, settings: Osg) -> tuple[Scheduler, Assigned]:
-    """Gives rows to slots in the order in which they come, and the scheduler after it."""
+    """The slots of rows, in the order in which they come, and the scheduler after them."""
     slots = scheduler.slots
     if scheduler.state is State.ROUND_ROBIN:
         turns = (scheduler.turn + np.arange(len(values))) % slots
@@ -186,8 +199,9 @@ def greedy(
 ) -> tuple[npt.NDArray[np.int64], Floats]:
     """Each row to the slot with the least time so far: the slots, and their times after it.
 
-    `costs` has a line for each slot and a column for each row; with `kinds`, a column for each kind of row, and a number for each
-    row that says of which kind it is. Of slots with equal times the first one is taken.
+    `costs` has a row for each slot and a column for each row; with `kinds`, a column for each kind
+    of row, and a number for each row that says of which kind it is. Of slots with equal times the
+    first one is taken.
     """
     rows = range(costs.shape[1]) if kinds is None else kinds.tolist()
     heap = [(time, slot) for slot, time in enumerate(estimated.tolist())]
@@ -205,10 +219,10 @@ def greedy(
 
 
 def costs_of(sketches: Sequence[Sketches | None], values: Values, settings: Osg) -> Floats:
-    """What a row of each value will take on each slot: a line for each slot.
+    """The seconds of a row of each value (column) on each slot (row).
 
-    A value that the sketches of a task have not seen is taken from those of all tasks together, and one that none has seen is
-    taken to be an average row.
+    A value that the sketches of a task have not seen is taken from those of all tasks together, and
+    one that none has seen is taken to be an average row.
     """
     everything = merge_sketches(each for each in sketches if each is not None)
     if everything is None:

@@ -1,7 +1,10 @@
-"""Count-Min sketches of how often values come and of the time they take (DABS-Storm 5.1; Cormode and Muthukrishnan).
+"""Count-Min sketches of how often values come and how long they take (DABS-Storm 5.1).
 
-Values are 64-bit numbers, hashes of whatever decides the cost of a row. Both matrices of a pair have the same hash functions, so that
-their quotient, cell by cell, is the mean time of the values in it.
+The sketch is by Cormode and Muthukrishnan.
+
+Values are 64-bit numbers, hashes of whatever decides the cost of a row. Both matrices of a pair
+have the same hash functions, so that their quotient, cell by cell, is the mean time of the values
+in it.
 """
 
 from __future__ import annotations
@@ -76,7 +79,8 @@ def empty_sketches(settings: Osg) -> Sketches:
 def cells_of(values: Values, settings: Osg) -> Cells:
     """The column of each value in each row of a matrix, by 2-universal hash functions.
 
-    Thorup's pair-multiply-shift: ((a + low) * (b + high) + c) mod 2^64, of which the upper half is scaled to the number of columns.
+    Thorup's pair-multiply-shift: ((a + low) * (b + high) + c) mod 2^64, of which the upper half is
+    scaled to the number of columns.
     """
     rows, columns = settings.shape
     a, b, c = _multipliers(settings.seed, rows)
@@ -103,7 +107,7 @@ def add_to_cells(sketches: Sketches, cells: Cells, seconds: Floats) -> Sketches:
 
 
 def merge_sketches(many: Iterable[Sketches]) -> Sketches | None:
-    """Sketches of all rows that some have seen; None of none."""
+    """Sketches of all rows that some have seen; None if there are none."""
     found = list(many)
     if not found:
         return None
@@ -119,7 +123,10 @@ def frequency(sketches: Sketches, values: Values, settings: Osg) -> Floats:
 
 
 def times_of(sketches: Sketches, values: Values, settings: Osg) -> Floats:
-    """The estimated time of a row of each value, from the cell with the fewest rows in it; NaN where no cell has seen it."""
+    """The estimated time of a row of each value, from the cell with the fewest rows in it.
+
+    NaN for a value that no cell has seen.
+    """
     cells = cells_of(values, settings)
     counts = _at(sketches.frequencies, cells)
     least = counts.argmin(axis=0)[None, :]
@@ -137,9 +144,10 @@ def relative_change(snapshot: Floats, sketches: Sketches) -> float:
 
 
 def variation(sketches: Sketches) -> float:
-    """The coefficient of variation of a row's time by its value: how unlike values are in what they cost.
+    """The coefficient of variation of a row's time by its value: how much the costs differ.
 
-    Values that share a cell level each other out, so the row of the matrix with the largest variation is nearest.
+    Values that share a cell level each other out, so the row of the matrix with the largest
+    variation is nearest.
     """
     if not sketches.rows or not sketches.mean_s:
         return 0.0

@@ -1,8 +1,9 @@
-"""Grouping from step to step: sketches travel with the reports of a step, and the estimate of one step steers the next.
+"""Grouping from step to step: the estimate of one step is used by the next.
 
-A step ends when all slots are idle, so nothing that was given to a slot in one step is still to be done in the next: the cumulated
-times of the scheduler begin anew in each step. The answers to its questions come with the reports; they tell how far off the estimate
-was. There is a scheduler on each source partition, and all of them go by the same sketches.
+Sketches travel with the reports of a step. A step ends when all slots are idle, so nothing of it is
+left to do in the next: the cumulated times of the scheduler start at zero in each step. The answers
+to its questions come with the reports and show the error of the estimate. Each source partition has
+a scheduler, and all of them use the same sketches.
 """
 
 from __future__ import annotations
@@ -38,19 +39,17 @@ __all__ = [
     "with_slots",
 ]
 
-VARIES = (
-    0.2  # coefficient of variation of a row's time by value, from which on "auto" groups by cost
-)
-VARIES_NO_MORE = 0.1  # and below which it ends
-WORTH_S = (
-    50e-6  # the mean time of a row below which it costs more to spread rows well than is gained
-)
-_ORDER_S = 1e-9  # between slots that have got nothing yet: schedulers begin with different ones
+# The coefficient of variation of a row's time by value from which on "auto" groups by cost.
+VARIES = 0.2
+VARIES_NO_MORE = 0.1  # below it, grouping by cost ends
+# The mean time of a row below which grouping by cost takes more than it saves.
+WORTH_S = 50e-6
+_ORDER_S = 1e-9  # between empty slots, so that schedulers start with different ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TaskObservation:
-    """What a task tells after a step: itself, the newest sketches that it sends, and its time against the estimate of it."""
+    """What a task reports after a step: itself, its newest sketches, and its time."""
 
     task: Task
     sent: Sketches | None
@@ -68,9 +67,8 @@ class Grouping:
     reason: str
     tasks: tuple[Task, ...]
     scheduler: Scheduler
-    error: float | None = (
-        None  # of the last estimate: the largest difference over the mean time of a slot
-    )
+    # Of the last estimate: the largest difference over the mean time of a slot.
+    error: float | None = None
 
     @property
     def slots(self) -> int:
@@ -94,7 +92,7 @@ def new_grouping(wanted: str, slots: int, settings: Osg) -> Grouping:
 
 
 def after_step(grouping: Grouping, seen: Mapping[int, TaskObservation]) -> Grouping:
-    """The grouping of the next step, from what the tasks of this one tell."""
+    """The grouping of the next step, from what the tasks of this one report."""
     tasks = tuple(
         seen[slot].task if slot in seen else each for slot, each in enumerate(grouping.tasks)
     )
@@ -112,7 +110,10 @@ def after_step(grouping: Grouping, seen: Mapping[int, TaskObservation]) -> Group
 
 
 def with_slots(grouping: Grouping, slots: int, settings: Osg) -> Grouping:
-    """The grouping for another number of slots: what is known of rows stays known, new tasks are taken to be like the others."""
+    """The grouping for another number of slots.
+
+    What is known about rows is kept; new tasks are assumed to be like the others.
+    """
     if slots == grouping.slots:
         return grouping
     everything = merge_sketches(each for each in grouping.scheduler.sketches if each is not None)
@@ -129,7 +130,7 @@ def with_slots(grouping: Grouping, slots: int, settings: Osg) -> Grouping:
 
 
 def partition_scheduler(grouping: Grouping, partition: int) -> Scheduler:
-    """The scheduler of one source partition in the next step; each begins with another slot."""
+    """The scheduler of one source partition in the next step; each starts with another slot."""
     slots = grouping.slots
     if grouping.way != OSG:
         return new_scheduler(slots, partition)
@@ -138,7 +139,7 @@ def partition_scheduler(grouping: Grouping, partition: int) -> Scheduler:
 
 
 def grouping_is_useless(grouping: Grouping) -> bool:
-    """Whether it is known that grouping by cost does not pay, so that it is enough to watch whether that changes."""
+    """True if grouping by cost is known to save nothing; then it is enough to watch the costs."""
     return (
         grouping.wanted == AUTO
         and grouping.way == ROUND_ROBIN
@@ -147,23 +148,27 @@ def grouping_is_useless(grouping: Grouping) -> bool:
 
 
 def _choice(grouping: Grouping, scheduler: Scheduler) -> tuple[str, str]:
-    """How rows are grouped: as asked for; by cost only once all tasks have told theirs; and by itself where that varies."""
+    """How rows are grouped, and why.
+
+    As the user asks; by cost only when all tasks have reported theirs, and with "auto" only where
+    costs vary.
+    """
     if grouping.wanted in {ROUND_ROBIN, HASH}:
         return grouping.way, grouping.reason
     everything = merge_sketches(each for each in scheduler.sketches if each is not None)
     if everything is None or scheduler.state is State.ROUND_ROBIN:
         known = sum(each is not None for each in scheduler.sketches)
-        return ROUND_ROBIN, f"{known} of {scheduler.slots} slots have told what rows take"
+        return ROUND_ROBIN, f"{known} of {scheduler.slots} slots have reported what rows take"
     varies, mean = variation(everything), everything.mean_s
-    told = f"a row takes {_spelled(mean)} on average, by value it varies by {varies:.0%} of that"
+    cost = f"a row takes {_spelled(mean)} on average, by value it varies by {varies:.0%} of that"
     if grouping.wanted == OSG:
-        return OSG, f"as asked for; {told}"
+        return OSG, f"as asked for; {cost}"
     limit = VARIES_NO_MORE if grouping.way == OSG else VARIES
     if mean < WORTH_S:
-        return ROUND_ROBIN, f"{told}; below {_spelled(WORTH_S)} spreading rows by cost does not pay"
+        return ROUND_ROBIN, f"{cost}; below {_spelled(WORTH_S)} spreading rows by cost does not pay"
     if varies < limit:
-        return ROUND_ROBIN, f"{told}; that is less than {limit:.0%}"
-    return OSG, f"{told}; that is not less than {limit:.0%}"
+        return ROUND_ROBIN, f"{cost}; that is less than {limit:.0%}"
+    return OSG, f"{cost}; that is not less than {limit:.0%}"
 
 
 def _error(seen: Mapping[int, TaskObservation]) -> float | None:

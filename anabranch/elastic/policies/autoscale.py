@@ -1,10 +1,12 @@
 """How many slots by forecast and capacity: AutoScale+ (DABS-Storm 4).
 
-Each component's input in the next interval is forecast from its own past and from what its parents will send; divided by what a
-slot can do in the interval it gives the ideal number of slots. Nothing changes while that lies in the working interval.
+Each component's input in the next interval is forecast from its own past and from what its parents
+will send; divided by what a slot can do in the interval it gives the ideal number of slots. Nothing
+changes while that is in the working interval.
 
-The paper prints lambda in equation 13 and explains an alpha below it, without a value. With lambda = 0.3 each change would reserve
-more than three times the need, which its figures do not show; alpha is `margin` here, in the middle of the working interval.
+The paper prints lambda in equation 13 and explains an alpha below it, without a value. With lambda
+= 0.3 each change would reserve more than three times the need, which its figures do not show; alpha
+is `margin` here, in the middle of the working interval.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 from anabranch.elastic.observation import ComponentEvaluation, Evaluation, Floats, PolicyRequest
 from anabranch.elastic.policies.base import BasePolicy
 
-_ABOVE = 2.0  # a forecast beyond this multiple of all that was seen is no forecast
+_ABOVE = 2.0  # the limit of a forecast, as a multiple of the largest rate seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,10 @@ def _judged(kind: str, values: Floats, times: Floats, at: Callable[[Floats], Flo
 
 
 def forecast(past: Sequence[tuple[float, float]], ahead_s: float) -> float:
-    """The mean rate of the next `ahead_s` seconds by the best of the regressions (equation 3); the last rate where few are known."""
+    """The mean rate of the next `ahead_s` seconds by the best of the regressions (equation 3).
+
+    With fewer than three rates known, it is the last one.
+    """
     if len(past) < 3:
         return past[-1][1] if past else 0.0
     times, values = np.array(past, dtype=np.float64).T
@@ -84,7 +89,7 @@ def forecast(past: Sequence[tuple[float, float]], ahead_s: float) -> float:
 def usable_cpu(
     used: Sequence[float], reserved: Sequence[float], weight: float = 0.3
 ) -> list[float]:
-    """What each of the threads of one core may use of it in the near future, as shares (equation 7); never more than all of it."""
+    """The share of one core that each of its threads may use in the near future (equation 7)."""
     return [
         min(1.0, weight * max(own, asked) + max(0.0, 1.0 - (sum(used) - own)) / len(used))
         for own, asked in zip(used, reserved, strict=True)
@@ -92,14 +97,17 @@ def usable_cpu(
 
 
 def capacity(interval_s: float, cost_s: float, cpu: float) -> float:
-    """Rows that a slot can process in the interval with that share of a core (equations 6 and 9)."""
+    """Rows that a slot can process in the interval with a share of a core (equations 6, 9)."""
     return interval_s / cost_s * cpu
 
 
 def new_slots(slots: int, needed: float, usable: float, reserved: float, beta: float = 0.8) -> int:
-    """Another number of slots where the ideal leaves the working interval [beta k, k] (equations 10 to 13).
+    """Another number of slots, if the ideal leaves the working interval [beta k, k].
 
-    `needed` is the estimated input, `usable` and `reserved` what one slot is able to do by usable and by reserved CPU.
+    Equations 10 to 13.
+
+    `needed` is the estimated input, `usable` and `reserved` what one slot is able to do by usable
+    and by reserved CPU.
     """
     ideal = needed / usable
     if beta * slots <= ideal <= slots:
@@ -119,7 +127,7 @@ class AutoScale(BasePolicy):
     margin: float = 0.9
 
     def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
-        """Slots of all components, parents before their children. A latency target is no part of this policy."""
+        """Slots of all components, parents before their children; the latency does not count."""
         del latency_s, most
         outputs: dict[str, float] = {}
         slots: dict[str, int] = {}
@@ -144,14 +152,17 @@ class AutoScale(BasePolicy):
         )
 
     def estimated_input(self, each: ComponentEvaluation, from_parents: float) -> float:
-        """Rows of the next interval: combined from the own past and the parents' output, and what is pending (equation 5)."""
+        """Rows of the next interval (equation 5).
+
+        They combine the component's own past, its parents' output, and what is pending.
+        """
         own = forecast(each.rates, self.interval_s) * self.interval_s
         return (
             self.combine(own, from_parents) if each.parents else own
         ) + each.pending * self.interval_s
 
     def usable(self, each: ComponentEvaluation, cores: int) -> float:
-        """Of the least lucky slot, by equation 8. Slots share cores evenly: as many to a core as there must be on one."""
+        """The usable share of a core of the worst slot (equation 8); slots share cores evenly."""
         threads = ceil(each.slots / max(1, cores))
         cpu = usable_cpu(
             [min(1.0, each.busy)] * threads, [_reserved(each.slots, cores)] * threads, self.weight

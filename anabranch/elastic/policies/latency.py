@@ -1,8 +1,9 @@
-"""The fewest slots that meet a latency target: Elasticutor 4.1, and the same search over a model of micro-batches.
+"""The fewest slots that meet a latency target (Elasticutor 4.1), also for micro-batches.
 
-`Network` is the paper's: operators run side by side, each an M/M/k queue of a Jackson network. In a step the levels run one after
-another, and what arrives meanwhile is the next batch, so its size and its time depend on each other: with `a` seconds of a step that
-do not depend on rows and `b` seconds of work for each second of input, a step that follows the last one takes a / (1 - b).
+`Network` is the paper's: operators run side by side, each an M/M/k queue of a Jackson network. In a
+step the levels run one after another, and what arrives meanwhile is the next batch, so its size and
+its time depend on each other: with `a` seconds of a step that do not depend on rows and `b` seconds
+of work for each second of input, a step that follows the last one takes a / (1 - b).
 """
 
 from __future__ import annotations
@@ -17,14 +18,13 @@ from anabranch.elastic.observation import Evaluation, Floats, PolicyRequest
 from anabranch.elastic.policies.autoscale import forecast
 from anabranch.elastic.policies.base import BasePolicy
 
-_NEAR_BEST = (
-    1.05  # where no number of slots meets the target: the fewest that come that near to the best
-)
+# If no number of slots meets the target: the fewest whose latency is within this of the best.
+_NEAR_BEST = 1.05
 
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """An operator of a Jackson network: rows a second that arrive, and that one slot is able to do."""
+    """An operator of a Jackson network: rows per second that arrive, and that a slot can serve."""
 
     arrives: float
     serves: float
@@ -44,7 +44,7 @@ class Station:
 
 
 def waits(slots: int, load: float) -> float:
-    """The probability that an arrival must wait (Erlang C), for a load below the number of slots."""
+    """The probability that an arrival must wait (Erlang C), for a load below `slots`."""
     blocked = 1.0
     for k in range(1, slots + 1):  # Erlang B, in the form that does not overflow
         blocked = load * blocked / (k + load * blocked)
@@ -53,7 +53,7 @@ def waits(slots: int, load: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Slots of each operator, the latency they are predicted to give, and whether that meets the target."""
+    """Slots of each operator, the predicted latency, and whether it meets the target."""
 
     slots: tuple[int, ...]
     latency_s: float
@@ -69,7 +69,10 @@ def network_latency_s(stations: Sequence[Station], slots: Sequence[int], arrives
 
 
 def allocate(stations: Sequence[Station], arrives: float, target_s: float, most: int) -> Allocation:
-    """From the stable minimum, one slot at a time where the latency falls most, until it meets the target or slots run out."""
+    """Adds one slot at a time where the latency falls most, from the stable minimum on.
+
+    It ends when the target is met or slots run out.
+    """
     slots = [each.least for each in stations]
     parts = [
         each.arrives * each.latency_s(k) / arrives for each, k in zip(stations, slots, strict=True)
@@ -89,7 +92,7 @@ def allocate(stations: Sequence[Station], arrives: float, target_s: float, most:
 
 
 def makespan(tasks: Sequence[float] | Floats, cores: int) -> float:
-    """When the last of the tasks ends on so many cores, the longest started first."""
+    """When the last of the tasks ends on these cores, if the longest starts first."""
     if len(tasks) <= cores:
         return float(max(tasks, default=0.0))
     ends = [0.0] * max(1, cores)
@@ -100,32 +103,33 @@ def makespan(tasks: Sequence[float] | Floats, cores: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ComponentWork:
-    """A component's part of the work: seconds of a core for each second of input, and the share of its hottest shard."""
+    """A component's work: seconds of a core per second of input, and its hottest shard's share."""
 
     level: int
     work: float
     hot_share: float = 0.0
 
     def longest(self, slots: int, uneven: float) -> float:
-        """The work of the longest slot: an even part and a little more, or the hottest shard alone."""
+        """The work of the longest slot: an even part and a little more, or the hottest shard."""
         return self.work * min(1.0, max(self.hot_share, uneven / slots))
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """The prediction for a step: how long it takes, from step to step, and how long after its arrival a row is done at the latest."""
+    """The prediction for a step: its duration, and the time from step to step."""
 
     step_s: float
     period_s: float
 
     @property
     def latency_s(self) -> float:
+        """The longest time from a row's arrival until it is done."""
         return self.step_s + self.period_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepModel:
-    """Step time = fixed + sum over levels of (task overhead + longest slot of the level on the cores there are)."""
+    """Step time = fixed + sum over levels of (task overhead + longest slot of the level)."""
 
     fixed_s: float
     overhead_s: float
@@ -134,7 +138,7 @@ class StepModel:
     uneven: float = 1.1  # longest slot over mean, as balancing leaves it
 
     def parts(self, works: Sequence[ComponentWork], slots: Sequence[int]) -> tuple[float, float]:
-        """(a, b): seconds of a step without rows, and seconds more for each second of input."""
+        """(a, b): seconds of a step without rows, and seconds more per second of input."""
         without, each_s = self.fixed_s, 0.0
         both = sorted(zip(works, slots, strict=True), key=lambda pair: pair[0].level)
         for _, level in groupby(both, key=lambda pair: pair[0].level):
@@ -151,7 +155,7 @@ class StepModel:
         return without, each_s
 
     def predict(self, works: Sequence[ComponentWork], slots: Sequence[int]) -> StepTime:
-        """A step of so many slots when what arrives stays the same; infinite where it cannot keep up."""
+        """The time of a step with these slots at this input; infinite if it cannot keep up."""
         return self._time(*self.parts(works, slots))
 
     def _time(self, without: float, each_s: float) -> StepTime:
@@ -168,7 +172,10 @@ class StepModel:
     def search(
         self, works: Sequence[ComponentWork], target_s: float, most: int
     ) -> list[Allocation]:
-        """From the stable minimum, one slot at a time where the latency falls most, until the target is met or slots run out."""
+        """All allocations on the way from the stable minimum to one that meets the target.
+
+        Each has one slot more, where the latency falls most. It also ends when slots run out.
+        """
         slots = [max(1, min(most, floor(each.work) + 1)) for each in works]
         for level in {each.level for each in works}:
             members = [j for j, each in enumerate(works) if each.level == level]
@@ -193,7 +200,7 @@ class StepModel:
     def _rank(
         self, works: Sequence[ComponentWork], slots: Sequence[int], j: int
     ) -> tuple[float, float, float]:
-        """How good one more slot for j is: by latency; while that is infinite, or two are equal, by the work that remains."""
+        """How good one more slot for j is: its latency, then the work that remains."""
         more = [k + (i == j) for i, k in enumerate(slots)]
         without, each_s = self.parts(works, more)
         left = sum(each.longest(k, self.uneven) for each, k in zip(works, more, strict=True))
@@ -201,7 +208,10 @@ class StepModel:
 
 
 def first(tried: Sequence[Allocation], target_s: float) -> Allocation:
-    """The first of a search that meets the target. Where none does, the first that comes near the best: more changes nothing."""
+    """The first of a search that meets the target.
+
+    If none does, the first that comes near the best: more slots would change nothing.
+    """
     met = next((each for each in tried if each.latency_s <= target_s), None)
     if met is not None:
         return Allocation(met.slots, met.latency_s, True)
@@ -218,7 +228,10 @@ def _by_level(works: Sequence[ComponentWork], slots: Sequence[int]) -> dict[int,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stepwise(BasePolicy):
-    """The policy of a live run: the step model over the forecast input. Slots stay while the target holds and fewer come near it."""
+    """The policy of a live run: the step model over the forecast input.
+
+    Slots stay while the target is met and fewer would only just meet it.
+    """
 
     beta: float = 0.8
     ahead_s: float = 10.0
@@ -226,7 +239,10 @@ class Stepwise(BasePolicy):
     combine: Callable[[float, float], float] = max
 
     def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
-        """The fewest slots whose predicted latency is below the target; without a target, that keep up with time to spare."""
+        """The fewest slots whose predicted latency is below the target.
+
+        Without a target, the fewest that keep up with time to spare.
+        """
         model = StepModel(
             fixed_s=seen.fixed_s,
             overhead_s=seen.overhead_s,
@@ -267,7 +283,7 @@ class Stepwise(BasePolicy):
         return self.combine(rate, forecast(rates, self.ahead_s))
 
     def _spare(self, model: StepModel, works: Sequence[ComponentWork]) -> float:
-        """The latency of steps that work four fifths of their time at most: without a target, what lasts longer is too long."""
+        """The target without a target: the latency of steps that work beta of their time."""
         without = model.parts(works, [1] * len(works))[0]
         return max(2 * without / (1 - self.beta), 2 * model.interval_s)
 
@@ -284,7 +300,10 @@ def _reason(figures: Mapping[str, float], *, met: bool) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network(BasePolicy):
-    """Elasticutor's own policy: the Jackson network over what is measured now. For the lab: steps are not queues."""
+    """Elasticutor's own policy: the Jackson network over what is measured now.
+
+    For the lab: steps are not queues.
+    """
 
     target_s: float = 1.0
 

@@ -1,7 +1,8 @@
-"""Component plans by cost, greedily (CBP 5.1, Algorithm 1): a plan by depth-first search, then one operator after another moves.
+"""Component plans by cost, greedily (CBP 5.1, Algorithm 1).
 
-Beyond the paper an operator may also move into a component of its own: depth-first search fuses all it can, and where adaptation
-is dear only that undoes it.
+A plan by depth-first search, then one operator after another moves. Beyond the paper, an operator
+may also move into a component of its own: depth-first search fuses all it can, and where adaptation
+is expensive only that undoes it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def plan_greedily(
 
 
 def depth_first(costs: Costs) -> list[int]:
-    """The starting plan: an operator joins the component of the one it is reached from, where that is feasible."""
+    """The starting plan: an operator joins the component it is reached from, if feasible."""
     space = costs.space
     alone = [1 << i for i in range(len(space.units))]
     of = dict(enumerate(alone))
@@ -88,7 +89,10 @@ def improve_by_moves(costs: Costs, components: Iterable[int]) -> list[int]:
 
 
 def _moves(costs: Costs, unit: int, of: dict[int, int], least: float) -> list[UnitMove]:
-    """All moves of a unit that leave two feasible components, with profits above the least (equations before Algorithm 1)."""
+    """All moves of a unit that leave two feasible components and have a profit above the least.
+
+    For the profit see the equations before Algorithm 1.
+    """
     space, source = costs.space, of[unit]
     rest = source ^ 1 << unit
     if rest and not space.is_component(rest):

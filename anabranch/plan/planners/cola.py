@@ -1,11 +1,12 @@
-"""What the papers' other way would cost: operators in slots of their own, placed on hosts by graph partitioning (COLA; CBP 6.1).
+"""COLA: operators in slots of their own, placed on hosts by graph partitioning (CBP 6.1).
 
-Each operator is partitioned by its own key, so each of its slots sends to all slots of the next operator, and only what stays on a
-host is saved. Slots are nodes of a graph that is cut in two, and again, where the cut is sparsest, until each part fits on a host;
-the placement sees the first statistics window, and stays as keys change. Each operator adapts by itself.
+Each operator is partitioned by its own key, so each of its slots sends to all slots of the next
+operator, and only what stays on a host is saved. Slots are nodes of a graph that is cut in two, and
+again, where the cut is sparsest, until each part fits on a host; the placement sees the first
+statistics window, and stays as keys change. Each operator adapts by itself.
 
-As a planner of components (`plan_cola`) it cuts the graph of operators in the same way until each part can be a component, and unites
-what was cut apart for the sake of others.
+As a planner of components (`plan_cola`) it cuts the graph of operators in the same way until each
+part can be a component, and unites what was cut apart for the sake of others.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ class Placed:
 def plan_cola(
     streams: StreamGraph, adaptation: Adaptation, hints: Hints = NO_HINTS, *, ordered: bool = True
 ) -> FusionPlan:
-    """From one part with all operators down: a part that cannot be a component is cut where the rate across is least."""
+    """Starts with all operators in one part; cuts a part that cannot be a component.
+
+    It is cut where the rate across is least.
+    """
     costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
     space = costs.space
     count = len(space.units)
@@ -76,7 +80,7 @@ def plan_cola(
 
 
 def _united(costs: Costs, components: list[int]) -> list[int]:
-    """Parts that were cut apart on the way to others and can be one, united again, those with the largest rate between them first."""
+    """Unites parts that can be one component, those with the largest rate between them first."""
     space = costs.space
     refused: set[int] = set()
     while True:
@@ -120,7 +124,10 @@ def _mask(part: NDArray[np.intp]) -> int:
 
 
 def place_slots(streams: StreamGraph, adaptation: Adaptation, hosts: int) -> Placed:
-    """Places the slots of all operators on about so many hosts, of which each takes its share of the load and a tenth more."""
+    """Places the slots of all operators on about this many hosts.
+
+    Each host takes its share of the load and a tenth more.
+    """
     shares = [_shares(operator, adaptation) for operator in streams.operators]
     first = np.cumsum([0, *(share.shape[1] for share in shares)])
     count = int(first[-1])
@@ -151,7 +158,10 @@ def place_slots(streams: StreamGraph, adaptation: Adaptation, hosts: int) -> Pla
 
 
 def _shares(operator: PlannerOperator, adaptation: Adaptation) -> Array:
-    """The share of each slot (a column) in an operator's load in each window (a row), its shards cut by the window before."""
+    """The share of each slot (column) in an operator's load in each window (row).
+
+    Shards are cut into slots by the window before.
+    """
     if operator.loads is None:
         raise TopologyError(f"operator {operator.name!r} has no loads: slots are placed by load")
     loads = operator.loads
@@ -168,7 +178,7 @@ def _shares(operator: PlannerOperator, adaptation: Adaptation) -> Array:
 
 
 def sparse_parts(rates: Array, loads: Array, most: float) -> list[NDArray[np.intp]]:
-    """Parts of a graph, each with at most so much load or a single node, by sparse cuts."""
+    """Parts of a graph, each with at most this load or a single node, by sparse cuts."""
     done, open_ = [], [np.arange(len(loads))]
     while open_:
         part = open_.pop()
@@ -182,7 +192,9 @@ def sparse_parts(rates: Array, loads: Array, most: float) -> list[NDArray[np.int
 def _sparse_cut(
     part: NDArray[np.intp], rates: Array, loads: Array, least: float = 0.25
 ) -> list[NDArray[np.intp]]:
-    """In two where the rate across is least for the load of the smaller side, `least` of all or more where that is possible.
+    """Cuts in two where the rate across is least for the load of the smaller side.
+
+    The smaller side gets `least` of all load or more, if that is possible.
 
     Nodes are cut in the order of the second eigenvector of the Laplacian.
     """

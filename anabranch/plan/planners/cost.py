@@ -1,12 +1,16 @@
-"""What it costs to adapt a component: the state that moves between slots, window after window (CBP 4.1).
+"""What it costs to adapt a component: the state that moves between slots (CBP 4.1).
 
-The paper counts state movements, psi, over a history of histograms of the loads of shards, and leaves open by which policy shards
-move. Here it is an estimate in closed form, so that a planner can ask for thousands of sets of operators in a second. Before each
-adaptation shards lie on slots as would have suited the window before: in the order of their numbers, cut into parts of equal load.
+The paper counts state movements, psi, over a history of histograms of the loads of shards, and
+leaves open by which policy shards move. Here it is an estimate in closed form, so that a planner
+can ask for thousands of sets of operators in a second. Before each adaptation shards are on slots
+as suited the window before: in the order of their numbers, cut into parts of equal load.
 - As many slots as the load asks for, ceil(load / capacity).
-- As many slots as before: what a slot has above `threshold` times the mean leaves, and takes its share of the slot's state with it.
+- As many slots as before: what a slot has above `threshold` times the mean leaves, and takes its
+  share of the slot's state with it.
 - More slots: what a slot has above the mean leaves. Fewer: the slots that go leave all their state.
-A component in one slot moves nothing. When a shard moves, the state of all operators of the component moves.
+
+A component in one slot moves nothing. When a shard moves, the state of all operators of the
+component moves.
 """
 
 from __future__ import annotations
@@ -66,7 +70,10 @@ class Costs:
         self._moved: dict[int, float] = {}
 
     def adaptation(self, units: int, near: int | None = None) -> float:
-        """What adapting a component costs, psi; sums are fastest beside a set that was `kept` and differs little."""
+        """What adapting a component costs, psi.
+
+        It is fastest with `near`, a set that was kept and differs little.
+        """
         if not self.measured:
             return 0.0
         known = self._moved.get(units)
@@ -110,12 +117,15 @@ class Costs:
         return self.rules.bound == inf or self.adaptation(units) <= self.rules.bound
 
     def is_feasible(self, units: int) -> bool:
-        """A component within the bound; a unit alone always is, for nothing smaller could take its place."""
+        """True for a component within the bound.
+
+        A single unit is always feasible, because nothing smaller could take its place.
+        """
         alone = not units & (units - 1)
         return alone or (self.space.is_component(units) and self.is_within_bound(units))
 
     def weight(self, units: int) -> float:
-        """What a component adds to the cost of a plan beyond that of streams none of which is fused."""
+        """What a component adds to the cost of a plan in which nothing is fused."""
         return self.adaptation(units) - self.space.inside(units)
 
 
@@ -154,7 +164,7 @@ def cut_into_slots(loads: Histograms, slots: NDArray[np.int64]) -> NDArray[np.in
 def _unit(
     unit: tuple[PlannerOperator, ...], shape: tuple[int, ...], every: int
 ) -> tuple[Histograms, Histograms]:
-    """Loads of a unit between two adaptations, and its state spread over the shards as they are loaded."""
+    """Loads of a unit between two adaptations, and its state, spread over shards by load."""
     windows = shape[0] // every
     loads, states = np.zeros((windows, shape[1])), np.zeros((windows, shape[1]))
     for operator in unit:

@@ -1,4 +1,4 @@
-"""Fusion by score (Enorm 4.4.1, Algorithm 1), and the baseline that the paper compares it with (7.6)."""
+"""Fusion by score (Enorm 4.4.1, Algorithm 1), and the paper's baseline (7.6)."""
 
 from __future__ import annotations
 
@@ -36,15 +36,19 @@ def fuse(
     *,
     ordered: bool = True,
 ) -> FusionPlan:
-    """Algorithm 1: fuse the adjacent pair with the largest score, as long as there is a pair that can be fused."""
+    """Algorithm 1: fuse the adjacent pair with the largest score, as long as there is one."""
     costs = Costs(Space(streams, hints, ordered=ordered), UNADAPTED)
     return fusion_plan(costs, fuse_by_score(costs, score), score.planner)
 
 
 def fuse_by_score(costs: Costs, score: Score) -> list[int]:
-    """Algorithm 1 on units. Of equal scores the first stream counts; components within the bound of adaptation only."""
+    """Algorithm 1 on units; components stay within the bound of adaptation.
+
+    Of equal scores the first stream counts.
+    """
     space = costs.space
-    # For each pair of components with streams between them: minus their largest rate (0 for PA), and the first such stream.
+    # For each pair of components with streams between them: minus their largest rate (0 for PA),
+    # and the first such stream.
     joined: dict[int, dict[int, tuple[float, int]]] = {1 << i: {} for i in range(len(space.units))}
     for number, stream in enumerate(space.streams.streams):
         a, b = 1 << space.unit_of[stream.source], 1 << space.unit_of[stream.target]
@@ -105,10 +109,13 @@ def fuse_baseline(
     whole: bool = True,
     ordered: bool = True,
 ) -> FusionPlan:
-    """The paper's baseline: from one operator on, add the downstream operator with the most attributes in common; then from another.
+    """The paper's baseline: starts from one operator, then from another.
 
-    `order` says which operator is next where the paper draws one at random. The paper does not say what becomes of a downstream
-    operator that is fused already: with `whole` its component joins whole, otherwise it stays where it is.
+    Each time it adds the downstream operator with the most attributes in common.
+
+    `order` says which operator is next where the paper draws one at random. The paper does not say
+    what becomes of a downstream operator that is fused already: with `whole` its component joins
+    whole, otherwise it stays where it is.
     """
     names = [operator.name for operator in streams.operators]
     order = names if order is None else order

@@ -1,4 +1,4 @@
-"""What a run has measured of its operators, as planners and `explain` go by it."""
+"""What a run has measured of its operators, for planners and `explain`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anabranch.plan.planners.problem import PlannerOperator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorMeasures:
-    """One operator: the rows that it takes in a step, by shard and statistics window; its state, and its keys in one of them."""
+    """One operator: rows in a step, by shard and statistics window; its state and its keys."""
 
     rate: float
     loads: Sequence[Sequence[int]] = ()
@@ -22,7 +22,7 @@ class OperatorMeasures:
 
     @property
     def loaded_shards(self) -> int | None:
-        """How many shards have had rows; None where none is known to have."""
+        """How many shards have had rows; None if none is known."""
         return (
             int((np.asarray(self.loads).sum(axis=0) > 0).sum()) or None if len(self.loads) else None
         )
@@ -30,7 +30,7 @@ class OperatorMeasures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
-    """What is known of a topology: into how many shards its keys are cut, and what each operator was like."""
+    """What is known of a topology: the number of its shards, and each operator."""
 
     shards: int
     operators: Mapping[str, OperatorMeasures] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Measures:
         return {name: each.rate for name, each in self.operators.items()}
 
     def of(self, operators: Sequence[PlannerOperator]) -> tuple[PlannerOperator, ...]:
-        """Operators with the histograms of their loads, over the statistics windows that all of them have."""
+        """Operators with the histograms of their loads, over the windows that all of them have."""
         known = [
             each
             for operator in operators

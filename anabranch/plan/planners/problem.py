@@ -1,8 +1,9 @@
-"""What planners of components know of a topology: operators, the streams between them, and what the user wants fused or apart.
+"""The problem that planners solve: operators, the streams between them, and the user's hints.
 
-A component is connected, and its operators have a partition attribute in common (Enorm 4.4, CBP 3.1). Spark runs the components of
-a step level by level, so a plan must be ordered as well: no two components wait for each other. The papers' system runs all
-operators at once and does not need that; their experiments are planned without it.
+A component is connected, and its operators have a partition attribute in common (Enorm 4.4, CBP
+3.1). Spark runs the components of a step level by level, so a plan must be ordered as well: no two
+components wait for each other. The papers' system runs all operators at once and does not need
+that; their experiments are planned without it.
 """
 
 from __future__ import annotations
@@ -17,24 +18,26 @@ from numpy.typing import NDArray
 
 from anabranch.errors import TopologyError, unknown
 
-ANY = -1  # the attributes of an operator that any partitioning suits, as a set of bits: all of them
+ANY = -1  # attributes as bits: all of them, for an operator with any partitioning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlannerOperator:
-    """An operator, the attributes that it may be partitioned by, and what was measured of it in statistics windows."""
+    """An operator as planners see it: its partition attributes, and what was measured of it."""
 
     name: str
-    attributes: frozenset[str] | None  # None: any partitioning will do
+    attributes: frozenset[str] | None  # None: any partitioning is possible
     state: float = 0.0  # rows (or bytes) of state, spread over the shards as the load is
-    loads: NDArray[np.float64] | None = (
-        None  # of each statistics window (a row) and each shard (a column)
-    )
+    # By statistics window (row) and shard (column).
+    loads: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEdge:
-    """Rows from one operator to another; the rate is over the whole history, or any time that all streams have in common."""
+    """Rows from one operator to another.
+
+    The rate is over the whole history, or over any time that all streams have in common.
+    """
 
     source: str
     target: str
@@ -70,7 +73,8 @@ class StreamGraph:
                 raise TopologyError(f"operator {stream.source!r} takes a stream of its own")
             if not stream.rate >= 0:
                 raise TopologyError(
-                    f"stream {stream.source} -> {stream.target}: rate {stream.rate}; valid: 0 or more"
+                    f"stream {stream.source} -> {stream.target}: rate {stream.rate}; valid: "
+                    "0 or more"
                 )
         shapes = {operator.loads.shape for operator in self.operators if operator.loads is not None}
         if len(shapes) > 1 or any(len(shape) != 2 for shape in shapes):
@@ -85,7 +89,10 @@ class StreamGraph:
 
 
 class Space:
-    """The sets of operators that may be components, each a set of bits; operators that a hint fuses are one bit, a unit."""
+    """The sets of operators that may be components, each as a set of bits.
+
+    A bit is a unit: one operator, or several that a hint fuses.
+    """
 
     def __init__(
         self, streams: StreamGraph, hints: Hints = Hints(), *, ordered: bool = True
@@ -143,11 +150,13 @@ class Space:
             names = {operator.name for operator in unit}
             if len(unit) > 1 and not self._attributes[i]:
                 raise TopologyError(
-                    f"operators {', '.join(sorted(names))} are to be fused, but have no attribute in common"
+                    f"operators {', '.join(sorted(names))} are to be fused, but have no attribute "
+                    "in common"
                 )
             if len(unit) > 1 and not _is_connected(names, self.streams):
                 raise TopologyError(
-                    f"operators {', '.join(sorted(names))} are to be fused, but no stream connects them all"
+                    f"operators {', '.join(sorted(names))} are to be fused, but no stream "
+                    "connects them all"
                 )
         if self.waiting(1 << i for i in range(len(self.units))):
             raise TopologyError(
@@ -157,7 +166,7 @@ class Space:
             )
 
     def attributes(self, units: int) -> int:
-        """What all of them have in common, as bits; ANY where any partitioning suits."""
+        """The attributes that all have in common, as bits; ANY: any partitioning is possible."""
         known = self._common.get(units)
         if known is None:
             known = self._common[units] = reduce(
@@ -170,7 +179,7 @@ class Space:
         return None if common == ANY else frozenset(self.attribute_names[i] for i in bits(common))
 
     def are_apart(self, units: int) -> bool:
-        """Whether a hint keeps some of them apart."""
+        """True if a hint keeps some of them apart."""
         return bool(self.hints.apart) and any(self._not_with[i] & units for i in bits(units))
 
     def is_connected(self, units: int) -> bool:
@@ -191,11 +200,14 @@ class Space:
         )
 
     def neighbours(self, units: int) -> int:
-        """The units that streams connect with these, those themselves included where they are connected."""
+        """The units that streams connect with these; also these, where they are connected."""
         return reduce(or_, (self.near[i] for i in bits(units)), 0)
 
     def is_convex(self, units: int) -> bool:
-        """Whether no path leaves the set and comes back: otherwise the set would wait for others that wait for it."""
+        """True if no path leaves the set and comes back.
+
+        Otherwise the set would wait for others that wait for it.
+        """
         outside = frontier = reduce(or_, (self.out[i] for i in bits(units)), 0) & ~units
         while frontier:
             found = reduce(or_, (self.out[i] for i in bits(frontier)), 0)
@@ -206,11 +218,11 @@ class Space:
         return True
 
     def is_ordered(self, components: Iterable[int]) -> bool:
-        """Whether the components can run one after another; true of all where the plan need not be ordered."""
+        """True if the components can run one after another, or need not."""
         return not self.ordered or not self.waiting(components)
 
     def waiting(self, components: Iterable[int]) -> list[int]:
-        """The components that wait for each other, or for some that do; other units count as done."""
+        """The components that wait for each other, or for some that do; other units are done."""
         every = set(components)
         among = reduce(or_, every, 0)
         left = {c: self.needs(c) & among for c in every}
@@ -248,7 +260,7 @@ class Space:
 
 
 def bits(units: int) -> Iterator[int]:
-    """The places of the ones."""
+    """The positions of the set bits."""
     while units:
         lowest = units & -units
         yield lowest.bit_length() - 1
@@ -256,7 +268,10 @@ def bits(units: int) -> Iterator[int]:
 
 
 def _units(streams: StreamGraph, hints: Hints) -> list[list[str]]:
-    """Names that hints fuse, united where they overlap; every other operator by itself; in the order of the operators."""
+    """Names that hints fuse, united where they overlap; every other operator by itself.
+
+    They are in the order of the operators.
+    """
     of: dict[str, set[str]] = {operator.name: {operator.name} for operator in streams.operators}
     for group in hints.fuse:
         united = set().union(*(of[name] for name in group))

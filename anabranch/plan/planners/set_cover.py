@@ -1,9 +1,10 @@
-"""Component plans as a choice among all feasible components (CBP 5.2, Algorithm 2): exactly, and greedily.
+"""Component plans as a choice among all feasible components (CBP 5.2, Algorithm 2).
 
-Exactly: each operator is in exactly one chosen component, so that the cost of a plan is the rate of all streams + the sum of
-(psi - phi) over its components: an integer program that HiGHS solves. The paper's weight psi + l - phi counts l once for each
-component and thereby favours plans of few components: it is kept for the greedy cover, which needs weights above zero.
-Plans that must run level by level have the level of each unit as a variable of the program as well.
+Exactly: each operator is in exactly one chosen component, so that the cost of a plan is the rate of
+all streams + the sum of (psi - phi) over its components: an integer program that HiGHS solves. The
+paper's weight psi + l - phi counts l once for each component and thereby favours plans of few
+components: it is kept for the greedy cover, which needs weights above zero. Plans that must run
+level by level have the level of each unit as a variable of the program as well.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class Candidates:
 def feasible_components(costs: Costs, most: int, largest: int | None = None) -> Candidates:
     """Up to `most` feasible components of up to `largest` units, small ones first.
 
-    A set grows by neighbours. Subsets of a component are compatible but need be neither connected nor within the bound, so sets
-    above the bound grow as well; and a set is reached by way of its connected subsets, of which there is always one.
+    A set grows by neighbours. Subsets of a component are compatible but need be neither connected
+    nor within the bound, so sets above the bound grow as well; and a set is reached by way of its
+    connected subsets, of which there is always one.
     """
     space = costs.space
     layer = [1 << i for i in range(len(space.units))]
@@ -68,10 +70,11 @@ def feasible_components(costs: Costs, most: int, largest: int | None = None) -> 
 
 
 def grow_components(costs: Costs) -> list[int]:
-    """Larger candidates where not all can be listed: from each unit on and for each of its attributes, neighbours by rate.
+    """Larger candidates where not all can be listed: each unit grows by neighbours, by rate.
 
-    On the way a set is taken when it is half as large again as the last one, and the largest: with all of them the integer program
-    took ten times as long on graphs of 100 operators, and its plans saved no more than a hundredth more.
+    On the way a set is taken when it is half as large again as the last one, and the largest: with
+    all of them the integer program took ten times as long on graphs of 100 operators, and its plans
+    saved no more than a hundredth more.
     """
     space = costs.space
     found: dict[int, None] = {}
@@ -116,12 +119,16 @@ def plan_exactly(
     ordered: bool = True,
     most: int = 1 << 62,
 ) -> FusionPlan:
-    """The cheapest plan of all. The number of components may grow exponentially with the operators: see chooser.py."""
+    """The cheapest plan of all.
+
+    The number of components may grow exponentially with the operators: see chooser.py.
+    """
     costs = Costs(Space(streams, hints, ordered=ordered), adaptation)
     candidates = feasible_components(costs, most)
     if not candidates.complete:
         raise TopologyError(
-            f"the exact plan of {len(streams.operators)} operators would have more than {most:,} sets to look at; valid: "
+            f"the exact plan of {len(streams.operators)} operators would have more than {most:,} "
+            "sets to look at; valid: "
             '"auto", which is exact as long as that is affordable, or "greedy"'
         )
     return fusion_plan(costs, cheapest_partition(costs, candidates.components), EXACT)
@@ -141,7 +148,10 @@ def plan_cover(
 
 
 def pool(costs: Costs, most: int) -> list[int]:
-    """All feasible components; or small ones and grown ones, and those of the plan by moves, where all are too many."""
+    """All feasible components, if they are not too many.
+
+    Else small ones, grown ones, and those of the greedy plan.
+    """
     candidates = feasible_components(costs, most)
     if candidates.complete:
         return list(candidates.components)
@@ -150,7 +160,10 @@ def pool(costs: Costs, most: int) -> list[int]:
 
 
 def cheapest_partition(costs: Costs, candidates: Sequence[int]) -> list[int]:
-    """The cheapest partition into candidates, by an integer program: each unit is in one chosen component."""
+    """The cheapest partition into candidates, by an integer program.
+
+    Each unit is in one chosen component.
+    """
     from scipy.optimize import (  # it takes a third of the time that importing Anabranch takes
         Bounds,
         LinearConstraint,
@@ -183,9 +196,10 @@ def cheapest_partition(costs: Costs, candidates: Sequence[int]) -> list[int]:
 
 
 def _levels(space: Space, candidates: Sequence[int]) -> list[LinearConstraint]:
-    """Both ends of a stream are at one level where they share a component, otherwise the target's level is above the source's.
+    """Constraints on levels: the ends of a stream share a component or the target is above.
 
-    Components are connected, so all of a component is at one level, and no two can wait for each other.
+    Components are connected, so all of a component is at one level, and no two can wait for each
+    other.
     """
     from scipy.optimize import LinearConstraint
     from scipy.sparse import csr_array, hstack
@@ -218,7 +232,10 @@ def _matrix(sets: Sequence[int], candidates: Sequence[int]) -> csr_array:
 
 
 def refine_partition(costs: Costs, candidates: Sequence[int], rounds: int = 3) -> list[int]:
-    """Where not all components are listed: the cheapest partition, then again with components that differ from it by one unit."""
+    """The cheapest partition, where not all components are listed.
+
+    It is found again with components that differ from it by one unit.
+    """
     space = costs.space
     known = dict.fromkeys(candidates)
     plan = cheapest_partition(costs, candidates)
@@ -234,7 +251,10 @@ def refine_partition(costs: Costs, candidates: Sequence[int], rounds: int = 3) -
 
 
 def greedy_cover(costs: Costs, candidates: Sequence[int]) -> list[int]:
-    """Always the component with the least weight for each operator that is not covered yet; it leaves out those that are."""
+    """Always the component with the least weight per operator that is not covered yet.
+
+    It leaves out operators that are covered.
+    """
     space = costs.space
     rate = space.streams.rate
     heap = [((costs.weight(c) + rate) / c.bit_count(), n, c, c) for n, c in enumerate(candidates)]

@@ -1,4 +1,4 @@
-"""A component plan: a partition of the operators into components, what it costs, and the reason for each fusion and each refusal."""
+"""What a planner found: groups of operators to fuse, what that costs, and the reasons."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from anabranch.plan.planners.problem import ANY, Space, StreamEdge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusedGroup:
-    """A component: operators in one slot task, partitioned by the attributes that all of them accept."""
+    """Operators that share a slot task, partitioned by the attributes they have in common."""
 
     operators: tuple[str, ...]
-    attributes: frozenset[str] | None  # None: any partitioning will do
+    attributes: frozenset[str] | None  # None: any partitioning is possible
     saved: float  # the rate on its inner streams
     adaptation: float  # psi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusionReason:
-    """Why the operators at both ends of a stream are in one component, or are not."""
+    """Why the operators at both ends of a stream are in one component, or why not."""
 
     stream: StreamEdge
     fused: bool
@@ -30,7 +30,10 @@ class FusionReason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusionPlan:
-    """The components, in the order of their first operators. cost = communication + adaptation (CBP, equation 1)."""
+    """The groups, in the order of their first operators, and their cost.
+
+    cost = communication + adaptation (CBP, equation 1).
+    """
 
     planner: str
     components: tuple[FusedGroup, ...]
@@ -46,10 +49,6 @@ class FusionPlan:
     @property
     def cost(self) -> float:
         return self.communication + self.adaptation
-
-    @property
-    def cost_unfused(self) -> float:
-        return self.communication_unfused + self.adaptation_unfused
 
     @property
     def partition(self) -> frozenset[frozenset[str]]:
@@ -124,11 +123,17 @@ def _refused(costs: Costs, a: int, b: int, components: list[int]) -> str:
         return "one component would wait for others that wait for it"
     more = costs.adaptation(both) - costs.adaptation(a) - costs.adaptation(b)
     if not costs.is_within_bound(both):
-        return f"adaptation would cost {costs.adaptation(both):,.6g}, above the bound of {costs.rules.bound:,.6g}"
+        return (
+            f"adaptation would cost {costs.adaptation(both):,.6g}, above the bound of "
+            f"{costs.rules.bound:,.6g}"
+        )
     saves = sum(space.between(i, b) for i in range(len(space.units)) if a >> i & 1)
     if more >= saves:
         return f"fusing saves a rate of {saves:,.6g} and adds {more:,.6g} of adaptation"
-    return f"fusing these two would pay ({saves:,.6g} saved, {more:,.6g} of adaptation added); the planner did not come to it"
+    return (
+        f"fusing these two would pay ({saves:,.6g} saved, {more:,.6g} of adaptation added); "
+        "the planner did not come to it"
+    )
 
 
 def _attributes(space: Space, component: int) -> str:

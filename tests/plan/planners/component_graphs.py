@@ -144,3 +144,25 @@ def check(
         while ready := {i for i, others in needs.items() if not others & needs.keys()}:
             needs = {i: others for i, others in needs.items() if i not in ready}
         assert not needs, "components that wait for each other"
+
+
+def large(operators: int, seed: int, degree: float = 1.5) -> StreamGraph:
+    """A random graph with two hours of histograms."""
+    chance = np.random.default_rng(seed)
+    edges: dict[tuple[int, int], float] = {}
+    while len(edges) < operators * degree:
+        a, b = sorted(chance.choice(operators, 2, replace=False).tolist())
+        edges[a, b] = float(chance.integers(1, 10_000)) * 120
+    rates = chance.integers(100, 20_000, operators).tolist()
+    return StreamGraph(
+        tuple(
+            PlannerOperator(
+                name=f"o{i}",
+                attributes=frozenset(f"a{j}" for j in chance.choice(4, 2, replace=False)),
+                state=float(rate),
+                loads=chance.poisson(rate / 64, (120, 64)).astype(float),
+            )
+            for i, rate in enumerate(rates)
+        ),
+        tuple(StreamEdge(f"o{a}", f"o{b}", rate) for (a, b), rate in edges.items()),
+    )

@@ -1,4 +1,7 @@
-"""The baseline of placed slots: sparse cuts, and streams that are saved only as far as both ends share a host."""
+"""The baseline of placed slots.
+
+Sparse cuts, and streams that are saved only as far as both ends share a host.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def test_a_graph_is_cut_where_the_rate_across_is_least() -> None:
 
 @settings(max_examples=40)
 @given(graphs(), adaptations, st.booleans())
-def test_as_a_planner_it_gives_components_that_can_run(
+def test_cola_as_a_planner_gives_components_that_can_run(
     graph: StreamGraph, adaptation: Adaptation, ordered: bool
 ) -> None:
     plan = plan_cola(graph, adaptation, ordered=ordered)

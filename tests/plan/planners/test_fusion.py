@@ -51,7 +51,7 @@ def test_the_baseline_goes_on_downstream_from_the_operator_that_is_drawn() -> No
 
 
 @given(graphs(), st.sampled_from(Score), st.booleans())
-def test_what_is_fused_is_a_plan(graph: StreamGraph, score: Score, ordered: bool) -> None:
+def test_fusion_gives_a_valid_plan(graph: StreamGraph, score: Score, ordered: bool) -> None:
     check(fuse(graph, score, ordered=ordered), graph, ordered=ordered)
     check(fuse_baseline(graph, ordered=ordered), graph, ordered=ordered)
     check(fuse_baseline(graph, whole=False, ordered=ordered), graph, ordered=ordered)
@@ -66,7 +66,7 @@ def test_nothing_that_could_be_fused_by_attributes_is_left(graph: StreamGraph) -
     )
 
 
-def test_hints_are_kept() -> None:
+def test_fusion_keeps_hints() -> None:
     job = streams({"a": "xy", "b": "xy", "c": "y"}, ("a", "b", 1), ("b", "c", 9))
     hinted = fuse(job, hints=Hints(fuse=(frozenset("ab"),), apart=(frozenset("bc"),)))
     assert hinted.partition == {frozenset("ab"), frozenset("c")}

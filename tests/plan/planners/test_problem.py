@@ -1,4 +1,7 @@
-"""What may be a component: connected, an attribute in common, not against a hint; and mistakes that are refused."""
+"""What may be a component: connected, an attribute in common, not against a hint.
+
+And mistakes that are refused.
+"""
 
 from __future__ import annotations
 
