@@ -42,7 +42,7 @@ ZOMBIE_S = 600  # the chaos run itself continues the worker, once the next drive
 RESTORE_KILL = "driver killed: restore.before"
 
 _DAGS = 0.75  # the share of DAGs with several sources and joins, of the cases that may be any
-_COMPILED = 0.25  # the share of cases in which Spark compiles its queries: that takes long
+_COMPILED = 0.15  # the share of cases in which Spark compiles its queries: that takes long
 _FAULTS_PER_PORTION = 5
 # What takes long, or needs a topology of its kind, comes once in a deck; the others come twice.
 _ONCE = frozenset({*DRIVER_KILLS, ZOMBIE, *APPLY_KILLS})
