@@ -42,7 +42,7 @@ ZOMBIE_S = 600  # the chaos run itself continues the worker, once the next drive
 RESTORE_KILL = "driver killed: restore.before"
 
 _DAGS = 0.75  # the share of DAGs with several sources and joins, of the cases that may be any
-_COMPILED = 0.25  # the share of cases in which Spark compiles its queries: that takes long
+_COMPILED = 0.15  # the share of cases in which Spark compiles its queries: that takes long
 _FAULTS_PER_PORTION = 5
 # What takes long, or needs a topology of its kind, comes once in a deck; the others come twice.
 _ONCE = frozenset({*DRIVER_KILLS, ZOMBIE, *APPLY_KILLS})
@@ -146,7 +146,7 @@ class _Slice:
     """One start while it is planned: the steps with a fault, and what comes before."""
 
     start: Start
-    begins: bool  # a portion begins here; else the driver was killed before
+    begins: int | None  # the first step of a portion; None where the driver was killed before
     steps: list[int] = field(default_factory=list)
     before: list[str] = field(default_factory=list)
 
@@ -207,13 +207,14 @@ class _Layout:
     def _slices(self) -> list[_Slice]:
         slices = []
         for portion, start in enumerate(self.case.undisturbed()):
-            current = _Slice(start, begins=True)
-            for step in self.case.steps(portion):
+            steps = self.case.steps(portion)
+            current = _Slice(start, begins=steps[0])
+            for step in steps:
                 if step in self.kind_of:
                     current.steps.append(step)
                 if step in self.kills:
                     slices.append(current)
-                    current = _Slice(start, begins=False)
+                    current = _Slice(start, begins=None)
             slices.append(current)
         return slices
 
@@ -221,10 +222,11 @@ class _Layout:
         """Chooses the start before which something happens.
 
         Spark's last commit can be lost only where a portion was done. Other slots need a step that
-        runs with them: one that begins a portion has it, one that follows a kill may not.
+        is committed with them: a start after a kill may have none, nor one that is killed at once.
         """
-        begins = kind in {COMMIT_LOST, OTHER_SLOTS}
-        places = [s for s in slices[1:] if kind not in s.before and (s.begins or not begins)]
+        places = [each for each in slices[1:] if kind not in each.before]
+        if kind in {COMMIT_LOST, OTHER_SLOTS}:
+            places = [s for s in places if s.begins is not None and s.begins not in self.kills]
         if not places or (kind == OTHER_SLOTS and self.case.restless):
             self.left_out.append(kind)
         else:

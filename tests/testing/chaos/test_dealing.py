@@ -95,12 +95,15 @@ def test_slots_change_only_by_what_is_counted() -> None:
             slots = [start.slots, *(act.slots for act in acts if act)][-1]
 
 
-def test_a_start_with_other_slots_begins_a_portion_so_that_a_step_runs_with_them() -> None:
+def test_a_start_with_other_slots_begins_a_portion_and_commits_a_step() -> None:
     for plan in plans(6, 30):
         published = 0
+        first_steps = {plan.steps(i)[0] for i in range(len(plan.portions))}
         for start in plan.starts:
             if any(fault.kind == OTHER_SLOTS for fault in start.faults):
                 assert start.published > published
+                deaths = [fault for fault in start.faults if fault.ends_driver]
+                assert not {parse(p).step for each in deaths for p in each.points} & first_steps
             published = start.published
 
 
