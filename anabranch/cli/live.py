@@ -17,8 +17,9 @@ from rich.text import Text
 
 from anabranch.cli.results import Watched, moment, results_tables
 from anabranch.elastic.observation import Decision
+from anabranch.metrics import Progress
+from anabranch.observer import Event
 from anabranch.spark.api.run import Run
-from anabranch.spark.driver.progress import Event, Progress
 
 _RECENT = 5  # steps over which a rate is taken
 _SPARKS = "▁▂▃▄▅▆▇█"

@@ -1,7 +1,8 @@
-"""Rows of sources for operators of later levels: they pass the slot tasks before, wrapped by shard, as the lift has combined them.
+"""Rows that only pass a slot task: reports, and rows of sources for operators of later levels.
 
-Between levels all rows share columns by type, and what the lift gives has columns of its own. So the rows of one operator and shard
-travel as one row: which operator, which shard, and the rows themselves as an Arrow stream in the column that reports have.
+Between levels all rows share columns by type, and what the lift gives has columns of its own. So the
+rows of one operator and shard travel as one row: which operator, which shard, and the rows themselves
+as an Arrow stream in the column that reports have.
 """
 
 from __future__ import annotations
@@ -18,13 +19,18 @@ WRAPPED = "report"
 
 
 def wrapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Rows that pass a level: combined ones as one row for each operator and shard, all others as they are."""
+    """Rows that pass a level: combined ones as one row per operator and shard, others as they are.
+
+    Each batch has rows for one operator, or reports. The column of reports is null in combined rows.
+    """
     combined: list[pa.RecordBatch] = []
     for batch in batches:
-        if WRAPPED in batch.schema.names:
-            yield pa.Table.from_batches([batch])
-        else:
+        if WRAPPED not in batch.schema.names:
             combined.append(batch)
+        elif batch.column(batch.schema.get_field_index(WRAPPED)).null_count:
+            combined.append(batch.drop_columns([WRAPPED]))
+        else:
+            yield pa.Table.from_batches([batch])
     if combined:
         yield _by_shard(pa.Table.from_batches(combined).combine_chunks())
 
@@ -61,3 +67,9 @@ def _stream(rows: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
     return bytes(sink.getvalue())
+
+
+def only_report(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The reports of a batch alone; before the first level they are text."""
+    column = batch.column(batch.schema.get_field_index(WRAPPED))
+    return pa.RecordBatch.from_pydict({WRAPPED: column.cast(pa.binary())})

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
-from anabranch.elastic.settings import Elastic
+from anabranch.elastic.settings import OFF, Elastic
 from anabranch.errors import TopologyError, unknown
+from anabranch.observer import Observers, RecentSteps
 from anabranch.plan import explain, make_plan
 from anabranch.plan.lifting import AUTO
 from anabranch.plan.make import plan_again
@@ -28,28 +28,34 @@ from anabranch.spark.api.streams import Joined, Stream
 from anabranch.spark.compile.applies import applied_to_results
 from anabranch.spark.compile.levels import Levels
 from anabranch.spark.compile.schemas import fields_of
-from anabranch.spark.driver.observe import Place
+from anabranch.spark.driver.context import Notice, RunContext
+from anabranch.spark.driver.control import Controller, Planning, Rates
+from anabranch.spark.driver.observe import Conditions, NoQuery
 from anabranch.spark.driver.opening import (
     SHARDS,
+    check_slots,
     checked_elastic,
+    claim_state,
+    compile_run,
+    first_state,
+    fit_run,
     located,
-    open_run,
+    route_run,
     settings_of,
     spark_location,
+    take_over,
 )
-from anabranch.spark.driver.steering import Steering
 from anabranch.spark.driver.step import Stepper
 from anabranch.spark.jvm import check_session, warm_up
 from anabranch.spark.outlets import Outlet, late_nodes
-from anabranch.spark.sinks import Behind, FileTarget, MemoryTarget, Target, behind
-from anabranch.spark.tuning import lent, tune
-from anabranch.state.checkpoint.commits import open_checkpoint
+from anabranch.spark.sinks import FileTarget, MappedTarget, MemoryTarget, Target, apply_maps
+from anabranch.spark.tuning import step_settings_on, tune
+from anabranch.state.checkpoint.commits import Checkpoint, open_checkpoint
 from anabranch.state.checkpoint.events import EventLog
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.header import components_of, over_checkpoint, sharing_of
 from anabranch.state.checkpoint.history import HistoryLog
 from anabranch.state.checkpoint.statistics import Statistics, read_statistics
-from anabranch.state.store.host import claim, open_host
 from anabranch.topology import graph as g
 from anabranch.topology.durations import Duration, duration_us, unit_us
 from anabranch.types import FLOATING, WHOLE, decimal_of
@@ -165,70 +171,58 @@ class Topology:
         their shards and components adapt while it runs, `ab.Elastic(latency="2 seconds")`; default: they do not.
         """
         elastic = checked_elastic(elastic)
-        before = open_checkpoint(Files(located(checkpoint)))
-        shared = sharing_of(before)
-        graph = self.graph
-
-        def planned(by: str, rates: Mapping[str, float] | None) -> Plan:
-            return make_plan(graph, by, rates=rates, shared=shared)
-
-        if planner is None and before is not None and before.last is not None:
-            plan = plan_again(graph, components_of(before), shared=shared)
-        else:
-            plan = planned(
-                planner or PLAN_AUTO, read_statistics(before.files).rates() if before else None
-            )
-        for source in plan.sources:
-            if not self._frames[source.name].isStreaming:
-                raise TopologyError(
-                    f"source {source.name!r} is not a streaming DataFrame; run_batch() takes static ones"
-                )
-        frame = self._frames[plan.sources[0].name]
         chosen = as_trigger(trigger)
         idle_s = None if idle is None else duration_us(idle, "idle", zero=True) / 1e6
-        session = frame.sparkSession.newSession()
         state = StateSettings(
             root=None if state_root is None else os.fspath(state_root),
             wait_s=duration_us(shard_wait, "shard_wait") / 1e6,
             limit_bytes=state_limit,
         )
+        settings = settings_of(retries, state, lift)
+        files = Files(located(checkpoint))
+        found = open_checkpoint(files)
+        statistics = read_statistics(files)
+        planning = self._planning(found)
+        if planner is None and found is not None and found.last is not None:
+            plan = plan_again(self.graph, components_of(found), shared=sharing_of(found))
+        else:
+            plan = planning(planner or PLAN_AUTO, statistics.rates())
+        user = self._streaming_session(plan)
+        session = user.newSession()
         outlets = self._outlets()
         for outlet in outlets:
-            outlet.target.check(before.last.step + 1 if before and before.last else 1)
-        settings = settings_of(retries, state, lift)
-        trial = Levels(
-            plan, 1, late_nodes(plan, outlets)
-        )  # what cannot be compiled is refused before the checkpoint changes
-        trial.lift.prepare(self._frames)
-        trial.check(session)
+            outlet.target.check(found.last.step + 1 if found and found.last else 1)
+        opening = fit_run(files, found, plan, shards)
+        check_slots(slots, opening.checkpoint.header.shards)
+        compiled = compile_run(session, opening, outlets, self._frames)
         warm_up(session)
-        opened = open_run(
-            Files(located(checkpoint)), plan, slots, shards, session, elastic.most_slots
+        taken = take_over(opening)
+        if taken is not opening:  # another driver was alive and has committed meanwhile
+            compiled = compile_run(session, taken, outlets, self._frames)
+        opened = route_run(session, taken, slots, elastic.most_slots)
+        claim_state(opened.checkpoint, state)
+        context = RunContext(
+            session=session,
+            checkpoint=opened.checkpoint,
+            outlets=tuple(outlets),
+            settings=settings,
+            statistics=statistics,
         )
-        found = opened.checkpoint
-        claim(
-            open_host(state.root),
-            found.header.id,
-            found.files.location if not found.files.local else found.files.path(""),
-            found.header.operators,
+        recent = RecentSteps()
+        stepper = Stepper(
+            context,
+            first_state(opened, taken.plan, compiled.levels),
+            Controller(elastic, planning),
+            Observers(recent, EventLog(files), HistoryLog(files)),
+            Conditions(cores=session.sparkContext.defaultParallelism, interval_s=chosen.interval_s),
         )
-        stepper = Stepper(session, opened.plan, found, outlets, settings, opened.routes)
-        stepper.first_step = opened.first_step
-        place = Place(cores=session.sparkContext.defaultParallelism, interval_s=chosen.interval_s)
-        stepper.steering = Steering(elastic, place, planned, HistoryLog(found.files))
-        stepper.log = EventLog(found.files)
         if opened.changed is not None:
-            stepper.event(
-                "changed",
-                f"the topology has changed since the checkpoint was made: {opened.changed}",
-            )
+            text = f"the topology has changed since the checkpoint was made: {opened.changed}"
+            stepper.notify(Notice("changed", text))
         tune(session)
-        run = Run(stepper, idle_s, chosen, planned)
-        metrics = {source.name: f"anabranch-{uuid.uuid4().hex}" for source in plan.sources}
-        with lent(frame.sparkSession, local_query=found.files.local):
-            run.begin(
-                stepper.levels.lift.prepare(self._frames, metrics), metrics, spark_location(found)
-            )
+        run = Run(stepper, recent, planning, chosen, idle_s)
+        with step_settings_on(user, local_query=files.local):
+            run.begin(compiled, spark_location(opened.checkpoint))
         return run
 
     def run_batch(
@@ -248,52 +242,56 @@ class Topology:
         frames = self._static(plan, inputs)
         user = frames[plan.sources[0].name].sparkSession
         session = user.newSession()
-        place = tempfile.mkdtemp(prefix="anabranch-batch-")
-        taken = {
-            (node.operator, late): MemoryTarget() for node in plan.nodes for late in (False, True)
-        }
-        outlets = [
-            Outlet(name=f"{name}{'.late' if late else ''}", operator=name, late=late, target=target)
-            for (name, late), target in taken.items()
-            if not late or plan.late_nodes(name)
-        ]
-        for each in plan.applies:
-            for failed in (False, True) if each.work.dead_letters else (False,):
-                target = taken[each.name, failed] = MemoryTarget()
-                name = f"{each.name}.failed" if failed else each.name
-                outlets.append(Outlet(name=name, operator=each.name, late=failed, target=target))
+        directory = tempfile.mkdtemp(prefix="anabranch-batch-")
+        outlets = _batch_outlets(plan)
+        files = Files(f"{directory}/checkpoint")
         try:
-            opened = open_run(Files(f"{place}/checkpoint"), plan, slots, shards, session)
-            state = StateSettings(root=f"{place}/state", wait_s=60.0, limit_bytes=None)
+            taken = take_over(fit_run(files, None, plan, shards))
+            check_slots(slots, taken.checkpoint.header.shards)
+            opened = route_run(session, taken, slots)
+            state = StateSettings(root=f"{directory}/state", wait_s=60.0, limit_bytes=None)
             tune(session)
-            stepper = Stepper(
-                session,
-                opened.plan,
-                opened.checkpoint,
-                outlets,
-                settings_of(3, state),
-                opened.routes,
+            levels = Levels(taken.plan, opened.checkpoint.header.shards, late_nodes(plan, outlets))
+            levels.check(session)
+            context = RunContext(
+                session=session,
+                checkpoint=opened.checkpoint,
+                outlets=tuple(outlets),
+                settings=settings_of(3, state),
+                statistics=Statistics(),
             )
-            stepper.levels.check(session)
-            with lent(user):
-                stepper.batch(stepper.levels.lift.prepare(frames), 0, dict)
-            stepper.close(finish=True)
-            found = {
-                outlet.name: user.createDataFrame(
-                    taken[outlet.operator, outlet.late].table(),
-                    schema=stepper.results(outlet.operator, 0, (), late=outlet.late).schema,
-                )
-                for outlet in outlets
-            }
-            for node in self.graph.operators:
-                stream, maps = (
-                    self.graph.stream_of(node.name) if isinstance(node, g.Map) else (None, ())
-                )
-                if stream is not None and stream.name in found:
-                    found[node.name] = behind(found[stream.name], [one.fn for one in maps])
-            return found
+            stepper = Stepper(
+                context,
+                first_state(opened, taken.plan, levels),
+                Controller(Elastic(mode=OFF)),
+                Observers(),
+                Conditions(cores=session.sparkContext.defaultParallelism),
+            )
+            with step_settings_on(user):
+                stepper.batch(levels.lift.prepare(frames), 0, NoQuery())
+            stepper.close(NoQuery(), finish=True)
+            return self._batch_results(stepper, outlets, user)
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _batch_results(
+        self, stepper: Stepper, outlets: Sequence[Outlet], user: SparkSession
+    ) -> dict[str, DataFrame]:
+        """What the outlets of a batch hold, and what the maps after them make of it."""
+        found: dict[str, DataFrame] = {}
+        for outlet in outlets:
+            assert isinstance(outlet.target, MemoryTarget)
+            schema, _ = stepper.outputs.schemas(
+                stepper.state.plan, outlet.operator, late=outlet.late
+            )
+            found[outlet.name] = user.createDataFrame(outlet.target.table(), schema=schema)
+        for node in self.graph.operators:
+            if isinstance(node, g.Map):
+                stream, maps = self.graph.stream_of(node.name)
+                if stream.name in found:
+                    rows = found[stream.name]
+                    found[node.name] = apply_maps(rows, [each.fn for each in maps])
+        return found
 
     def joined(
         self,
@@ -381,7 +379,7 @@ class Topology:
             if (
                 isinstance(target, FileTarget)
                 and isinstance(other.target, FileTarget)
-                and target.place == other.target.place
+                and target.location == other.target.location
             ):
                 raise TopologyError(
                     f"sink {other.name!r} writes to {target.path} already; each sink needs a directory of its own"
@@ -394,28 +392,44 @@ class Topology:
     def name_for(self, name: str | None, wish: str) -> str:
         return self.graph.free_name(wish) if name is None else name
 
+    def _planning(self, found: Checkpoint | None) -> Planning:
+        """Makes plans of this topology that go on with a checkpoint."""
+        graph, shared = self.graph, sharing_of(found)
+
+        def planning(by: str, rates: Rates | None) -> Plan:
+            return make_plan(graph, by, rates=rates, shared=shared)
+
+        return planning
+
+    def _streaming_session(self, plan: Plan) -> SparkSession:
+        """The session of the sources, which must be streaming."""
+        for source in plan.sources:
+            if not self._frames[source.name].isStreaming:
+                raise TopologyError(
+                    f"source {source.name!r} is not a streaming DataFrame; run_batch() takes "
+                    "static ones"
+                )
+        return self._frames[plan.sources[0].name].sparkSession
+
     def _outlets(self) -> list[Outlet]:
         found = []
         for sink in self.graph.sinks:
-            stream, behind = self._behind(sink.input)
-            target = Behind(sink.target, behind) if behind else sink.target
+            stream, maps = self._maps_to_sink(sink.input)
+            target = MappedTarget(sink.target, maps) if maps else sink.target
             found.append(Outlet(name=sink.name, operator=stream, late=sink.late, target=target))
         return found
 
-    def _behind(self, name: str) -> tuple[str, tuple[Callable[[DataFrame], DataFrame], ...]]:
-        """The operator whose results a stream has, and what they pass on the way to a sink: maps, and applies on windows."""
+    def _maps_to_sink(self, name: str) -> tuple[str, tuple[Callable[[DataFrame], DataFrame], ...]]:
+        """The operator whose results a stream has, and the maps and applies on their way."""
         stream, maps = self.graph.stream_of(name)
         passed = tuple(each.fn for each in maps)
         if not isinstance(stream, g.Apply) or isinstance(
             self.graph.root_of(stream.input), g.Source
         ):
             return stream.name, passed
-        before, behind = self._behind(stream.input)
-        return before, (
-            *behind,
-            applied_to_results(stream, self.graph.fields_of(stream.input)),
-            *passed,
-        )
+        operator, before = self._maps_to_sink(stream.input)
+        applied = applied_to_results(stream, self.graph.fields_of(stream.input))
+        return operator, (*before, applied, *passed)
 
     def _static(
         self, plan: Plan, inputs: Mapping[Stream | str, DataFrame] | DataFrame | None
@@ -448,6 +462,24 @@ class Topology:
                     f"source {source.name!r} has columns ({want}); the DataFrame given has ({have})"
                 )
         return frames
+
+
+def _batch_outlets(plan: Plan) -> list[Outlet]:
+    """Outlets in memory for all that a topology makes."""
+    wanted = [(node.operator, False, node.operator) for node in plan.nodes]
+    wanted += [
+        (node.operator, True, f"{node.operator}.late")
+        for node in plan.nodes
+        if plan.late_nodes(node.operator)
+    ]
+    for each in plan.applies:
+        wanted.append((each.name, False, each.name))
+        if each.work.dead_letters:
+            wanted.append((each.name, True, f"{each.name}.failed"))
+    return [
+        Outlet(name=name, operator=operator, late=late, target=MemoryTarget())
+        for operator, late, name in dict.fromkeys(wanted)
+    ]
 
 
 def _unit(event_time: object, unit: str | None, fields: tuple[g.Field, ...]) -> int | None:

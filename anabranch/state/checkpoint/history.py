@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from anabranch.elastic.observation import ComponentSeen, Floats, Observation, SourceSeen
 from anabranch.errors import CheckpointError
+from anabranch.observer import Observer
 from anabranch.plan.route import Route
 from anabranch.state.checkpoint.files import Files
 
@@ -59,15 +60,15 @@ SCHEMA = pa.schema(
 )
 
 
-class HistoryLog:
-    """Collects observations, and writes them as a file when it is told to."""
+class HistoryLog(Observer):
+    """Collects observations, and writes them as a file with `flush`."""
 
     def __init__(self, files: Files, most_bytes: int = MOST_BYTES) -> None:
         self._files, self._most = files, most_bytes
         self._waiting: list[Observation] = []
 
-    def add(self, seen: Observation) -> None:
-        """Takes in a step; one of a topology without state has no shards, and nothing to keep."""
+    def observation(self, seen: Observation) -> None:
+        """Takes in a step; without components there are no shards, and nothing to keep."""
         if seen.components:
             self._waiting.append(seen)
 

@@ -143,7 +143,7 @@ def test_a_step_is_one_spark_job_and_its_exchanges_are_those_of_explain(
     app = job.topology(ab.parquet(job.root / "out"), ab.memory())
     plans: list[str] = []
     run = job.start(app, trigger="availableNow", lift=lift)
-    levels = run._stepper.levels
+    levels = run._stepper.state.levels
     build = levels.job
 
     def watched(*arguments: Any) -> DataFrame:
@@ -205,7 +205,7 @@ def test_rows_that_a_map_leaves_out_move_the_watermark_too_and_only_they_need_an
             None if each.watermark_us is None else each.watermark_us / 1e6 for each in run.progress
         ]
         assert seconds == [None, 30.0, 120.0, 220.0], name
-        assert bool(run._stepper.levels.lift.watched) == watched, name
+        assert bool(run._stepper.state.levels.lift.watched) == watched, name
 
 
 def test_windows_close_while_the_input_pauses(job: Job) -> None:

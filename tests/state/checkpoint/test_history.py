@@ -74,7 +74,7 @@ def test_what_is_written_is_read_back_whole_and_small_files_are_merged(tmp_path:
     steps = [observation(step) for step in range(1, 101)]
     log = HistoryLog(Files(str(tmp_path)))
     for each in steps:
-        log.add(each)
+        log.observation(each)
         if each.step % 4 == 0:
             log.flush()
     files = sorted((tmp_path / "history").iterdir())
@@ -88,7 +88,7 @@ def test_what_is_written_is_read_back_whole_and_small_files_are_merged(tmp_path:
 def test_any_tool_reads_it(tmp_path: Path) -> None:
     log = HistoryLog(Files(str(tmp_path)))
     for step in range(1, 9):
-        log.add(observation(step))
+        log.observation(observation(step))
     log.flush()
     found = duckdb.sql(
         f"select step, component, slots, list_sum(rows_in), sources[1].backlog, len(slot_s) from '{tmp_path}/history/*.parquet' "
@@ -107,7 +107,7 @@ def test_its_size_is_bounded_and_the_oldest_steps_go_first(
     monkeypatch.setattr(history, "_SMALL_BYTES", 20_000)
     log = HistoryLog(Files(str(tmp_path)), most_bytes=200_000)
     for step in range(1, 301):
-        log.add(observation(step, shards=64))
+        log.observation(observation(step, shards=64))
         if step % 4 == 0:
             log.flush()
             assert sum(file.stat().st_size for file in (tmp_path / "history").iterdir()) <= 200_000
@@ -121,14 +121,14 @@ def test_a_crash_while_files_are_merged_and_a_step_that_is_done_again_leave_each
 ) -> None:
     first, second = HistoryLog(Files(str(tmp_path))), HistoryLog(Files(str(tmp_path)))
     for step in (1, 2, 3):
-        first.add(observation(step))
+        first.observation(observation(step))
     first.flush()
     whole = (tmp_path / "history" / "steps-00000001-00000003.parquet").read_bytes()
     (tmp_path / "history" / "steps-00000001-00000002.parquet").write_bytes(
         whole
     )  # merged, and the parts not yet removed
     again = observation(3, at=1_700_000_100.0)
-    second.add(again)
+    second.observation(again)
     second.flush()
     assert_same(read_history(str(tmp_path)), [observation(1), observation(2), again])
 
@@ -151,14 +151,14 @@ def test_events_are_lines_that_survive_a_cut_and_are_bounded(tmp_path: Path) -> 
     files = Files(str(tmp_path))
     log = EventLog(files)
     for step in range(1, 4):
-        log.add(event(step))
+        log.event(event(step))
     with (tmp_path / NAME).open("ab") as file:
         file.write(b'{"at":4.0,"step":4,"kin')  # the driver died here
-    EventLog(files).add(event(5))
+    EventLog(files).event(event(5))
     assert read_events(files) == [event(step) for step in (1, 2, 3, 5)]
     small = EventLog(files, long_bytes=1000)
     for step in range(6, 200):
-        small.add(event(step))
+        small.event(event(step))
     assert (tmp_path / NAME).stat().st_size < 1200
     assert (tmp_path / OLDER).stat().st_size < 1200
     kept = [each.step for each in read_events(files)]
