@@ -4,12 +4,12 @@
 ones. The columns of the history, the labels of the live view and the table in docs/metrics.md are
 made from the declarations: `python -m anabranch.metrics` prints that table.
 
-To add a figure: declare it in `METRICS`, measure it, and give `Progress` a field for it.
+To add a figure: declare it here, measure it, and give `Progress` a field for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -19,91 +19,180 @@ class Unit(StrEnum):
 
     COUNT = "count"
     ROWS = "rows"
-    ROWS_PER_S = "rows/s"
+    ESTIMATE = "rows, estimated"
+    RATE = "rows/s"
     SECONDS = "s"
     BYTES = "bytes"
     EVENT_TIME = "us since 1970"
     CLOCK = "s since 1970"
     SHARE = "share"
-    FLAG = "true or false"
+    FLAG = "yes or no"
     NAME = "name"
+    FIGURES = "figures"  # several of each, which are declared by themselves
+
+    @property
+    def type(self) -> type:
+        """The type of a value."""
+        if self in {Unit.COUNT, Unit.ROWS, Unit.BYTES, Unit.EVENT_TIME}:
+            return int
+        kinds: dict[Unit, type] = {Unit.FLAG: bool, Unit.NAME: str, Unit.FIGURES: dict}
+        return kinds.get(self, float)
 
 
 class Shown(StrEnum):
     """Where a figure is shown."""
 
-    PROGRESS = "progress"  # a field of `Progress`
-    APPLY = "apply"  # a field of `ApplyProgress`, one per apply
-    HISTORY = "history"  # a column of history/*.parquet
-    SOURCE = "source"  # of a source in that file
-    LIVE = "live"  # a column of `anabranch run`
+    PROGRESS = "progress"  # `Progress`, what `run.progress` lists
+    APPLY = "apply"  # `ApplyProgress`, one per apply in `Progress.applies`
+    HISTORY = "history"  # history/*.parquet in the checkpoint, one row per step and component
+    SOURCE = "source"  # one source in the column `sources` of the history
+    LIVE = "live"  # the live view
+    STEPS = "steps"  # the table of the last steps in the live view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One figure of a step. `by` says what it is listed by; empty: one value per step."""
+    """One figure of a step."""
 
     name: str
     unit: Unit
     text: str
-    shown: tuple[Shown, ...]
-    by: str = ""
+    shown: Mapping[Shown, str]  # where, and what it is listed by there; empty: one value
     low: float | None = 0.0
     high: float | None = None
     optional: bool = False  # None where it is not known
     label: str = ""  # in the live view
 
+    def holds(self, value: object) -> bool:
+        """True if a value, or each value of a list or mapping, is in the declared range."""
+        if value is None:
+            return self.optional
+        if isinstance(value, Mapping):
+            return all(self.holds(each) for each in value.values())
+        if isinstance(value, list | tuple):
+            return all(self.holds(each) for each in value)
+        if not isinstance(value, int | float):
+            return isinstance(value, self.unit.type) or self.unit is Unit.FIGURES
+        low, high = self.low, self.high
+        return (low is None or value >= low) and (high is None or value <= high)
+
     @property
     def range(self) -> str:
         """The values that it can have, as people read them."""
-        if self.unit in {Unit.FLAG, Unit.NAME} or (self.low is None and self.high is None):
+        if self.unit in {Unit.FLAG, Unit.NAME, Unit.FIGURES} or self.low is None:
             return ""
         return f"{self.low:g} or more" if self.high is None else f"{self.low:g} to {self.high:g}"
 
 
-_P, _A, _H, _S, _L = Shown.PROGRESS, Shown.APPLY, Shown.HISTORY, Shown.SOURCE, Shown.LIVE
-_U = Unit
+def _figure(
+    name: str,
+    unit: Unit,
+    text: str,
+    *,
+    low: float | None = 0.0,
+    optional: bool = False,
+    label: str = "",
+    **shown: str,
+) -> Metric:
+    places = {Shown(where): by for where, by in shown.items()}
+    return Metric(
+        name=name, unit=unit, text=text, shown=places, low=low, optional=optional, label=label
+    )
 
+
+# fmt: off
 METRICS: tuple[Metric, ...] = (
-    Metric(name="step", unit=_U.COUNT, low=1, shown=(_P, _H, _L), label="step",
-           text="number of the step"),
-    Metric(name="batch_id", unit=_U.COUNT, optional=True, shown=(_P, _L), label="batch",
-           text="Spark's number of the batch; none in a closing step"),
-    Metric(name="rows_in", unit=_U.ROWS, shown=(_P, _L), label="rows",
-           text="rows that operators took from sources, once per operator that reads them"),
-    Metric(name="rows_per_s", unit=_U.ROWS_PER_S, shown=(_L,), label="rows/s",
-           text="rows_in over duration_s"),
-    Metric(name="duration_s", unit=_U.SECONDS, shown=(_P, _H, _L), label="time",
-           text="time of the step; in the history with Spark's own part"),
-    Metric(name="rows_out", unit=_U.ROWS, shown=(_P, _L), label="results",
-           text="rows that sinks got"),
-    Metric(name="left_out", unit=_U.ROWS, by="reason", shown=(_P, _L), label="left out",
-           text="rows that no open window took, or that failed in an apply"),
-    Metric(name="watermark_us", unit=_U.EVENT_TIME, optional=True, low=None, shown=(_P, _L),
-           label="watermark (UTC)", text="windows that end by then are closed"),
-    Metric(name="max_event_us", unit=_U.EVENT_TIME, optional=True, low=None, shown=(_P,),
-           text="newest event time so far"),
-    Metric(name="slots", unit=_U.COUNT, low=1, shown=(_P,),
-           text="slots of the component that has most"),
-    Metric(name="slots_of", unit=_U.COUNT, by="component", low=1, shown=(_P,),
-           text="slots of each component, and of all applies together"),
-    Metric(name="shards", unit=_U.COUNT, low=1, shown=(_P,), text="shards per component"),
-    Metric(name="slot_s", unit=_U.SECONDS, by="slot", shown=(_P, _H),
-           text="time of each slot task; in the history the time it worked"),
-    Metric(name="slot_phases_s", unit=_U.SECONDS, by="phase", shown=(_P,),
-           text="time of each phase of the slot tasks, over all of them"),
-    Metric(name="phases_s", unit=_U.SECONDS, by="phase", shown=(_P,),
-           text="time of job, restore, sinks, commit and clean in the driver"),
-    Metric(name="state_bytes", unit=_U.BYTES, shown=(_P,),
-           text="node-local state of the shards that the step opened"),
-    Metric(name="key_numbers", unit=_U.COUNT, shown=(_P,), text="keys that slots keep decoded"),
-    Metric(name="attempts", unit=_U.COUNT, low=1, shown=(_P,), text="attempts at the job"),
-    Metric(name="restored", unit=_U.COUNT, shown=(_P,),
-           text="shards that were restored from the durable log"),
-    Metric(name="finished_at", unit=_U.CLOCK, shown=(_P,), text="when the step ended"),
-    Metric(name="applies", unit=_U.NAME, by="apply", shown=(_P,),
-           text="figures of each apply; the rows below with place apply"),
-)  # fmt: skip
+    # The step as a whole.
+    _figure("step", Unit.COUNT, "number of the step",
+            low=1, progress="", history="", steps="", label="step"),
+    _figure("batch_id", Unit.COUNT, "Spark's number of the batch; none in a closing step",
+            optional=True, progress="", steps="", label="batch"),
+    _figure("finished_at", Unit.CLOCK, "when the step ended", progress="", history=""),
+    _figure("rows_in", Unit.ROWS, "rows taken from sources, once per operator that reads them",
+            progress="", apply="", history="shard", live="", steps="", label="rows in"),
+    _figure("rows_per_s", Unit.RATE, "rows in over the time of the step; of a source: that arrive",
+            optional=True, source="", live="", steps="", label="rows/s"),
+    _figure("duration_s", Unit.SECONDS, "time of the step; in the history as Spark measured it",
+            progress="", history="", live="", steps="", label="step time"),
+    _figure("rows_out", Unit.ROWS, "rows that sinks got; of a component: that left it",
+            progress="", apply="", history="shard", live="", steps="", label="results"),
+    _figure("left_out", Unit.ROWS, "rows that no open window took, or that failed in an apply",
+            progress="reason", live="reason", steps="reason", label="left out"),
+    _figure("watermark_us", Unit.EVENT_TIME, "windows that end by then are closed",
+            low=None, optional=True, progress="", live="", steps="", label="watermark"),
+    _figure("max_event_us", Unit.EVENT_TIME, "the newest event time so far",
+            low=None, optional=True, progress=""),
+    _figure("interval_s", Unit.SECONDS, "the trigger's interval; 0: steps follow at once",
+            history=""),
+    _figure("cores", Unit.COUNT, "cores that Spark has", low=1, history=""),
+    _figure("attempts", Unit.COUNT, "attempts at the job", low=1, progress=""),
+    _figure("restored", Unit.COUNT, "shards restored from the durable log", progress=""),
+    _figure("disturbed", Unit.FLAG, "a job was tried again, or shards were restored", history=""),
+    _figure("closing", Unit.FLAG, "a step without input", history=""),
+    _figure("phases_s", Unit.SECONDS, "time of job, restore, sinks, commit and clean",
+            progress="phase"),
+    # Components, their slots and shards.
+    _figure("component", Unit.NAME, "the component that the row is about", history=""),
+    _figure("level", Unit.COUNT, "the level of the component; 0: applies", history=""),
+    _figure("parents", Unit.NAME, "the components that feed it", history="component"),
+    _figure("slots", Unit.COUNT, "slots of the component; in progress of the one with most",
+            low=1, progress="", history="", live="", label="slots"),
+    _figure("slots_of", Unit.COUNT, "slots of each component, and of all applies together",
+            low=1, progress="component"),
+    _figure("shards", Unit.COUNT, "shards per component", low=1, progress=""),
+    _figure("route_version", Unit.COUNT, "version of the component's route", history=""),
+    _figure("slot_of", Unit.COUNT, "the slot of each shard", history="shard"),
+    _figure("slot_s", Unit.SECONDS, "time of the slot task, or of the rows of an apply in it",
+            progress="slot", apply="slot", history="slot"),
+    _figure("slot_phases_s", Unit.SECONDS, "time of each phase of slot tasks, added up",
+            progress="phase"),
+    _figure("cpu_s", Unit.SECONDS, "CPU time of the rows of a shard", history="shard"),
+    _figure("busy_s", Unit.SECONDS, "time of a slot for the rows of a shard, waiting included",
+            optional=True, history="shard"),
+    _figure("state_bytes", Unit.BYTES, "node-local state of the shards that the step opened",
+            progress="", history="shard", live="", label="state"),
+    _figure("key_numbers", Unit.COUNT, "keys that slots keep decoded", progress=""),
+    # Sources.
+    _figure("sources", Unit.FIGURES, "figures of each source", history="source"),
+    _figure("name", Unit.NAME, "the source", source=""),
+    _figure("rows", Unit.ESTIMATE, "rows that the step took from the source", source=""),
+    _figure("backlog", Unit.ESTIMATE, "rows that wait at the source after the step", source=""),
+    _figure("lag_s", Unit.SECONDS, "how far the newest event time is behind the clock",
+            low=None, optional=True, source=""),
+    # Applies.
+    _figure("applies", Unit.FIGURES, "figures of each apply", progress="apply"),
+    _figure("failed", Unit.ROWS, "rows on which the function failed", apply=""),
+    _figure("grouping", Unit.NAME, "how rows were given to slots", apply=""),
+    _figure("started_at", Unit.CLOCK, "when the first slot began", apply=""),
+    _figure("makespan_s", Unit.SECONDS, "from then to the end of the last slot", apply=""),
+    _figure("estimate_error", Unit.SHARE,
+            "largest difference of a slot's time from its estimate, over the mean time",
+            optional=True, apply=""),
+)
+# fmt: on
+
+
+def shown_in(where: Shown) -> Iterator[Metric]:
+    """The figures that are shown somewhere, in their order."""
+    return (each for each in METRICS if where in each.shown)
+
+
+def label_of(name: str) -> str:
+    """What the live view calls a figure."""
+    return next(each.label for each in METRICS if each.name == name)
+
+
+def as_table() -> str:
+    """All figures as a table in Markdown."""
+    lines = ["| figure | unit | range | meaning | shown in |", "| --- | --- | --- | --- | --- |"]
+    for each in METRICS:
+        optional = " or none" if each.optional else ""
+        places = [f"{where} by {by}" if by else f"{where}" for where, by in each.shown.items()]
+        lines.append(
+            f"| `{each.name}` | {each.unit} | {each.range}{optional} | {each.text} | "
+            f"{', '.join(places)} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,3 +242,7 @@ class Progress:
     @property
     def rows_per_s(self) -> float:
         return self.rows_in / max(self.duration_s, 1e-9)
+
+
+if __name__ == "__main__":
+    print(as_table(), end="")  # noqa: T201

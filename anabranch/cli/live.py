@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -17,7 +17,7 @@ from rich.text import Text
 
 from anabranch.cli.results import Watched, moment, results_tables
 from anabranch.elastic.observation import Decision
-from anabranch.metrics import Progress
+from anabranch.metrics import Metric, Progress, Shown, Unit, label_of, shown_in
 from anabranch.observer import Event
 from anabranch.spark.api.run import Run
 
@@ -91,22 +91,12 @@ class LiveView:
             return Group(
                 title, Text("the first step takes longest: Spark compiles it", style="dim")
             )
-        left = (
-            self._console.size.height - 9
-        )  # below the title, the figures and the header of the steps
-        told = (
-            []
-            if self._decision is None
-            else [
-                Text(
-                    controller_line(self._decision),
-                    style="green",
-                    no_wrap=True,
-                    overflow="ellipsis",
-                )
-            ]
-        )
-        left -= len(told)
+        # Lines below the title, the figures and the header of the steps.
+        left = self._console.size.height - 9
+        decided = []
+        if self._decision is not None:
+            decided.append(_line(controller_line(self._decision), "green"))
+        left -= len(decided)
         events = self._events[-(left - 2) :] if left > 2 else []
         left -= len(events) + bool(events)
         steps = self._ledger.recent[-max(1, min(_RECENT, left)) :]
@@ -114,7 +104,7 @@ class LiveView:
             title,
             Text(),
             figures(self._ledger),
-            *told,
+            *decided,
             Text(),
             recent_steps(steps),
         ]
@@ -154,26 +144,26 @@ class PlainView:
 def figures(ledger: Ledger) -> Table:
     """The numbers of a run that matter most, in two columns."""
     last, recent = ledger.recent[-1], ledger.recent
-    rates = [
-        each.rows_in / max(each.duration_s, 1e-9) for each in recent if each.batch_id is not None
-    ]
-    behind = ""
+    lag = ""
     if (
         last.watermark_us is not None
         and last.max_event_us is not None
         and last.max_event_us >= last.watermark_us
     ):
-        behind = f", {duration((last.max_event_us - last.watermark_us) / 1e6)} behind"
-    pairs = [
-        ("rows/s", f"{rows_per_second(recent[-_RECENT:]):,.0f}  {sparks(rates)}"),
-        ("step time", f"{last.duration_s:.2f} s  {sparks([each.duration_s for each in recent])}"),
-        ("rows in", f"{ledger.rows_in:,}"),
-        ("results", f"{ledger.rows_out:,}"),
-        ("slots", f"{last.slots} for {last.shards} shards"),
-        ("state", size(last.state_bytes)),
-        ("left out", left_out(ledger.left_out)),
-        ("watermark", f"{instant(last.watermark_us)}{behind}"),
-    ]
+        lag = f", {duration((last.max_event_us - last.watermark_us) / 1e6)} behind"
+    rates = sparks([each.rows_per_s for each in recent if not each.closing])
+    times = sparks([each.duration_s for each in recent])
+    texts = {
+        "rows_per_s": f"{rows_per_second(recent[-_RECENT:]):,.0f}  {rates}",
+        "duration_s": f"{FORMATS[Unit.SECONDS](last.duration_s)}  {times}",
+        "rows_in": FORMATS[Unit.ROWS](ledger.rows_in),
+        "rows_out": FORMATS[Unit.ROWS](ledger.rows_out),
+        "slots": f"{last.slots} for {last.shards} shards",
+        "state_bytes": size(last.state_bytes),
+        "left_out": left_out(ledger.left_out),
+        "watermark_us": f"{instant(last.watermark_us)}{lag}",
+    }
+    pairs = [(label_of(name), text) for name, text in texts.items()]
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     for style in ("dim", "bold", "dim", "bold"):
         table.add_column(style=style, no_wrap=True, min_width=9 if style == "dim" else 22)
@@ -183,23 +173,27 @@ def figures(ledger: Ledger) -> Table:
 
 
 def recent_steps(steps: Sequence[Progress]) -> Table:
-    """One line a step."""
+    """One line per step, with the figures that `anabranch.metrics` declares for it."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("step", "batch", "rows", "rows/s", "time", "results", "left out"):
-        table.add_column(name, justify="right", min_width=7, no_wrap=True)
-    table.add_column("watermark (UTC)", no_wrap=True)
-    for each in steps:
-        table.add_row(
-            str(each.step),
-            "closing" if each.batch_id is None else str(each.batch_id),
-            f"{each.rows_in:,}",
-            f"{each.rows_in / max(each.duration_s, 1e-9):,.0f}",
-            f"{each.duration_s:.2f} s",
-            f"{each.rows_out:,}",
-            f"{sum(each.left_out.values()):,}",
-            instant(each.watermark_us),
-        )
+    columns = list(shown_in(Shown.STEPS))
+    for each in columns:
+        if each.unit is Unit.EVENT_TIME:
+            table.add_column(f"{each.label} (UTC)", no_wrap=True)
+        else:
+            table.add_column(each.label, justify="right", min_width=7, no_wrap=True)
+    for step in steps:
+        table.add_row(*(cell(each, step) for each in columns))
     return table
+
+
+def cell(metric: Metric, step: Progress) -> str:
+    """A figure of a step as people read it: by its unit, added up where it is listed."""
+    value = getattr(step, metric.name)
+    if metric.name == "batch_id" and value is None:
+        return "closing"
+    if isinstance(value, Mapping):
+        value = sum(value.values())
+    return FORMATS[metric.unit](value)
 
 
 def step_line(steps: Sequence[Progress], rate: float) -> str:
@@ -212,7 +206,7 @@ def step_line(steps: Sequence[Progress], rate: float) -> str:
     facts = [
         f"step {last.step}" if len(steps) == 1 else f"steps {first.step} to {last.step}",
         "closing"
-        if all(each.batch_id is None for each in steps)
+        if all(each.closing for each in steps)
         else f"{sum(s.rows_in for s in steps):,} rows",
         f"{rate:,.0f} rows/s",
         f"{sum(each.duration_s for each in steps):.2f} s",
@@ -231,15 +225,9 @@ def _line(text: str, style: str) -> Text:
 
 def controller_line(decision: Decision) -> str:
     """What the controller has decided after a step, or why it has left all as it is."""
-    verb = (
-        "advises"
-        if decision.advice
-        else "decides"
-        if decision
-        else "waits"
-        if decision.reason != "all is well"
-        else "sees"
-    )
+    decides = "advises" if decision.advice else "decides"
+    waits = "sees" if decision.reason == "all is well" else "waits"
+    verb = decides if decision else waits
     return f"controller after step {decision.step} {verb}: {decision.reason}"
 
 
@@ -249,8 +237,8 @@ def event_line(event: Event) -> str:
 
 
 def rows_per_second(steps: Sequence[Progress]) -> float:
-    """Rows over time, the pauses between steps included; closing steps, which have no rows, do not count."""
-    batches = [each for each in steps if each.batch_id is not None]
+    """Rows over time, pauses between steps included; closing steps do not count."""
+    batches = [each for each in steps if not each.closing]
     if not batches:
         return 0.0
     began = batches[0].finished_at - batches[0].duration_s
@@ -303,3 +291,16 @@ def instant(us: int | None) -> str:
         return moment(datetime.fromtimestamp(us // 1_000_000, UTC))
     except (OverflowError, ValueError, OSError):
         return f"{us} us"
+
+
+FORMATS: dict[Unit, Callable[[Any], str]] = {
+    **dict.fromkeys(Unit, str),
+    Unit.COUNT: "{:d}".format,
+    Unit.ROWS: "{:,}".format,
+    Unit.ESTIMATE: "{:,.0f}".format,
+    Unit.RATE: "{:,.0f}".format,
+    Unit.SECONDS: "{:.2f} s".format,
+    Unit.SHARE: "{:.0%}".format,
+    Unit.BYTES: size,
+    Unit.EVENT_TIME: instant,
+}

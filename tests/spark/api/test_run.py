@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import anabranch as ab
+from anabranch.metrics import Shown, shown_in
 from anabranch.spark.api.run import as_trigger
 from anabranch.spark.jvm import needed_columns
 from anabranch.testing import (
@@ -157,6 +158,8 @@ def test_a_step_is_one_spark_job_and_its_exchanges_are_those_of_explain(
     batches = [p for p in run.progress if p.batch_id is not None]
     assert len(batches) == 3
     assert len(jobs) == len(batches)
+    for metric in shown_in(Shown.PROGRESS):
+        assert all(metric.holds(getattr(each, metric.name)) for each in run.progress), metric.name
     with_rows = [plan for plan in plans if "ExistingRDD" in plan]
     wanted = len(json.loads(app.explain("json"))["exchanges"])
     assert with_rows
