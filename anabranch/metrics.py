@@ -1,8 +1,8 @@
 """Every figure of a step, declared once: name, unit, range, what it means and where it is shown.
 
-`Progress` is what users read, one per committed step; a test checks that its fields are the declared
-ones. The columns of the history, the labels of the live view and the table in docs/metrics.md are
-made from the declarations: `python -m anabranch.metrics` prints that table.
+`Progress` is what users read, one per committed step; a test checks that its fields are the
+declared ones. The columns of the history, the labels of the live view and the table in
+docs/metrics.md are made from the declarations: `python -m anabranch.metrics` prints that table.
 
 To add a figure: declare it here, measure it, and give `Progress` a field for it.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
-class Unit(StrEnum):
+class MetricUnit(StrEnum):
     """What a figure counts; it says how the figure is stored and shown."""
 
     COUNT = "count"
@@ -33,9 +33,13 @@ class Unit(StrEnum):
     @property
     def type(self) -> type:
         """The type of a value."""
-        if self in {Unit.COUNT, Unit.ROWS, Unit.BYTES, Unit.EVENT_TIME}:
+        if self in {MetricUnit.COUNT, MetricUnit.ROWS, MetricUnit.BYTES, MetricUnit.EVENT_TIME}:
             return int
-        kinds: dict[Unit, type] = {Unit.FLAG: bool, Unit.NAME: str, Unit.FIGURES: dict}
+        kinds: dict[MetricUnit, type] = {
+            MetricUnit.FLAG: bool,
+            MetricUnit.NAME: str,
+            MetricUnit.FIGURES: dict,
+        }
         return kinds.get(self, float)
 
 
@@ -55,7 +59,7 @@ class Metric:
     """One figure of a step."""
 
     name: str
-    unit: Unit
+    unit: MetricUnit
     text: str
     shown: Mapping[Shown, str]  # where, and what it is listed by there; empty: one value
     low: float | None = 0.0
@@ -72,21 +76,21 @@ class Metric:
         if isinstance(value, list | tuple):
             return all(self.holds(each) for each in value)
         if not isinstance(value, int | float):
-            return isinstance(value, self.unit.type) or self.unit is Unit.FIGURES
+            return isinstance(value, self.unit.type) or self.unit is MetricUnit.FIGURES
         low, high = self.low, self.high
         return (low is None or value >= low) and (high is None or value <= high)
 
     @property
     def range(self) -> str:
         """The values that it can have, as people read them."""
-        if self.unit in {Unit.FLAG, Unit.NAME, Unit.FIGURES} or self.low is None:
+        if self.unit in {MetricUnit.FLAG, MetricUnit.NAME, MetricUnit.FIGURES} or self.low is None:
             return ""
         return f"{self.low:g} or more" if self.high is None else f"{self.low:g} to {self.high:g}"
 
 
 def _figure(
     name: str,
-    unit: Unit,
+    unit: MetricUnit,
     text: str,
     *,
     low: float | None = 0.0,
@@ -100,72 +104,74 @@ def _figure(
     )
 
 
+_U = MetricUnit
+
 # fmt: off
 METRICS: tuple[Metric, ...] = (
     # The step as a whole.
-    _figure("step", Unit.COUNT, "number of the step",
+    _figure("step", _U.COUNT, "number of the step",
             low=1, progress="", history="", steps="", label="step"),
-    _figure("batch_id", Unit.COUNT, "Spark's number of the batch; none in a closing step",
+    _figure("batch_id", _U.COUNT, "Spark's number of the batch; none in a closing step",
             optional=True, progress="", steps="", label="batch"),
-    _figure("finished_at", Unit.CLOCK, "when the step ended", progress="", history=""),
-    _figure("rows_in", Unit.ROWS, "rows taken from sources, once per operator that reads them",
+    _figure("finished_at", _U.CLOCK, "when the step ended", progress="", history=""),
+    _figure("rows_in", _U.ROWS, "rows taken from sources, once per operator that reads them",
             progress="", apply="", history="shard", live="", steps="", label="rows in"),
-    _figure("rows_per_s", Unit.RATE, "rows in over the time of the step; of a source: that arrive",
+    _figure("rows_per_s", _U.RATE, "rows in over the time of the step; of a source: that arrive",
             optional=True, source="", live="", steps="", label="rows/s"),
-    _figure("duration_s", Unit.SECONDS, "time of the step; in the history as Spark measured it",
+    _figure("duration_s", _U.SECONDS, "time of the step; in the history as Spark measured it",
             progress="", history="", live="", steps="", label="step time"),
-    _figure("rows_out", Unit.ROWS, "rows that sinks got; of a component: that left it",
+    _figure("rows_out", _U.ROWS, "rows that sinks got; of a component: that left it",
             progress="", apply="", history="shard", live="", steps="", label="results"),
-    _figure("left_out", Unit.ROWS, "rows that no open window took, or that failed in an apply",
+    _figure("left_out", _U.ROWS, "rows that no open window took, or that failed in an apply",
             progress="reason", live="reason", steps="reason", label="left out"),
-    _figure("watermark_us", Unit.EVENT_TIME, "windows that end by then are closed",
+    _figure("watermark_us", _U.EVENT_TIME, "windows that end by then are closed",
             low=None, optional=True, progress="", live="", steps="", label="watermark"),
-    _figure("max_event_us", Unit.EVENT_TIME, "the newest event time so far",
+    _figure("max_event_us", _U.EVENT_TIME, "the newest event time so far",
             low=None, optional=True, progress=""),
-    _figure("interval_s", Unit.SECONDS, "the trigger's interval; 0: steps follow at once",
+    _figure("interval_s", _U.SECONDS, "the trigger's interval; 0: steps follow at once",
             history=""),
-    _figure("cores", Unit.COUNT, "cores that Spark has", low=1, history=""),
-    _figure("attempts", Unit.COUNT, "attempts at the job", low=1, progress=""),
-    _figure("restored", Unit.COUNT, "shards restored from the durable log", progress=""),
-    _figure("disturbed", Unit.FLAG, "a job was tried again, or shards were restored", history=""),
-    _figure("closing", Unit.FLAG, "a step without input", history=""),
-    _figure("phases_s", Unit.SECONDS, "time of job, restore, sinks, commit and clean",
+    _figure("cores", _U.COUNT, "cores that Spark has", low=1, history=""),
+    _figure("attempts", _U.COUNT, "attempts at the job", low=1, progress=""),
+    _figure("restored", _U.COUNT, "shards restored from the durable log", progress=""),
+    _figure("disturbed", _U.FLAG, "a job was tried again, or shards were restored", history=""),
+    _figure("closing", _U.FLAG, "a step without input", history=""),
+    _figure("phases_s", _U.SECONDS, "time of job, restore, sinks, commit and clean",
             progress="phase"),
     # Components, their slots and shards.
-    _figure("component", Unit.NAME, "the component that the row is about", history=""),
-    _figure("level", Unit.COUNT, "the level of the component; 0: applies", history=""),
-    _figure("parents", Unit.NAME, "the components that feed it", history="component"),
-    _figure("slots", Unit.COUNT, "slots of the component; in progress of the one with most",
+    _figure("component", _U.NAME, "the component that the row is about", history=""),
+    _figure("level", _U.COUNT, "the level of the component; 0: applies", history=""),
+    _figure("parents", _U.NAME, "the components that feed it", history="component"),
+    _figure("slots", _U.COUNT, "slots of the component; in progress of the one with most",
             low=1, progress="", history="", live="", label="slots"),
-    _figure("slots_of", Unit.COUNT, "slots of each component, and of all applies together",
+    _figure("slots_of", _U.COUNT, "slots of each component, and of all applies together",
             low=1, progress="component"),
-    _figure("shards", Unit.COUNT, "shards per component", low=1, progress=""),
-    _figure("route_version", Unit.COUNT, "version of the component's route", history=""),
-    _figure("slot_of", Unit.COUNT, "the slot of each shard", history="shard"),
-    _figure("slot_s", Unit.SECONDS, "time of the slot task, or of the rows of an apply in it",
+    _figure("shards", _U.COUNT, "shards per component", low=1, progress=""),
+    _figure("route_version", _U.COUNT, "version of the component's route", history=""),
+    _figure("slot_of", _U.COUNT, "the slot of each shard", history="shard"),
+    _figure("slot_s", _U.SECONDS, "time of the slot task, or of the rows of an apply in it",
             progress="slot", apply="slot", history="slot"),
-    _figure("slot_phases_s", Unit.SECONDS, "time of each phase of slot tasks, added up",
+    _figure("slot_phases_s", _U.SECONDS, "time of each phase of slot tasks, added up",
             progress="phase"),
-    _figure("cpu_s", Unit.SECONDS, "CPU time of the rows of a shard", history="shard"),
-    _figure("busy_s", Unit.SECONDS, "time of a slot for the rows of a shard, waiting included",
+    _figure("cpu_s", _U.SECONDS, "CPU time of the rows of a shard", history="shard"),
+    _figure("busy_s", _U.SECONDS, "time of a slot for the rows of a shard, waiting included",
             optional=True, history="shard"),
-    _figure("state_bytes", Unit.BYTES, "node-local state of the shards that the step opened",
+    _figure("state_bytes", _U.BYTES, "node-local state of the shards that the step opened",
             progress="", history="shard", live="", label="state"),
-    _figure("key_numbers", Unit.COUNT, "keys that slots keep decoded", progress=""),
+    _figure("key_numbers", _U.COUNT, "keys that slots keep decoded", progress=""),
     # Sources.
-    _figure("sources", Unit.FIGURES, "figures of each source", history="source"),
-    _figure("name", Unit.NAME, "the source", source=""),
-    _figure("rows", Unit.ESTIMATE, "rows that the step took from the source", source=""),
-    _figure("backlog", Unit.ESTIMATE, "rows that wait at the source after the step", source=""),
-    _figure("lag_s", Unit.SECONDS, "how far the newest event time is behind the clock",
+    _figure("sources", _U.FIGURES, "figures of each source", history="source"),
+    _figure("name", _U.NAME, "the source", source=""),
+    _figure("rows", _U.ESTIMATE, "rows that the step took from the source", source=""),
+    _figure("backlog", _U.ESTIMATE, "rows that wait at the source after the step", source=""),
+    _figure("lag_s", _U.SECONDS, "how far the newest event time is behind the clock",
             low=None, optional=True, source=""),
     # Applies.
-    _figure("applies", Unit.FIGURES, "figures of each apply", progress="apply"),
-    _figure("failed", Unit.ROWS, "rows on which the function failed", apply=""),
-    _figure("grouping", Unit.NAME, "how rows were given to slots", apply=""),
-    _figure("started_at", Unit.CLOCK, "when the first slot began", apply=""),
-    _figure("makespan_s", Unit.SECONDS, "from then to the end of the last slot", apply=""),
-    _figure("estimate_error", Unit.SHARE,
+    _figure("applies", _U.FIGURES, "figures of each apply", progress="apply"),
+    _figure("failed", _U.ROWS, "rows on which the function failed", apply=""),
+    _figure("grouping", _U.NAME, "how rows were given to slots", apply=""),
+    _figure("started_at", _U.CLOCK, "when the first slot began", apply=""),
+    _figure("makespan_s", _U.SECONDS, "from then to the end of the last slot", apply=""),
+    _figure("estimate_error", _U.SHARE,
             "largest difference of a slot's time from its estimate, over the mean time",
             optional=True, apply=""),
 )

@@ -1,4 +1,5 @@
-"""Who follows a run: one small port, to which the event log, the history of steps and others attach.
+"""Who follows a run: one small port, to which the event log, the history of steps and others
+attach.
 
 Nothing in a run depends on an observer. One that fails, such as one whose disk is full, is reported
 once and detached; the run goes on.

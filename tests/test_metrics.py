@@ -14,9 +14,9 @@ from anabranch.metrics import (
     METRICS,
     ApplyProgress,
     Metric,
+    MetricUnit,
     Progress,
     Shown,
-    Unit,
     as_table,
     label_of,
     shown_in,
@@ -44,7 +44,7 @@ ORDINARY = Progress(
 
 def declared_type(metric: Metric, by: str) -> Any:
     """The type of the field that a figure has in `Progress`."""
-    if metric.unit is Unit.FIGURES:
+    if metric.unit is MetricUnit.FIGURES:
         return Mapping[str, ApplyProgress]
     kind = metric.unit.type
     key = int if by == "slot" else str
@@ -86,7 +86,8 @@ def test_what_the_live_view_shows_has_a_label_and_a_format(where: Shown) -> None
 
 def test_ranges_are_checked() -> None:
     assert all(each.holds(getattr(ORDINARY, each.name)) for each in shown_in(Shown.PROGRESS))
-    wrong = replace(ORDINARY, step=0, rows_in=-1, left_out={"late": -1}, slots=None)  # type: ignore[arg-type]
+    none: Any = None
+    wrong = replace(ORDINARY, step=0, rows_in=-1, left_out={"late": -1}, slots=none)
     broken = [
         each.name for each in shown_in(Shown.PROGRESS) if not each.holds(getattr(wrong, each.name))
     ]

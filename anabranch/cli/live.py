@@ -1,4 +1,6 @@
-"""A run as a person sees it: a live view in a terminal, plain lines elsewhere, and the summary when it has ended."""
+"""A run as a person sees it: a live view in a terminal, plain lines elsewhere, and the summary when
+it has ended.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from rich.text import Text
 
 from anabranch.cli.results import Watched, moment, results_tables
 from anabranch.elastic.observation import Decision
-from anabranch.metrics import Metric, Progress, Shown, Unit, label_of, shown_in
+from anabranch.metrics import Metric, MetricUnit, Progress, Shown, label_of, shown_in
 from anabranch.observer import Event
 from anabranch.spark.api.run import Run
 
@@ -54,7 +56,9 @@ class Ledger:
 
 
 class LiveView:
-    """Redraws itself in place a few times a second; what else is printed meanwhile appears above it."""
+    """Redraws itself in place a few times a second; what else is printed meanwhile appears above
+    it.
+    """
 
     def __init__(self, console: Console, title: str, ledger: Ledger, watched: Watched) -> None:
         self._console, self._title, self._ledger, self._watched = console, title, ledger, watched
@@ -155,9 +159,9 @@ def figures(ledger: Ledger) -> Table:
     times = sparks([each.duration_s for each in recent])
     texts = {
         "rows_per_s": f"{rows_per_second(recent[-_RECENT:]):,.0f}  {rates}",
-        "duration_s": f"{FORMATS[Unit.SECONDS](last.duration_s)}  {times}",
-        "rows_in": FORMATS[Unit.ROWS](ledger.rows_in),
-        "rows_out": FORMATS[Unit.ROWS](ledger.rows_out),
+        "duration_s": f"{FORMATS[MetricUnit.SECONDS](last.duration_s)}  {times}",
+        "rows_in": FORMATS[MetricUnit.ROWS](ledger.rows_in),
+        "rows_out": FORMATS[MetricUnit.ROWS](ledger.rows_out),
         "slots": f"{last.slots} for {last.shards} shards",
         "state_bytes": size(last.state_bytes),
         "left_out": left_out(ledger.left_out),
@@ -177,7 +181,7 @@ def recent_steps(steps: Sequence[Progress]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     columns = list(shown_in(Shown.STEPS))
     for each in columns:
-        if each.unit is Unit.EVENT_TIME:
+        if each.unit is MetricUnit.EVENT_TIME:
             table.add_column(f"{each.label} (UTC)", no_wrap=True)
         else:
             table.add_column(each.label, justify="right", min_width=7, no_wrap=True)
@@ -293,14 +297,14 @@ def instant(us: int | None) -> str:
         return f"{us} us"
 
 
-FORMATS: dict[Unit, Callable[[Any], str]] = {
-    **dict.fromkeys(Unit, str),
-    Unit.COUNT: "{:d}".format,
-    Unit.ROWS: "{:,}".format,
-    Unit.ESTIMATE: "{:,.0f}".format,
-    Unit.RATE: "{:,.0f}".format,
-    Unit.SECONDS: "{:.2f} s".format,
-    Unit.SHARE: "{:.0%}".format,
-    Unit.BYTES: size,
-    Unit.EVENT_TIME: instant,
+FORMATS: dict[MetricUnit, Callable[[Any], str]] = {
+    **dict.fromkeys(MetricUnit, str),
+    MetricUnit.COUNT: "{:d}".format,
+    MetricUnit.ROWS: "{:,}".format,
+    MetricUnit.ESTIMATE: "{:,.0f}".format,
+    MetricUnit.RATE: "{:,.0f}".format,
+    MetricUnit.SECONDS: "{:.2f} s".format,
+    MetricUnit.SHARE: "{:.0%}".format,
+    MetricUnit.BYTES: size,
+    MetricUnit.EVENT_TIME: instant,
 }

@@ -1,8 +1,8 @@
 """Rows that only pass a slot task: reports, and rows of sources for operators of later levels.
 
-Between levels all rows share columns by type, and what the lift gives has columns of its own. So the
-rows of one operator and shard travel as one row: which operator, which shard, and the rows themselves
-as an Arrow stream in the column that reports have.
+Between levels all rows share columns by type, and what the lift gives has columns of its own. So
+the rows of one operator and shard travel as one row: which operator, which shard, and the rows
+themselves as an Arrow stream in the column that reports have.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ WRAPPED = "report"
 def wrapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Rows that pass a level: combined ones as one row per operator and shard, others as they are.
 
-    Each batch has rows for one operator, or reports. The column of reports is null in combined rows.
+    Each batch has rows for one operator, or reports. The column of reports is null in combined
+    rows.
     """
     combined: list[pa.RecordBatch] = []
     for batch in batches:

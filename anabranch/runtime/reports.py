@@ -1,6 +1,7 @@
-"""What the tasks of a step report to the driver: slot tasks what they did to each shard, applies what they made of their rows.
+"""What the tasks of a step report to the driver.
 
-Every task of a step sends one report per slot, as a row that travels through all later stages to the driver's `collect`.
+A slot task reports what it did to each shard, an apply what it made of its rows. A report is a row
+that travels through all later stages to the driver's `collect`.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ class StepReports:
         return found
 
     def latest_event_us(self, watched: Mapping[str, int]) -> dict[str, int]:
-        """The latest event time of each source that an operator watches, by the operator's number."""
+        """The latest event time of each source; `watched` has the operator that reports it."""
         times = {
             source: [each.seen_us[number] for each in self.slots if number in each.seen_us]
             for source, number in watched.items()

@@ -86,7 +86,7 @@ class Target(ABC):
         """Takes the results of a step. May be called again for the same step after a crash."""
 
     def check(self, next_step: int) -> None:  # noqa: B027 - most have nothing to check
-        """Refuses, before a run starts, a location with results that this run cannot have written."""
+        """Refuses, before a run starts, a location with results of another run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,8 @@ class ConsoleTarget(Target):
         if table.num_rows:
             print(f"step {results.step}: {table.num_rows} rows")  # noqa: T201
             for row in table.slice(0, self.rows).to_pylist():
-                print("  " + ", ".join(f"{name}={_shown(value)}" for name, value in row.items()))  # noqa: T201
+                shown = ", ".join(f"{name}={_shown(value)}" for name, value in row.items())
+                print(f"  {shown}")  # noqa: T201
 
     def __str__(self) -> str:
         return "console"
@@ -278,7 +279,9 @@ def console(rows: int = 20) -> Target:
 
 
 def writer(format: str, **options: Any) -> Target:
-    """Any Spark batch writer in append mode, at least once: ab.writer("jdbc", url=..., dbtable=...)."""
+    """Any Spark batch writer in append mode, at least once: ab.writer("jdbc", url=...,
+    dbtable=...).
+    """
     return WriterTarget(format, options)
 
 

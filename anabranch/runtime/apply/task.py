@@ -1,7 +1,8 @@
-"""The two tasks of a stage of applies: one gives rows to slots, the other calls the functions there.
+"""The two tasks of a stage of applies: one gives rows to slots, the other calls the functions
+there.
 
-The rows that the functions make go on to whatever comes next. So does the report of each slot: it is
-a row too, and later stages pass it on to the driver.
+The rows that the functions make go on to whatever comes next. So does the report of each slot: it
+is a row too, and later stages pass it on to the driver.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from anabranch.elastic.grouping.osg import assigned, costs_of, executed
 from anabranch.elastic.grouping.sketches import Osg, Sketches
 from anabranch.elastic.grouping.steps import Grouping, TaskSeen, partition_scheduler, pays_not
 from anabranch.faults import Faults
-from anabranch.runtime.apply.calls import Calls
+from anabranch.runtime.apply.calls import ApplyCalls
 from anabranch.runtime.operator import Emitted
 from anabranch.runtime.passing import REPORT, WRAPPED
 from anabranch.runtime.reports import ApplyReport, Written, encoded
@@ -75,10 +76,12 @@ class ScheduleTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyWork:
-    """One apply in a stage: its function, where its columns are, and where what it makes goes on to."""
+    """One apply in a stage: its function, where its columns are, and where what it makes goes on
+    to.
+    """
 
     number: int
-    calls: Calls
+    calls: ApplyCalls
     places: Mapping[str, str]
     emits: tuple[Emitted, ...]
     written: bool  # some sink wants the results
@@ -218,7 +221,7 @@ class _Slot:
 class ResultsTask:
     """The function of an apply over results of windows, on their way to a sink."""
 
-    calls: Calls
+    calls: ApplyCalls
 
     def run(self, batches: Iterable[pa.RecordBatch], _task: TaskId) -> Iterator[pa.RecordBatch]:
         """What the function makes of the rows of a partition."""

@@ -113,7 +113,7 @@ class Run:
 
     @property
     def events(self) -> list[Event]:
-        """What a person should know: decisions, their effects, resizes, retries, restored shards."""
+        """Events: decisions and their effects, resizes, retries, restored shards."""
         return list(self._recent.events)
 
     @property
@@ -170,7 +170,7 @@ class Run:
         self._done.wait()
 
     def finish(self) -> None:
-        """Ends after the current step and closes every window that is open, whatever the watermark."""
+        """Ends after the current step and closes every open window, whatever the watermark."""
         self.stop()
         if self._error is not None:
             raise self._error
@@ -203,7 +203,7 @@ class Run:
         return None if progress is None else batch_progress(progress.json())
 
     def _watch(self) -> None:
-        """Closes windows when no batch comes for a while, and once more when the input has ended."""
+        """Closes windows when no batch comes for a while, and again when the input has ended."""
         try:
             while self.query.isActive:
                 self.query.awaitTermination(_POLL_S)  # type: ignore[arg-type]  # it takes fractions

@@ -1,4 +1,4 @@
-"""What the user calls: a thin fluent face that turns DataFrames and functions into the immutable graph, and starts it."""
+"""What users call: `Topology` turns DataFrames and functions into a graph, and runs it."""
 
 from __future__ import annotations
 
@@ -26,28 +26,24 @@ from anabranch.runtime.operator import StateSettings
 from anabranch.spark.api.run import Run, as_trigger
 from anabranch.spark.api.streams import Joined, Stream
 from anabranch.spark.compile.applies import applied_to_results
-from anabranch.spark.compile.levels import Levels
 from anabranch.spark.compile.schemas import fields_of
 from anabranch.spark.driver.context import Notice, RunContext
 from anabranch.spark.driver.control import Controller, Planning, Rates
 from anabranch.spark.driver.observe import Conditions, NoQuery
 from anabranch.spark.driver.opening import (
     SHARDS,
-    check_slots,
     checked_elastic,
     claim_state,
-    compile_run,
     first_state,
     fit_run,
     located,
-    route_run,
+    open_run,
     settings_of,
     spark_location,
-    take_over,
 )
 from anabranch.spark.driver.step import Stepper
-from anabranch.spark.jvm import check_session, warm_up
-from anabranch.spark.outlets import Outlet, late_nodes
+from anabranch.spark.jvm import check_session
+from anabranch.spark.outlets import Outlet
 from anabranch.spark.sinks import FileTarget, MappedTarget, MemoryTarget, Target, apply_maps
 from anabranch.spark.tuning import step_settings_on, tune
 from anabranch.state.checkpoint.commits import Checkpoint, open_checkpoint
@@ -62,7 +58,9 @@ from anabranch.types import FLOATING, WHOLE, decimal_of
 
 
 class Topology:
-    """A graph of named operators over streams. Build it, look at it with `explain()`, run it with `start()`."""
+    """A graph of named operators over streams. Build it, look at it with `explain()`, run it with
+    `start()`.
+    """
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not name.strip():
@@ -84,10 +82,12 @@ class Topology:
         idle_after: Duration | None = None,
         name: str | None = None,
     ) -> Stream:
-        """Any DataFrame, streaming or (for `run_batch`) static. `delay` is how much later than others a row may come.
+        """Any DataFrame, streaming or (for `run_batch`) static. `delay` is how much later than
+        others a row may come.
 
-        Of several sources the slowest decides how far the watermark is; one that is silent for `idle_after` is not waited for.
-        `unit` says what a numeric event time counts: "seconds", "milliseconds", "microseconds" or "nanoseconds" since 1970.
+        Of several sources the slowest decides how far the watermark is; one that is silent for
+        `idle_after` is not waited for. `unit` says what a numeric event time counts: "seconds",
+        "milliseconds", "microseconds" or "nanoseconds" since 1970.
         """
         if not isinstance(rows, DataFrame):
             raise TopologyError(f"source {rows!r} is not a DataFrame")
@@ -106,7 +106,9 @@ class Topology:
         return Stream(self, node.name, rows)
 
     def fuse(self, *operators: Stream) -> None:
-        """Wishes that these operators share a component: they must have keys in common, and streams that connect them."""
+        """Wishes that these operators share a component: they must have keys in common, and streams
+        that connect them.
+        """
         self.graph = self.graph.hinted([each.name for each in operators], fuse=True)
 
     def keep_apart(self, *operators: Stream) -> None:
@@ -121,7 +123,8 @@ class Topology:
         planner: str = PLAN_AUTO,
         adaptation: Adaptation = Adaptation(),  # noqa: B008, it is frozen
     ) -> str:
-        """The component plan with its reasons, as "text", "json" or "mermaid"; going by what a checkpoint has measured, if given.
+        """The component plan with its reasons, as "text", "json" or "mermaid"; by what a checkpoint
+        has measured, if given.
 
         adaptation: what it costs to move state between slots (nothing, where all are on one host).
         """
@@ -161,14 +164,17 @@ class Topology:
     ) -> Run:
         """Starts the topology; it goes on where the checkpoint ended.
 
-        slots: parallel tasks (default: as before, at first as many as cores). shards: pieces of the key space, fixed for a
-        checkpoint (default 64). trigger: as in Spark. idle: close windows when no batch comes for this long, None never.
-        retries: attempts at a failed job before the run ends. state_root: where node-local state lives (default: shared
-        memory). state_limit: most bytes of state a shard may have. shard_wait: how long to wait for a shard that another
-        process holds. lift: "lift first" combines rows before they are sent to their slots, "route first" after; "auto" goes by
-        what is measured. planner: what cuts the topology into components ("auto", "unfused" or another one; default: as the
-        checkpoint has it, at first "auto"); where another plan needs other shards, the state is written anew. elastic: how slots,
-        their shards and components adapt while it runs, `ab.Elastic(latency="2 seconds")`; default: they do not.
+        slots: parallel tasks (default: as before, at first as many as cores). shards: pieces of the
+        key space, fixed for a checkpoint (default 64). trigger: as in Spark. idle: close windows
+        when no batch comes for this long, None never. retries: attempts at a failed job before the
+        run ends. state_root: where node-local state lives (default: shared memory). state_limit:
+        most bytes of state a shard may have. shard_wait: how long to wait for a shard that another
+        process holds. lift: "lift first" combines rows before they are sent to their slots, "route
+        first" after; "auto" uses what is measured. planner: what cuts the topology into components
+        ("auto", "unfused" or another one; default: as the checkpoint has it, at first "auto");
+        where another plan needs other shards, the state is written again. elastic: how slots, their
+        shards and components adapt while it runs, `ab.Elastic(latency="2 seconds")`; default: they
+        do not.
         """
         elastic = checked_elastic(elastic)
         chosen = as_trigger(trigger)
@@ -193,13 +199,7 @@ class Topology:
         for outlet in outlets:
             outlet.target.check(found.last.step + 1 if found and found.last else 1)
         opening = fit_run(files, found, plan, shards)
-        check_slots(slots, opening.checkpoint.header.shards)
-        compiled = compile_run(session, opening, outlets, self._frames)
-        warm_up(session)
-        taken = take_over(opening)
-        if taken is not opening:  # another driver was alive and has committed meanwhile
-            compiled = compile_run(session, taken, outlets, self._frames)
-        opened = route_run(session, taken, slots, elastic.most_slots)
+        opened = open_run(session, opening, outlets, self._frames, slots, elastic.most_slots)
         claim_state(opened.checkpoint, state)
         context = RunContext(
             session=session,
@@ -211,7 +211,7 @@ class Topology:
         recent = RecentSteps()
         stepper = Stepper(
             context,
-            first_state(opened, taken.plan, compiled.levels),
+            first_state(opened),
             Controller(elastic, planning),
             Observers(recent, EventLog(files), HistoryLog(files)),
             Conditions(cores=session.sparkContext.defaultParallelism, interval_s=chosen.interval_s),
@@ -222,7 +222,7 @@ class Topology:
         tune(session)
         run = Run(stepper, recent, planning, chosen, idle_s)
         with step_settings_on(user, local_query=files.local):
-            run.begin(compiled, spark_location(opened.checkpoint))
+            run.begin(opened.compiled, spark_location(opened.checkpoint))
         return run
 
     def run_batch(
@@ -233,10 +233,11 @@ class Topology:
         shards: int = 8,
         planner: str = PLAN_AUTO,
     ) -> dict[str, DataFrame]:
-        """Runs the same topology over static rows, closes every window, and gives results and late rows as DataFrames.
+        """Runs the same topology over static rows, closes every window, and gives results and late
+        rows as DataFrames.
 
-        The names of the result are the operators' names, those of maps behind them, "<name>.late" for late rows, "<name>.failed" for
-        rows that failed.
+        The names of the result are the operators' names, those of maps after them, "<name>.late"
+        for late rows, "<name>.failed" for rows that failed.
         """
         plan = make_plan(self.graph, planner)
         frames = self._static(plan, inputs)
@@ -246,13 +247,10 @@ class Topology:
         outlets = _batch_outlets(plan)
         files = Files(f"{directory}/checkpoint")
         try:
-            taken = take_over(fit_run(files, None, plan, shards))
-            check_slots(slots, taken.checkpoint.header.shards)
-            opened = route_run(session, taken, slots)
-            state = StateSettings(root=f"{directory}/state", wait_s=60.0, limit_bytes=None)
             tune(session)
-            levels = Levels(taken.plan, opened.checkpoint.header.shards, late_nodes(plan, outlets))
-            levels.check(session)
+            opening = fit_run(files, None, plan, shards)
+            opened = open_run(session, opening, outlets, frames, slots)
+            state = StateSettings(root=f"{directory}/state", wait_s=60.0, limit_bytes=None)
             context = RunContext(
                 session=session,
                 checkpoint=opened.checkpoint,
@@ -262,13 +260,13 @@ class Topology:
             )
             stepper = Stepper(
                 context,
-                first_state(opened, taken.plan, levels),
+                first_state(opened),
                 Controller(Elastic(mode=OFF)),
                 Observers(),
                 Conditions(cores=session.sparkContext.defaultParallelism),
             )
             with step_settings_on(user):
-                stepper.batch(levels.lift.prepare(frames), 0, NoQuery())
+                stepper.batch(opened.compiled.rows, 0, NoQuery())
             stepper.close(NoQuery(), finish=True)
             return self._batch_results(stepper, outlets, user)
         finally:
@@ -315,7 +313,8 @@ class Topology:
         for each in (*plan.left, *plan.right):
             if "map<" in each.type:
                 raise TopologyError(
-                    f"a join cannot carry column {each.name!r} of type {each.type}; drop it in a map()"
+                    f"a join cannot carry column {each.name!r} of type {each.type}; drop it in a "
+                    "map()"
                 )
         self.add(
             g.Join(
@@ -334,7 +333,7 @@ class Topology:
         self.graph = self.graph.add(node)
 
     def empty(self, operator: str) -> DataFrame:
-        """No rows, with the columns of an operator's results: what follows is checked against it."""
+        """No rows, with the columns of an operator's results, to check what follows."""
         fields = self.graph.fields_of(operator)
         schema = StructType(
             [StructField(each.name, DataType.fromDDL(each.type)) for each in fields]
@@ -343,7 +342,9 @@ class Topology:
         return session.createDataFrame(session.sparkContext.emptyRDD(), schema)
 
     def check_late(self, operator: str) -> None:
-        """Refuses a late stream of rows that Spark cannot combine: duplicates are counted on the way."""
+        """Refuses a late stream of rows that Spark cannot combine: duplicates are counted on the
+        way.
+        """
         node = self.graph.operator(operator)
         if isinstance(node, g.Process):
             return
@@ -352,16 +353,19 @@ class Topology:
             isinstance(self.graph.stream_of(each)[0], g.Source | g.Apply) for each in inputs
         ):
             raise TopologyError(
-                f"operator {operator!r} reads windowed results, of which none is late; it has no late rows"
+                f"operator {operator!r} reads windowed results, of which none is late; it has no "
+                "late rows"
             )
         for field in (field for each in inputs for field in self.graph.fields_of(each)):
             if "map<" in field.type or "variant" in field.type:
                 raise TopologyError(
-                    f"late rows cannot carry column {field.name!r} of type {field.type}; drop it in a map()"
+                    f"late rows cannot carry column {field.name!r} of type {field.type}; drop it "
+                    "in a map()"
                 )
             if isinstance(node, g.Join) and field.name.lower() in LATE_COLUMNS:
                 raise TopologyError(
-                    f"late rows of a join have columns side and reason; rename {field.name!r} in a map()"
+                    f"late rows of a join have columns side and reason; rename {field.name!r} in "
+                    "a map()"
                 )
 
     def check_results(self, stream: str, target: Target) -> None:
@@ -382,7 +386,8 @@ class Topology:
                 and target.location == other.target.location
             ):
                 raise TopologyError(
-                    f"sink {other.name!r} writes to {target.path} already; each sink needs a directory of its own"
+                    f"sink {other.name!r} writes to {target.path} already; each sink needs a "
+                    "directory of its own"
                 )
         wish = f"sink_{len(self.graph.sinks) + 1}" if name is None else name
         self.graph = self.graph.add_sink(
@@ -483,7 +488,9 @@ def _batch_outlets(plan: Plan) -> list[Outlet]:
 
 
 def _unit(event_time: object, unit: str | None, fields: tuple[g.Field, ...]) -> int | None:
-    """Microseconds of one unit of a numeric event time (0: nanoseconds); None for dates and timestamps."""
+    """Microseconds of one unit of a numeric event time (0: nanoseconds); None for dates and
+    timestamps.
+    """
     known = {field.name: field.type for field in fields}
     if not isinstance(event_time, str) or event_time not in known:
         raise TopologyError(unknown("event-time column", event_time, known))
@@ -491,7 +498,8 @@ def _unit(event_time: object, unit: str | None, fields: tuple[g.Field, ...]) -> 
     if kind in WHOLE or kind in FLOATING or decimal_of(kind) is not None:
         if unit is None:
             raise TopologyError(
-                f'event time {event_time!r} is a number ({kind}): say what it counts, such as unit="seconds"'
+                f"event time {event_time!r} is a number ({kind}): say what it counts, such as "
+                'unit="seconds"'
             )
         return 0 if unit.lower() in {"nanoseconds", "nanosecond", "ns"} else unit_us(unit, "unit")
     if kind not in {"timestamp", "timestamp_ntz", "date"}:

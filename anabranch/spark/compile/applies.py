@@ -22,7 +22,7 @@ from anabranch.elastic.grouping.steps import Grouping
 from anabranch.plan.exchange import raw
 from anabranch.plan.model import Plan
 from anabranch.plan.operators.applies import Applied, stages_of
-from anabranch.runtime.apply.calls import Calls
+from anabranch.runtime.apply.calls import ApplyCalls
 from anabranch.runtime.apply.task import (
     ORDER,
     SLOT,
@@ -57,7 +57,7 @@ def arrow_of(fields: Sequence[Field]) -> pa.Schema:
 
 def applied_to_results(apply: Apply, given: Sequence[Field]) -> Callable[[DataFrame], DataFrame]:
     """An apply on results that go to a sink: a function of a DataFrame."""
-    task = ResultsTask(Calls(apply.name, apply.work, arrow_of(given), arrow_of(apply.fields)))
+    task = ResultsTask(ApplyCalls(apply.name, apply.work, arrow_of(given), arrow_of(apply.fields)))
     schema = struct_of(apply.fields)
     return lambda rows: rows.mapInArrow(SparkTask(task), schema)
 
@@ -95,7 +95,7 @@ class ApplyStages:
         self._names = tuple(each.name for each in self._columns)
         self._ddl = ", ".join(f"{each.name} {each.type}" for each in self._columns)
         self._cached: dict[object, Any] = {}
-        self._calls: dict[str, Calls] = {}
+        self._calls: dict[str, ApplyCalls] = {}
 
     @property
     def schema(self) -> pa.Schema:
@@ -107,7 +107,7 @@ class ApplyStages:
         """What a task needs to know of an apply."""
         if applied.name not in self._calls:
             given, made = arrow_of(applied.feed.fields), arrow_of(applied.fields)
-            self._calls[applied.name] = Calls(applied.name, applied.work, given, made)
+            self._calls[applied.name] = ApplyCalls(applied.name, applied.work, given, made)
         places = self._lift.packed.places
         names = [each.name for each in applied.fields]
         return ApplyWork(
@@ -195,7 +195,7 @@ class ApplyStages:
         ]
 
     def _read(self, rows: DataFrame, number: int, stage: ApplyStage) -> DataFrame:
-        """What the applies of a stage made, after the maps of its readers; other rows as they are."""
+        """What the applies of a stage made, after the maps of its readers; other rows unchanged."""
 
         def made() -> tuple[RowWise, dict[int, Taken], Column | None, Any]:
             rowwise = RowWise(rows.sparkSession, struct_of(self._columns))

@@ -1,7 +1,7 @@
 """Changes between two steps: another plan, other slots, other shards in them.
 
-They are asked for at any time, by a person through `Requests` or by the controller, and applied when
-the next step begins.
+They are asked for at any time, by a person through `Requests` or by the controller, and applied
+when the next step begins.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Requests:
             self._changes = self._changes.then(changes)
 
     def take(self) -> Changes:
-        """What was asked for; the next call begins anew."""
+        """What was asked for since the last call."""
         with self._lock:
             found, self._changes = self._changes, Changes()
         return found

@@ -1,4 +1,4 @@
-"""What the step protocol works with: what stays the same in a run, and what goes from step to step."""
+"""What steps work with: what stays the same in a run, and what one step leaves to the next."""
 
 from __future__ import annotations
 

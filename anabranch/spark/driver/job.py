@@ -1,4 +1,4 @@
-"""The job of a step: run until it succeeds, its reports collected and complete, missing shards restored."""
+"""The job of a step: run until it succeeds and every task has reported, missing shards restored."""
 
 from __future__ import annotations
 

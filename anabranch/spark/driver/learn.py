@@ -1,4 +1,4 @@
-"""What a step teaches the next ones: how to lift, how to group the rows of applies, and statistics."""
+"""What the next steps learn from one: how to lift, how applies group rows, and statistics."""
 
 from __future__ import annotations
 

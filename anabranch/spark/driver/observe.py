@@ -149,8 +149,8 @@ def _component(
 def _applied(plan: Plan, route: Route, progress: Progress) -> ComponentSeen:
     """All applies as one component before the first level.
 
-    Their rows may go to any slot and have no state, so moving shards gains nothing: each slot has an
-    even part of all work, and each of its shards an even part of that.
+    Their rows may go to any slot and have no state, so moving shards gains nothing: each slot has
+    an even part of all work, and each of its shards an even part of that.
     """
     slot_of = np.array(route.slot_of, dtype=np.int64)
     shards = np.bincount(slot_of, minlength=route.slots)

@@ -26,8 +26,9 @@ from anabranch.spark.compile.levels import Levels
 from anabranch.spark.driver.changes import groupings_for
 from anabranch.spark.driver.context import RunState, Settings
 from anabranch.spark.driver.resharding import reshard
+from anabranch.spark.jvm import warm_up
 from anabranch.spark.outlets import Outlet, late_nodes
-from anabranch.state.checkpoint.commits import Checkpoint
+from anabranch.state.checkpoint.commits import Checkpoint, Commit
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.header import fit_checkpoint, over_checkpoint, write_header
 from anabranch.state.store.host import claim, open_host
@@ -47,13 +48,66 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A plan as Spark runs it, and the rows of its sources as steps take them."""
+
+    levels: Levels
+    rows: DataFrame
+    metrics: Mapping[str, str]  # the name of Spark's observation of each source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A checkpoint that belongs to this driver, and a route for each component."""
+    """A checkpoint that belongs to this driver, with a compiled plan and a route per component."""
 
     checkpoint: Checkpoint
+    plan: Plan
+    compiled: Compiled
     routes: Mapping[str, Route]
     first_step: int  # an attempt that died may have written to sinks from here on
     changed: str | None
+
+
+def open_run(
+    session: SparkSession,
+    opening: Opening,
+    outlets: Sequence[Outlet],
+    frames: Mapping[str, DataFrame],
+    slots: int | None,
+    most: int | None = None,
+) -> Opened:
+    """Takes a checkpoint over for a run, once its plan is known to compile.
+
+    slots: of every component; None: as before, at first as many as cores and at most `most`.
+    """
+    check_slots(slots, opening.checkpoint.header.shards)
+    compiled = compile_run(session, opening, outlets, frames)
+    warm_up(session)
+    taken = take_over(opening)
+    if taken is not opening:  # another driver was alive and has committed meanwhile
+        compiled = compile_run(session, taken, outlets, frames)
+    checkpoint, changed = taken.checkpoint, taken.changed
+    last = checkpoint.last
+    first_step = last.step + 1 if last else 1
+    cores = session.sparkContext.defaultParallelism
+    shards = checkpoint.header.shards
+    fresh = even_route(shards, slots or min(shards, most or shards, cores))
+    routes = routes_of_run(taken.plan, last, fresh, slots)
+    moved = reshard(session, checkpoint, taken.plan, routes)
+    if moved:
+        names = ", ".join(map(str, moved))
+        text = (
+            f"the state of {names} has other shards, because it is partitioned by other attributes"
+        )
+        changed = f"{changed}; {text}" if changed else text
+    return Opened(
+        checkpoint=checkpoint,
+        plan=taken.plan,
+        compiled=compiled,
+        routes=routes,
+        first_step=first_step,
+        changed=changed,
+    )
 
 
 def fit_run(files: Files, found: Checkpoint | None, plan: Plan, shards: int | None) -> Opening:
@@ -91,33 +145,15 @@ def take_over(opening: Opening) -> Opening:
     return opening
 
 
-def route_run(
-    session: SparkSession, opening: Opening, slots: int | None, most: int | None = None
-) -> Opened:
-    """Gives each component its slots: `slots`, or as before, or as many as cores, at most `most`.
-
-    State that the plan wants in other shards is written again.
-    """
-    checkpoint, changed = opening.checkpoint, opening.changed
-    last, shards = checkpoint.last, checkpoint.header.shards
-    first_step = last.step + 1 if last else 1
+def routes_of_run(
+    plan: Plan, last: Commit | None, fresh: Route, slots: int | None
+) -> dict[str, Route]:
+    """The route of each component: as in the last step, with `slots` slots if given, or `fresh`."""
     routes = {}
-    for name in opening.plan.routed:
-        route = last.routes.get(name) if last else None
-        if route is None:
-            cores = session.sparkContext.defaultParallelism
-            route = even_route(shards, slots or min(shards, most or shards, cores))
-        elif slots is not None and slots != route.slots:
-            route = route.resized(slots)
-        routes[name] = route
-    moved = reshard(session, checkpoint, opening.plan, routes)
-    if moved:
-        names = ", ".join(map(str, moved))
-        text = (
-            f"the state of {names} has other shards, because it is partitioned by other attributes"
-        )
-        changed = f"{changed}; {text}" if changed else text
-    return Opened(checkpoint=checkpoint, routes=routes, first_step=first_step, changed=changed)
+    for name in plan.routed:
+        route = last.routes.get(name, fresh) if last else fresh
+        routes[name] = route if slots in {None, route.slots} else route.resized(slots or 1)
+    return routes
 
 
 def check_slots(slots: int | None, shards: int) -> None:
@@ -128,36 +164,32 @@ def check_slots(slots: int | None, shards: int) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compiled:
-    """A plan as Spark runs it, and the rows of its sources as steps take them."""
-
-    levels: Levels
-    rows: DataFrame
-    metrics: Mapping[str, str]  # the name of Spark's observation of each source
-
-
 def compile_run(
     session: SparkSession,
     opening: Opening,
     outlets: Sequence[Outlet],
     frames: Mapping[str, DataFrame],
 ) -> Compiled:
-    """Compiles a plan; refuses maps that Spark cannot do where they stand."""
-    plan = opening.plan
+    """Compiles a plan; refuses maps that Spark cannot do where they stand.
+
+    Only streaming rows have observations: the watermark of static ones does not matter.
+    """
+    plan, metrics = opening.plan, dict[str, str]()
     levels = Levels(plan, opening.checkpoint.header.shards, late_nodes(plan, outlets))
-    metrics = {source.name: f"anabranch-{uuid.uuid4().hex}" for source in plan.sources}
-    rows = levels.lift.prepare(frames, metrics)
+    if any(frame.isStreaming for frame in frames.values()):
+        metrics = {source.name: f"anabranch-{uuid.uuid4().hex}" for source in plan.sources}
+    rows = levels.lift.prepare(frames, metrics or None)
     levels.check(session)
     return Compiled(levels=levels, rows=rows, metrics=metrics)
 
 
-def first_state(opened: Opened, plan: Plan, levels: Levels) -> RunState:
+def first_state(opened: Opened) -> RunState:
     """What the first step of a run begins with."""
+    plan = opened.plan
     return RunState(
         plan=plan,
         routes=opened.routes,
-        levels=levels,
+        levels=opened.compiled.levels,
         groupings=groupings_for(plan, opened.routes),
         rows_at=dict.fromkeys((source.name for source in plan.sources), time.monotonic()),
         written_from=opened.first_step,

@@ -1,4 +1,4 @@
-"""The sinks of a step: each gets the files that the tasks wrote for it, before the step is committed."""
+"""The sinks of a step: each gets the files that tasks wrote for it, before the commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The step protocol: changes, tasks, job, restore, sinks, commit, observation. Each step happens once.
+"""The step protocol: changes, tasks, job, restore, sinks, commit, observation.
+
+Every step happens exactly once, whatever crashes where.
 
 A step is numbered by us; state is versioned by step. Rows are judged late by the previous step's
 watermark and windows close by this step's. Both come from the commit record before, so that a step

@@ -1,7 +1,7 @@
 """The log of events of a run, in its checkpoint: one JSON object per line, the newest last.
 
-It is bounded: a file that has grown long makes way for a new one, and one older file is kept. Nothing
-depends on it: a line that a crash has cut off is left out when it is read.
+It is bounded: a file that has grown long makes way for a new one, and one older file is kept.
+Nothing depends on it: a line that a crash has cut off is left out when it is read.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What every step was like, kept in the checkpoint as parquet: one row per step and component.
 
 Figures of a component are lists by shard or by slot; `anabranch.metrics` declares all of them. Any
-tool reads it: `duckdb -c "select step, duration_s, slots from 'checkpoint/history/*.parquet'"`. It is
-bounded: small files are merged, and the oldest are dropped. Nothing depends on it: a crash loses the
-last few steps of it.
+tool reads it: `duckdb -c "select step, duration_s, slots from 'checkpoint/history/*.parquet'"`. It
+is bounded: small files are merged, and the oldest are dropped. Nothing depends on it: a crash loses
+the last few steps of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from anabranch.elastic.observation import ComponentSeen, Floats, Observation, SourceSeen
 from anabranch.errors import CheckpointError
-from anabranch.metrics import Metric, Shown, Unit, shown_in
+from anabranch.metrics import Metric, MetricUnit, Shown, shown_in
 from anabranch.observer import Observer
 from anabranch.plan.route import Route
 from anabranch.state.checkpoint.files import Files
@@ -34,9 +34,9 @@ _TYPES = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string
 
 def _column(metric: Metric, where: Shown) -> pa.DataType:
     """The Arrow type of a figure."""
-    if metric.unit is Unit.CLOCK:
+    if metric.unit is MetricUnit.CLOCK:
         kind = pa.timestamp("us", tz="UTC")
-    elif metric.unit is Unit.FIGURES:
+    elif metric.unit is MetricUnit.FIGURES:
         kind = pa.struct({each.name: _column(each, Shown.SOURCE) for each in _SOURCE})
     else:
         kind = _TYPES[metric.unit.type]

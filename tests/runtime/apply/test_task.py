@@ -1,4 +1,4 @@
-"""The tasks of a stage of applies, without Spark: every row to one slot and through its function once, the rest untouched."""
+"""The tasks of a stage of applies, without Spark: every row enters its function once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch.elastic.grouping.steps import Grouping, after_step, new_grouping
-from anabranch.runtime.apply.calls import Calls
+from anabranch.runtime.apply.calls import ApplyCalls
 from anabranch.runtime.apply.task import (
     ORDER,
     SLOT,
@@ -26,7 +26,7 @@ from anabranch.runtime.passing import REPORT, WRAPPED
 from anabranch.runtime.reports import StepReports
 from anabranch.runtime.worker import TaskId
 from anabranch.state.checkpoint.files import Files
-from anabranch.topology.apply import Osg, Work
+from anabranch.topology.apply import ApplySpec, Osg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,7 +73,7 @@ def named(row: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def work_of(grouping: Grouping) -> ApplyWork:
-    work = Work(
+    work = ApplySpec(
         fn=named,
         form="rows",
         cost_by=("k",),
@@ -83,7 +83,7 @@ def work_of(grouping: Grouping) -> ApplyWork:
     )
     return ApplyWork(
         number=APPLY,
-        calls=Calls("named", work, GIVEN, MADE),
+        calls=ApplyCalls("named", work, GIVEN, MADE),
         places={"id": "p0", "k": "p1"},
         emits=(Emitted(number=READER, columns={"name": "p1", "id": "p0"}),),
         written=True,
@@ -177,7 +177,7 @@ def test_steps_of_a_stage_do_every_row_once_and_learn(
 
 
 def test_behind_an_exchange_the_order_of_rows_does_not_decide_their_slots(run_in: Any) -> None:
-    """A task that runs again may get its rows in another order; then none must go to another slot than before."""
+    """A task that runs again may get its rows in another order; each must go to the same slot."""
     grouping = new_grouping("round robin", 3, SETTINGS)
     whole = rows_of(range(100))
     shuffled = whole.take(pa.array(np.random.default_rng(1).permutation(100)))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from anabranch.elastic.grouping.osg import new_task
+from anabranch.elastic.grouping.steps import TaskSeen
 from anabranch.metrics import Progress
 from anabranch.plan.route import Route
 from anabranch.runtime.operator import Moment
-from anabranch.runtime.reports import NodeReport, ShardReport, SlotReport, StepReports
+from anabranch.runtime.reports import ApplyReport, NodeReport, ShardReport, SlotReport, StepReports
 from anabranch.spark.driver.job import JobResult
 from anabranch.spark.driver.progress import progress_of
 from anabranch.spark.driver.record import Counts, StepOutcome
 from anabranch.state.checkpoint.commits import Commit
 from anabranch.topology import Compute, Consolidate, Field, Graph, Source, count, tumbling
 from anabranch.topology import sum as total
+from anabranch.topology.apply import Osg
 from anabranch.topology.graph import Named
 
 FIELDS = (Field("a", "bigint"), Field("b", "bigint"), Field("at", "timestamp"))
@@ -88,3 +93,23 @@ def progress(made: Commit, reports: list[SlotReport]) -> Progress:
     job = JobResult(reports=outcome.reports, attempts=1)
     times = (8.0 + made.step, 10.0 + made.step)
     return progress_of(made, outcome, job, applies={}, phases_s={}, times=times)
+
+
+def with_nodes(found: SlotReport, nodes: dict[str, NodeReport]) -> SlotReport:
+    """The report of a slot with other operators."""
+    return msgspec.structs.replace(found, nodes=nodes)
+
+
+def applied(name: str, slot: int, rows: int, rows_out: int) -> ApplyReport:
+    task = new_task(Osg())
+    return ApplyReport(
+        apply=name,
+        slot=slot,
+        started=0.0,
+        ended=1.0,
+        seen=TaskSeen(task=task, sent=None, rows=rows, seconds=0.5, estimated_s=None),
+        rows_out=rows_out,
+        failed=2,
+        results=None,
+        letters=None,
+    )
