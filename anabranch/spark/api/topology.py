@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
-from anabranch.elastic.settings import OFF, Elastic
+from anabranch.elastic.settings import Elastic
 from anabranch.errors import TopologyError, unknown
 from anabranch.observer import Observers, RecentSteps
 from anabranch.plan import explain, make_plan
@@ -23,13 +21,14 @@ from anabranch.plan.planners.cost import Adaptation
 from anabranch.plan.planners.measured import Measures
 from anabranch.plan.planners.registry import AUTO as PLAN_AUTO
 from anabranch.runtime.operator import StateSettings
+from anabranch.spark.api.batch import run_static, static_frames
 from anabranch.spark.api.run import Run, as_trigger
 from anabranch.spark.api.streams import Joined, Stream
 from anabranch.spark.compile.applies import applied_to_results
 from anabranch.spark.compile.schemas import fields_of
 from anabranch.spark.driver.context import Notice, RunContext
 from anabranch.spark.driver.control import Controller, Planning, Rates
-from anabranch.spark.driver.observe import Conditions, NoQuery
+from anabranch.spark.driver.observe import Conditions
 from anabranch.spark.driver.opening import (
     SHARDS,
     checked_elastic,
@@ -44,7 +43,7 @@ from anabranch.spark.driver.opening import (
 from anabranch.spark.driver.step import Stepper
 from anabranch.spark.jvm import check_session
 from anabranch.spark.outlets import Outlet
-from anabranch.spark.sinks import FileTarget, MappedTarget, MemoryTarget, Target, apply_maps
+from anabranch.spark.sinks import FileTarget, MappedTarget, Target
 from anabranch.spark.tuning import step_settings_on, tune
 from anabranch.state.checkpoint.commits import Checkpoint, open_checkpoint
 from anabranch.state.checkpoint.events import EventLog
@@ -239,57 +238,17 @@ class Topology:
         The names of the result are the operators' names, those of maps after them, "<name>.late"
         for late rows, "<name>.failed" for rows that failed.
         """
+        given: Mapping[str, DataFrame] | DataFrame | None
+        if isinstance(inputs, Mapping):
+            given = {
+                each.name if isinstance(each, Stream) else each: rows
+                for each, rows in inputs.items()
+            }
+        else:
+            given = inputs
         plan = make_plan(self.graph, planner)
-        frames = self._static(plan, inputs)
-        user = frames[plan.sources[0].name].sparkSession
-        session = user.newSession()
-        directory = tempfile.mkdtemp(prefix="anabranch-batch-")
-        outlets = _batch_outlets(plan)
-        files = Files(f"{directory}/checkpoint")
-        try:
-            tune(session)
-            opening = fit_run(files, None, plan, shards)
-            opened = open_run(session, opening, outlets, frames, slots)
-            state = StateSettings(root=f"{directory}/state", wait_s=60.0, limit_bytes=None)
-            context = RunContext(
-                session=session,
-                checkpoint=opened.checkpoint,
-                outlets=tuple(outlets),
-                settings=settings_of(3, state),
-                statistics=Statistics(),
-            )
-            stepper = Stepper(
-                context,
-                first_state(opened),
-                Controller(Elastic(mode=OFF)),
-                Observers(),
-                Conditions(cores=session.sparkContext.defaultParallelism),
-            )
-            with step_settings_on(user):
-                stepper.batch(opened.compiled.rows, 0, NoQuery())
-            stepper.close(NoQuery(), finish=True)
-            return self._batch_results(stepper, outlets, user)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
-
-    def _batch_results(
-        self, stepper: Stepper, outlets: Sequence[Outlet], user: SparkSession
-    ) -> dict[str, DataFrame]:
-        """What the outlets of a batch hold, and what the maps after them make of it."""
-        found: dict[str, DataFrame] = {}
-        for outlet in outlets:
-            assert isinstance(outlet.target, MemoryTarget)
-            schema, _ = stepper.outputs.schemas(
-                stepper.state.plan, outlet.operator, late=outlet.late
-            )
-            found[outlet.name] = user.createDataFrame(outlet.target.table(), schema=schema)
-        for node in self.graph.operators:
-            if isinstance(node, g.Map):
-                stream, maps = self.graph.stream_of(node.name)
-                if stream.name in found:
-                    rows = found[stream.name]
-                    found[node.name] = apply_maps(rows, [each.fn for each in maps])
-        return found
+        frames = static_frames(plan, given, self._frames)
+        return run_static(self.graph, plan, frames, slots, shards)
 
     def joined(
         self,
@@ -435,56 +394,6 @@ class Topology:
         operator, before = self._maps_to_sink(stream.input)
         applied = applied_to_results(stream, self.graph.fields_of(stream.input))
         return operator, (*before, applied, *passed)
-
-    def _static(
-        self, plan: Plan, inputs: Mapping[Stream | str, DataFrame] | DataFrame | None
-    ) -> dict[str, DataFrame]:
-        names = [source.name for source in plan.sources]
-        if isinstance(inputs, DataFrame):
-            if len(names) > 1:
-                raise TopologyError(
-                    f"run_batch() needs a DataFrame for each source: {', '.join(names)}"
-                )
-            inputs = {names[0]: inputs}
-        given = {
-            each.name if isinstance(each, Stream) else each: rows
-            for each, rows in (inputs or {}).items()
-        }
-        for each in given:
-            if each not in names:
-                raise TopologyError(unknown("source", each, names))
-        frames = {name: given.get(name, self._frames[name]) for name in names}
-        for source in plan.sources:
-            frame = frames[source.name]
-            if frame.isStreaming:
-                raise TopologyError(
-                    f"run_batch() needs a static DataFrame for source {source.name!r}"
-                )
-            if fields_of(frame.schema) != source.fields:
-                want = ", ".join(f"{field.name}: {field.type}" for field in source.fields)
-                have = ", ".join(f"{field.name}: {field.type}" for field in fields_of(frame.schema))
-                raise TopologyError(
-                    f"source {source.name!r} has columns ({want}); the DataFrame given has ({have})"
-                )
-        return frames
-
-
-def _batch_outlets(plan: Plan) -> list[Outlet]:
-    """Outlets in memory for all that a topology makes."""
-    wanted = [(node.operator, False, node.operator) for node in plan.nodes]
-    wanted += [
-        (node.operator, True, f"{node.operator}.late")
-        for node in plan.nodes
-        if plan.late_nodes(node.operator)
-    ]
-    for each in plan.applies:
-        wanted.append((each.name, False, each.name))
-        if each.work.dead_letters:
-            wanted.append((each.name, True, f"{each.name}.failed"))
-    return [
-        Outlet(name=name, operator=operator, late=late, target=MemoryTarget())
-        for operator, late, name in dict.fromkeys(wanted)
-    ]
 
 
 def _unit(event_time: object, unit: str | None, fields: tuple[g.Field, ...]) -> int | None:
