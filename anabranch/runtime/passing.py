@@ -16,24 +16,36 @@ from anabranch.types import to_array
 
 REPORT = -1  # in the place of an operator's number: the row is a report
 WRAPPED = "report"
+APPLY_REPORT = "apply_report"  # the text of a report, among rows that the lift gives
 
 
 def wrapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Rows that pass a level: combined ones as one row per operator and shard, others as they are.
 
-    Each batch has rows for one operator, or reports. The column of reports is null in combined
-    rows.
+    Each batch has rows for one operator, or reports.
     """
     combined: list[pa.RecordBatch] = []
     for batch in batches:
-        if WRAPPED not in batch.schema.names:
-            combined.append(batch)
-        elif batch.column(batch.schema.get_field_index(WRAPPED)).null_count:
-            combined.append(batch.drop_columns([WRAPPED]))
+        names = batch.schema.names
+        if WRAPPED in names or _reports_of_applies(batch):
+            yield pa.Table.from_batches([with_reports(batch)])
         else:
-            yield pa.Table.from_batches([batch])
+            combined.append(batch.drop_columns([APPLY_REPORT]) if APPLY_REPORT in names else batch)
     if combined:
         yield _by_shard(pa.Table.from_batches(combined).combine_chunks())
+
+
+def with_reports(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch that passes with its reports in the column that they have after the first level."""
+    if WRAPPED in batch.schema.names:
+        return batch
+    to, text = (batch.column(batch.schema.get_field_index(name)) for name in ("to", APPLY_REPORT))
+    return pa.RecordBatch.from_pydict({"to": to, WRAPPED: text.cast(pa.binary())})
+
+
+def _reports_of_applies(batch: pa.RecordBatch) -> bool:
+    at = batch.schema.get_field_index(APPLY_REPORT)
+    return at >= 0 and not batch.column(at).null_count
 
 
 def _by_shard(table: pa.Table) -> pa.Table:
@@ -68,9 +80,3 @@ def _stream(rows: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
     return bytes(sink.getvalue())
-
-
-def only_report(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The reports of a batch alone; before the first level they are text."""
-    column = batch.column(batch.schema.get_field_index(WRAPPED))
-    return pa.RecordBatch.from_pydict({WRAPPED: column.cast(pa.binary())})

@@ -27,7 +27,7 @@ from anabranch.plan.operators.process import ProcessPlan
 from anabranch.runtime.joins import JoinWork
 from anabranch.runtime.lateness import FARTHEST_US
 from anabranch.runtime.operator import Moment, NodeTask, Outcome, ShardWork, StateSettings
-from anabranch.runtime.passing import REPORT, only_report, unwrapped, wrapped
+from anabranch.runtime.passing import REPORT, unwrapped, with_reports, wrapped
 from anabranch.runtime.process.task import ProcessWork
 from anabranch.runtime.reports import NodeReport, ShardReport, SlotReport, Written, encoded
 from anabranch.runtime.results import write_table
@@ -80,7 +80,7 @@ class SlotTask:
         report = attempt.run({number: unwrapped(each) for number, each in rows.items()})
         own = pa.array([encoded(report)], pa.binary())
         if self.onward is None:
-            yield from map(only_report, passing)
+            yield from (with_reports(batch).select(["report"]) for batch in passing)
             yield pa.RecordBatch.from_pydict({"report": own})
             return
         schema = pa.schema([("to", pa.int32()), ("report", pa.binary()), *self.onward.items()])

@@ -22,7 +22,7 @@ from anabranch.elastic.grouping.steps import Grouping, TaskSeen, partition_sched
 from anabranch.faults import Faults
 from anabranch.runtime.apply.calls import ApplyCalls
 from anabranch.runtime.operator import Emitted
-from anabranch.runtime.passing import REPORT, WRAPPED
+from anabranch.runtime.passing import APPLY_REPORT, REPORT
 from anabranch.runtime.reports import ApplyReport, Written, encoded
 from anabranch.runtime.results import write_table
 from anabranch.runtime.slot import room, spread
@@ -120,7 +120,7 @@ class ApplyTask:
         reports = [encoded(each.report()).decode() for each in slots.values()]
         self.faults.at("apply.written", self.step, slot)
         to_driver = pa.array([REPORT] * len(reports), pa.int32())
-        yield spread(pa.table({"to": to_driver, WRAPPED: pa.array(reports)}), self.schema)
+        yield spread(pa.table({"to": to_driver, APPLY_REPORT: pa.array(reports)}), self.schema)
 
 
 class _Slot:

@@ -33,7 +33,7 @@ from anabranch.runtime.apply.task import (
     ScheduleTask,
 )
 from anabranch.runtime.operator import Emitted
-from anabranch.runtime.passing import WRAPPED
+from anabranch.runtime.passing import APPLY_REPORT
 from anabranch.spark.compile.lift import Lift, Reader, mapped
 from anabranch.spark.compile.rowwise import RowWise, Taken, chosen, chosen_sql
 from anabranch.spark.jvm import jcolumns
@@ -91,7 +91,7 @@ class ApplyStages:
         rows = (Field("to", "int"), Field("t", "bigint"), *lift.packed.columns)
         self._source_names = tuple(each.name for each in rows)
         # As text: an aggregate with a binary grouping key would not have Spark's fast hash map.
-        self._columns = (*rows, Field(WRAPPED, "string"))
+        self._columns = (*rows, Field(APPLY_REPORT, "string"))
         self._names = tuple(each.name for each in self._columns)
         self._ddl = ", ".join(f"{each.name} {each.type}" for each in self._columns)
         self._cached: dict[object, Any] = {}

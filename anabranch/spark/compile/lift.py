@@ -24,7 +24,7 @@ from anabranch.plan.operators.process import ProcessPlan
 from anabranch.plan.panes import Panes
 from anabranch.plan.route import Route
 from anabranch.runtime.lateness import ELSEWHERE, FARTHEST_US, LEFT_OUT, OUT, TOO_LATE
-from anabranch.runtime.passing import REPORT, WRAPPED
+from anabranch.runtime.passing import APPLY_REPORT, REPORT
 from anabranch.spark.compile.rowwise import RowWise, Taken, chosen, chosen_sql
 from anabranch.spark.jvm import in_place, jseq, keeps_all, needed_columns
 from anabranch.topology.graph import Clock, Map
@@ -189,7 +189,7 @@ class Lift:
         self._rows = sorted({self._places(node)[LATE_ROW] for node in self._late})
         self.lifted, self._aggregates = _aggregates(self.nodes, self._packed, self.number)
         self._tagged = ["to"] if len(self.nodes) > 1 or plan.applies else []
-        self._reports = [WRAPPED] if plan.applies else []  # rows that report what applies did
+        self._reports = [APPLY_REPORT] if plan.applies else []  # rows that report what applies did
         self._cached: dict[object, Any] = {}
         self.watched: dict[
             str, int

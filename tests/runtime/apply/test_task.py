@@ -22,7 +22,7 @@ from anabranch.runtime.apply.task import (
     ScheduleTask,
 )
 from anabranch.runtime.operator import Emitted
-from anabranch.runtime.passing import REPORT, WRAPPED
+from anabranch.runtime.passing import APPLY_REPORT, REPORT
 from anabranch.runtime.reports import StepReports
 from anabranch.runtime.worker import TaskId
 from anabranch.state.checkpoint.files import Files
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SETTINGS = Osg(window=4, mu=10.0)
 ROWS = pa.schema([("to", pa.int32()), ("t", pa.int64()), ("p0", pa.int64()), ("p1", pa.string())])
-SCHEMA = ROWS.append(pa.field(WRAPPED, pa.string()))
+SCHEMA = ROWS.append(pa.field(APPLY_REPORT, pa.string()))
 GIVEN = pa.schema([("id", pa.int64()), ("k", pa.string())])
 MADE = pa.schema([("name", pa.string()), ("id", pa.int64())])
 APPLY, OTHER, READER = 7, 2, 3
@@ -147,7 +147,7 @@ def test_steps_of_a_stage_do_every_row_once_and_learn(
             == passed["t"].to_pylist()
             == [i for i in range(first, first + 200) if i % 5 == 0]
         )
-        sent = made.filter(pa.compute.equal(made["to"], REPORT))[WRAPPED].to_pylist()
+        sent = made.filter(pa.compute.equal(made["to"], REPORT))[APPLY_REPORT].to_pylist()
         reports = {each.slot: each for each in StepReports.decoded(sent).of_apply("named")}
         assert list(reports) == [0, 1, 2]
         written = pa.concat_tables(
@@ -199,7 +199,7 @@ def test_reports_of_earlier_stages_go_to_slot_0_and_pass_unchanged(
             "t": pa.nulls(2, pa.int64()),
             "p0": pa.array([None, 1], pa.int64()),
             "p1": pa.array([None, "k"]),
-            WRAPPED: pa.array(["of an earlier stage", None]),
+            APPLY_REPORT: pa.array(["of an earlier stage", None]),
             VALUE: pa.array([None, 1], pa.int64()),
             ORDER: pa.array([1, 2], pa.int64()),
         }
@@ -222,4 +222,4 @@ def test_reports_of_earlier_stages_go_to_slot_0_and_pass_unchanged(
     )
     made = pa.Table.from_batches(run_in(0, task, [batch.slice(0, 1)]), SCHEMA)
     assert made["to"].to_pylist() == [REPORT, REPORT]
-    assert made[WRAPPED][0].as_py() == "of an earlier stage"
+    assert made[APPLY_REPORT][0].as_py() == "of an earlier stage"
