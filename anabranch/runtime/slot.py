@@ -332,7 +332,7 @@ class _Attempt:
                     since=write.since,
                 )
         if parts:
-            with room(self.task.checkpoint.location):
+            with disk_full_as_state_error(self.task.checkpoint.location):
                 self.task.checkpoint.write(name, parts)
         self._phase("log")
         return stored
@@ -354,7 +354,7 @@ class _Attempt:
 
     def _write(self, kind: str, table: pa.Table) -> Written:
         name = f"results/{self.task.step:08d}/{kind}-{self.slot}-{self.token}.parquet"
-        with room(self.task.checkpoint.location):
+        with disk_full_as_state_error(self.task.checkpoint.location):
             write_table(table, self.task.checkpoint, name)
         return Written(path=name, rows=table.num_rows)
 
@@ -368,7 +368,7 @@ class _Attempt:
 
 
 @contextmanager
-def room(location: str) -> Iterator[None]:
+def disk_full_as_state_error(location: str) -> Iterator[None]:
     """A full disk under the checkpoint is an error that says so."""
     try:
         yield

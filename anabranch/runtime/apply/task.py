@@ -25,7 +25,7 @@ from anabranch.runtime.operator import Emitted
 from anabranch.runtime.passing import APPLY_REPORT, REPORT
 from anabranch.runtime.reports import ApplyReport, Written, encoded
 from anabranch.runtime.results import write_table
-from anabranch.runtime.slot import room, spread
+from anabranch.runtime.slot import disk_full_as_state_error, spread
 from anabranch.runtime.worker import TaskId, received
 from anabranch.state.checkpoint.files import Files
 from anabranch.topology.apply import ERROR_COLUMN, HASH, OSG
@@ -212,7 +212,7 @@ class _Slot:
             return None
         task, table = self.task, pa.concat_tables(tables)
         name = f"results/{task.step:08d}/{kind}-{self.work.number}-{self.slot}-{self.token}.parquet"
-        with room(task.checkpoint.location):
+        with disk_full_as_state_error(task.checkpoint.location):
             write_table(table, task.checkpoint, name)
         return Written(path=name, rows=len(table))
 

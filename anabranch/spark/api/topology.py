@@ -194,9 +194,7 @@ class Topology:
             plan = planning(planner or PLAN_AUTO, statistics.rates())
         user = self._streaming_session(plan)
         session = user.newSession()
-        outlets = self._outlets()
-        for outlet in outlets:
-            outlet.target.check(found.last.step + 1 if found and found.last else 1)
+        outlets = self._outlets(found.last.step + 1 if found and found.last else 1)
         opening = fit_run(files, found, plan, shards)
         opened = open_run(session, opening, outlets, self._frames, slots, elastic.most_slots)
         claim_state(opened.checkpoint, state)
@@ -375,11 +373,13 @@ class Topology:
                 )
         return self._frames[plan.sources[0].name].sparkSession
 
-    def _outlets(self) -> list[Outlet]:
+    def _outlets(self, next_step: int) -> list[Outlet]:
+        """The sinks of this topology; refuses locations that hold results of another run."""
         found = []
         for sink in self.graph.sinks:
             stream, maps = self._maps_to_sink(sink.input)
             target = MappedTarget(sink.target, maps) if maps else sink.target
+            target.check(next_step)
             found.append(Outlet(name=sink.name, operator=stream, late=sink.late, target=target))
         return found
 
