@@ -46,6 +46,8 @@ from anabranch.workloads import (
 )
 
 if TYPE_CHECKING:
+    from anabranch.metrics import Progress
+    from anabranch.observer import Event
     from anabranch.spark.api.run import Run
     from anabranch.spark.api.streams import (
         Applied,
@@ -57,7 +59,6 @@ if TYPE_CHECKING:
         join,
     )
     from anabranch.spark.api.topology import Topology
-    from anabranch.spark.driver.progress import Event, Progress
     from anabranch.spark.sinks import console, csv, json, memory, parquet, writer
     from anabranch.spark.workload import backlog, workload, workload_rows
 
@@ -123,6 +124,8 @@ __all__ = [
 __all__ += functions.__all__
 
 _NEEDS_SPARK = {
+    "anabranch.metrics": ("Progress",),
+    "anabranch.observer": ("Event",),
     "anabranch.spark.api.run": ("Run",),
     "anabranch.spark.api.streams": (
         "Applied",
@@ -134,10 +137,6 @@ _NEEDS_SPARK = {
         "join",
     ),
     "anabranch.spark.api.topology": ("Topology",),
-    "anabranch.spark.driver.progress": (
-        "Event",
-        "Progress",
-    ),
     "anabranch.spark.sinks": (
         "console",
         "csv",

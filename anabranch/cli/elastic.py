@@ -1,4 +1,7 @@
-"""`anabranch history` and `anabranch replay`: what a run saw and decided, what another policy would have decided; no Spark."""
+"""`anabranch history` and `anabranch replay`: what a run decided, and what a policy would have.
+
+Neither needs Spark.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,8 @@ def history_command(
     ] = 40,
     as_json: Json = False,
 ) -> None:
-    """Show what happened to a run and what its controller decided, why, with what effect; and what its steps were like.
+    """Show what happened to a run, what its controller decided and why, and what its steps were
+    like.
 
     Example: anabranch history out/checkpoint
     """
@@ -137,7 +141,8 @@ def replay_command(
 ) -> None:
     """Show what a policy would have decided over the steps that a run has recorded.
 
-    Rows and work are as recorded; where the policy would have had other slots by then, steps take what the work takes on those.
+    Rows and work are as recorded. Where the policy would have had other slots by then, a step takes
+    the time of its work on those.
 
     Example: anabranch replay out/checkpoint --policy incremental
     """
@@ -148,35 +153,38 @@ def replay_command(
     found = replay(steps, settings)
     figures = asdict(totals(found))
     if as_json:
-        told = {
+        shown = {
             "history": history,
             "policy": policy,
             **figures,
-            "decisions": [_plain(each) for each in found if _speaks(each)],
+            "decisions": [_plain(each) for each in found if _decides(each)],
         }
-        typer.echo(json.dumps(told))
+        typer.echo(json.dumps(shown))
         return
     console = Console(highlight=False)
     for each in found:
-        for line in _told(each):
+        for line in _decision_lines(each):
             console.print(line, markup=False, soft_wrap=True)
     for line in _lines(steps):
         console.print(line, markup=False, soft_wrap=True)
     console.print(
-        f"{policy}: {figures['resizes']} resizes, {figures['reroutes']} reroutes, {figures['reversals']} reversals; "
-        f"{figures['slot_seconds']:,.0f} slot-seconds (recorded {figures['slot_seconds_recorded']:,.0f}); "
-        f"a step {figures['step_s']:.2f} s on average (recorded {figures['step_s_recorded']:.2f} s)",
+        f"{policy}: {figures['resizes']} resizes, {figures['reroutes']} reroutes, "
+        f"{figures['reversals']} reversals; "
+        f"{figures['slot_seconds']:,.0f} slot-seconds "
+        f"(recorded {figures['slot_seconds_recorded']:,.0f}); "
+        f"a step {figures['step_s']:.2f} s on average "
+        f"(recorded {figures['step_s_recorded']:.2f} s)",
         markup=False,
         soft_wrap=True,
     )
 
 
-def _speaks(each: Replayed) -> bool:
+def _decides(each: Replayed) -> bool:
     return bool(each.decision) or bool(each.decision.notes) or bool(each.decision.effects)
 
 
-def _told(each: Replayed) -> list[str]:
-    """What a person wants to know of a step: decisions, effects, notes."""
+def _decision_lines(each: Replayed) -> list[str]:
+    """What a person wants to know about a step: decisions, effects, notes."""
     start = f"{_clock(each.seen.at)}  step {each.seen.step}  "
     lines = [
         f"{start}effect: {e.what}: {e.observed:.4g} {e.unit}, expected {e.expected:.4g}"
@@ -220,13 +228,19 @@ def _summary(steps: Sequence[Observation]) -> dict[str, Any]:
 
 
 def _lines(steps: Sequence[Observation]) -> list[str]:
-    told = _summary(steps)
+    figures = _summary(steps)
     if not steps:
         return ["no steps are recorded"]
-    slots = ", ".join(f"{name} {count}" for name, count in told["slots"].items())
-    which = f"{told['recorded']} steps recorded ({told['first']} to {told['last']}, {duration(told['seconds'])})"
-    times = f"a step with rows took {told['mean_step_s']:.2f} s on average, {told['longest_step_s']:.2f} s at most"
-    return [f"{which}: {told['rows']:,.0f} rows, {times}; slots at the end: {slots}"]
+    slots = ", ".join(f"{name} {count}" for name, count in figures["slots"].items())
+    which = (
+        f"{figures['recorded']} steps recorded ({figures['first']} to {figures['last']}, "
+        f"{duration(figures['seconds'])})"
+    )
+    times = (
+        f"a step with rows took {figures['mean_step_s']:.2f} s on average, "
+        f"{figures['longest_step_s']:.2f} s at most"
+    )
+    return [f"{which}: {figures['rows']:,.0f} rows, {times}; slots at the end: {slots}"]
 
 
 def _clock(at: float) -> str:

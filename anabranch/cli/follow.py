@@ -1,4 +1,4 @@
-"""Follows a run to its end: shows it while it lasts, and ends it when its time is over or a person says so."""
+"""Follows a run to its end: shows it, and ends it when its time is over or a person says so."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ class View(Protocol):
 class Until:
     """When a run ends, apart from by itself, and whether every window that is open is closed then.
 
-    The time is counted from `since`, Spark's start included, so that a command ends when it was told to. Where that took so long
-    that there is no step yet, the first one is waited for, at most until the run itself has lasted that long.
+    The time is counted from `since`, Spark's start included, so that a command ends when it should.
+    Where the start took so long that there is no step yet, the first one is waited for, at most
+    until the run itself has lasted that long.
     """
 
     seconds: float | None
@@ -82,7 +83,10 @@ def _show_while(end: Callable[[], None], run: Run, view: View, doing: str) -> No
 
 @contextmanager
 def _asked_to_stop() -> Iterator[threading.Event]:
-    """Set at the first Ctrl-C or SIGTERM; a second Ctrl-C ends at once. Spark's own handler would cancel the running step."""
+    """Set at the first Ctrl-C or SIGTERM; a second Ctrl-C ends at once.
+
+    Spark's own handler would cancel the running step.
+    """
     asked = threading.Event()
 
     def handle(number: int, frame: object) -> None:  # noqa: ARG001

@@ -1,4 +1,6 @@
-"""A run as a person sees it: a live view in a terminal, plain lines elsewhere, and the summary when it has ended."""
+"""A run as a person sees it: a live view in a terminal, plain lines elsewhere, and the summary when
+it has ended.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -17,8 +19,9 @@ from rich.text import Text
 
 from anabranch.cli.results import Watched, moment, results_tables
 from anabranch.elastic.observation import Decision
+from anabranch.metrics import Metric, MetricUnit, Progress, Shown, label_of, shown_in
+from anabranch.observer import Event
 from anabranch.spark.api.run import Run
-from anabranch.spark.driver.progress import Event, Progress
 
 _RECENT = 5  # steps over which a rate is taken
 _SPARKS = "▁▂▃▄▅▆▇█"
@@ -53,7 +56,9 @@ class Ledger:
 
 
 class LiveView:
-    """Redraws itself in place a few times a second; what else is printed meanwhile appears above it."""
+    """Redraws itself in place a few times a second; what else is printed meanwhile appears above
+    it.
+    """
 
     def __init__(self, console: Console, title: str, ledger: Ledger, watched: Watched) -> None:
         self._console, self._title, self._ledger, self._watched = console, title, ledger, watched
@@ -90,22 +95,12 @@ class LiveView:
             return Group(
                 title, Text("the first step takes longest: Spark compiles it", style="dim")
             )
-        left = (
-            self._console.size.height - 9
-        )  # below the title, the figures and the header of the steps
-        told = (
-            []
-            if self._decision is None
-            else [
-                Text(
-                    controller_line(self._decision),
-                    style="green",
-                    no_wrap=True,
-                    overflow="ellipsis",
-                )
-            ]
-        )
-        left -= len(told)
+        # Lines below the title, the figures and the header of the steps.
+        left = self._console.size.height - 9
+        decided = []
+        if self._decision is not None:
+            decided.append(_line(controller_line(self._decision), "green"))
+        left -= len(decided)
         events = self._events[-(left - 2) :] if left > 2 else []
         left -= len(events) + bool(events)
         steps = self._ledger.recent[-max(1, min(_RECENT, left)) :]
@@ -113,7 +108,7 @@ class LiveView:
             title,
             Text(),
             figures(self._ledger),
-            *told,
+            *decided,
             Text(),
             recent_steps(steps),
         ]
@@ -153,26 +148,26 @@ class PlainView:
 def figures(ledger: Ledger) -> Table:
     """The numbers of a run that matter most, in two columns."""
     last, recent = ledger.recent[-1], ledger.recent
-    rates = [
-        each.rows_in / max(each.duration_s, 1e-9) for each in recent if each.batch_id is not None
-    ]
-    behind = ""
+    lag = ""
     if (
         last.watermark_us is not None
         and last.max_event_us is not None
         and last.max_event_us >= last.watermark_us
     ):
-        behind = f", {duration((last.max_event_us - last.watermark_us) / 1e6)} behind"
-    pairs = [
-        ("rows/s", f"{rows_per_second(recent[-_RECENT:]):,.0f}  {sparks(rates)}"),
-        ("step time", f"{last.duration_s:.2f} s  {sparks([each.duration_s for each in recent])}"),
-        ("rows in", f"{ledger.rows_in:,}"),
-        ("results", f"{ledger.rows_out:,}"),
-        ("slots", f"{last.slots} for {last.shards} shards"),
-        ("state", size(last.state_bytes)),
-        ("left out", left_out(ledger.left_out)),
-        ("watermark", f"{instant(last.watermark_us)}{behind}"),
-    ]
+        lag = f", {duration((last.max_event_us - last.watermark_us) / 1e6)} behind"
+    rates = sparks([each.rows_per_s for each in recent if not each.closing])
+    times = sparks([each.duration_s for each in recent])
+    texts = {
+        "rows_per_s": f"{rows_per_second(recent[-_RECENT:]):,.0f}  {rates}",
+        "duration_s": f"{FORMATS[MetricUnit.SECONDS](last.duration_s)}  {times}",
+        "rows_in": FORMATS[MetricUnit.ROWS](ledger.rows_in),
+        "rows_out": FORMATS[MetricUnit.ROWS](ledger.rows_out),
+        "slots": f"{last.slots} for {last.shards} shards",
+        "state_bytes": size(last.state_bytes),
+        "left_out": left_out(ledger.left_out),
+        "watermark_us": f"{instant(last.watermark_us)}{lag}",
+    }
+    pairs = [(label_of(name), text) for name, text in texts.items()]
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     for style in ("dim", "bold", "dim", "bold"):
         table.add_column(style=style, no_wrap=True, min_width=9 if style == "dim" else 22)
@@ -182,23 +177,27 @@ def figures(ledger: Ledger) -> Table:
 
 
 def recent_steps(steps: Sequence[Progress]) -> Table:
-    """One line a step."""
+    """One line per step, with the figures that `anabranch.metrics` declares for it."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("step", "batch", "rows", "rows/s", "time", "results", "left out"):
-        table.add_column(name, justify="right", min_width=7, no_wrap=True)
-    table.add_column("watermark (UTC)", no_wrap=True)
-    for each in steps:
-        table.add_row(
-            str(each.step),
-            "closing" if each.batch_id is None else str(each.batch_id),
-            f"{each.rows_in:,}",
-            f"{each.rows_in / max(each.duration_s, 1e-9):,.0f}",
-            f"{each.duration_s:.2f} s",
-            f"{each.rows_out:,}",
-            f"{sum(each.left_out.values()):,}",
-            instant(each.watermark_us),
-        )
+    columns = list(shown_in(Shown.STEPS))
+    for each in columns:
+        if each.unit is MetricUnit.EVENT_TIME:
+            table.add_column(f"{each.label} (UTC)", no_wrap=True)
+        else:
+            table.add_column(each.label, justify="right", min_width=7, no_wrap=True)
+    for step in steps:
+        table.add_row(*(cell(each, step) for each in columns))
     return table
+
+
+def cell(metric: Metric, step: Progress) -> str:
+    """A figure of a step as people read it: by its unit, added up where it is listed."""
+    value = getattr(step, metric.name)
+    if metric.name == "batch_id" and value is None:
+        return "closing"
+    if isinstance(value, Mapping):
+        value = sum(value.values())
+    return FORMATS[metric.unit](value)
 
 
 def step_line(steps: Sequence[Progress], rate: float) -> str:
@@ -211,7 +210,7 @@ def step_line(steps: Sequence[Progress], rate: float) -> str:
     facts = [
         f"step {last.step}" if len(steps) == 1 else f"steps {first.step} to {last.step}",
         "closing"
-        if all(each.batch_id is None for each in steps)
+        if all(each.closing for each in steps)
         else f"{sum(s.rows_in for s in steps):,} rows",
         f"{rate:,.0f} rows/s",
         f"{sum(each.duration_s for each in steps):.2f} s",
@@ -230,15 +229,9 @@ def _line(text: str, style: str) -> Text:
 
 def controller_line(decision: Decision) -> str:
     """What the controller has decided after a step, or why it has left all as it is."""
-    verb = (
-        "advises"
-        if decision.advice
-        else "decides"
-        if decision
-        else "waits"
-        if decision.reason != "all is well"
-        else "sees"
-    )
+    decides = "advises" if decision.advice else "decides"
+    waits = "sees" if decision.reason == "all is well" else "waits"
+    verb = decides if decision else waits
     return f"controller after step {decision.step} {verb}: {decision.reason}"
 
 
@@ -248,8 +241,8 @@ def event_line(event: Event) -> str:
 
 
 def rows_per_second(steps: Sequence[Progress]) -> float:
-    """Rows over time, the pauses between steps included; closing steps, which have no rows, do not count."""
-    batches = [each for each in steps if each.batch_id is not None]
+    """Rows over time, pauses between steps included; closing steps do not count."""
+    batches = [each for each in steps if not each.closing]
     if not batches:
         return 0.0
     began = batches[0].finished_at - batches[0].duration_s
@@ -302,3 +295,16 @@ def instant(us: int | None) -> str:
         return moment(datetime.fromtimestamp(us // 1_000_000, UTC))
     except (OverflowError, ValueError, OSError):
         return f"{us} us"
+
+
+FORMATS: dict[MetricUnit, Callable[[Any], str]] = {
+    **dict.fromkeys(MetricUnit, str),
+    MetricUnit.COUNT: "{:d}".format,
+    MetricUnit.ROWS: "{:,}".format,
+    MetricUnit.ESTIMATE: "{:,.0f}".format,
+    MetricUnit.RATE: "{:,.0f}".format,
+    MetricUnit.SECONDS: "{:.2f} s".format,
+    MetricUnit.SHARE: "{:.0%}".format,
+    MetricUnit.BYTES: size,
+    MetricUnit.EVENT_TIME: instant,
+}

@@ -1,4 +1,6 @@
-"""`anabranch run`: loads a file, starts its topology, follows it to its end, and says what came out."""
+"""`anabranch run`: loads a file, starts its topology, follows it to its end, and says what came
+out.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,7 @@ def _start(topology: Topology, options: RunOptions, place: RunCheckpoint) -> Run
 
 
 def _watched(topology: Topology) -> dict[str, LatestResults]:
-    """What a person can watch: results of windows that go to a sink or, where none does, those of every operator."""
+    """What a person can watch: results that go to a sink or, without sinks, of every operator."""
     graph, found = topology.graph, dict[str, LatestResults]()
     windowed = [
         each.name for each in graph.operators if isinstance(each, Consolidate | Join | Process)
@@ -147,8 +149,8 @@ def _follow(
 
 
 def _summary(console: Console, ledger: Ledger, watched: Watched, first: str) -> None:
-    room = max(_LINES_AT_END, _LINES_OF_EACH * len(watched))
-    for table in results_tables(watched, "the last results", console.width, room):
+    lines = max(_LINES_AT_END, _LINES_OF_EACH * len(watched))
+    for table in results_tables(watched, "the last results", console.width, lines):
         console.print(table)
         console.print()
     totals = f"{ledger.steps:,} steps, {ledger.rows_in:,} rows in, {ledger.rows_out:,} results"

@@ -1,7 +1,8 @@
-"""Rows of sources for operators of later levels: they pass the slot tasks before, wrapped by shard, as the lift has combined them.
+"""Rows that only pass a slot task: reports, and rows of sources for operators of later levels.
 
-Between levels all rows share columns by type, and what the lift gives has columns of its own. So the rows of one operator and shard
-travel as one row: which operator, which shard, and the rows themselves as an Arrow stream in the column that reports have.
+Between levels all rows share columns by type, and what the lift gives has columns of its own. So
+the rows of one operator and shard travel as one row: which operator, which shard, and the rows
+themselves as an Arrow stream in the column that reports have.
 """
 
 from __future__ import annotations
@@ -15,18 +16,36 @@ from anabranch.types import to_array
 
 REPORT = -1  # in the place of an operator's number: the row is a report
 WRAPPED = "report"
+APPLY_REPORT = "apply_report"  # the text of a report, among rows that the lift gives
 
 
 def wrapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Rows that pass a level: combined ones as one row for each operator and shard, all others as they are."""
+    """Rows that pass a level: combined ones as one row per operator and shard, others as they are.
+
+    Each batch has rows for one operator, or reports.
+    """
     combined: list[pa.RecordBatch] = []
     for batch in batches:
-        if WRAPPED in batch.schema.names:
-            yield pa.Table.from_batches([batch])
+        names = batch.schema.names
+        if WRAPPED in names or _reports_of_applies(batch):
+            yield pa.Table.from_batches([with_reports(batch)])
         else:
-            combined.append(batch)
+            combined.append(batch.drop_columns([APPLY_REPORT]) if APPLY_REPORT in names else batch)
     if combined:
         yield _by_shard(pa.Table.from_batches(combined).combine_chunks())
+
+
+def with_reports(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch that passes with its reports in the column that they have after the first level."""
+    if WRAPPED in batch.schema.names:
+        return batch
+    to, text = (batch.column(batch.schema.get_field_index(name)) for name in ("to", APPLY_REPORT))
+    return pa.RecordBatch.from_pydict({"to": to, WRAPPED: text.cast(pa.binary())})
+
+
+def _reports_of_applies(batch: pa.RecordBatch) -> bool:
+    at = batch.schema.get_field_index(APPLY_REPORT)
+    return at >= 0 and not batch.column(at).null_count
 
 
 def _by_shard(table: pa.Table) -> pa.Table:

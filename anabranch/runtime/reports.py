@@ -1,10 +1,20 @@
-"""What a slot task reports to the driver: what it did to each shard of its operators, what it wrote, what it found missing."""
+"""What the tasks of a step report to the driver.
+
+A slot task reports what it did to each shard, an apply what it made of its rows. A report is a row
+that travels through all later stages to the driver's `collect`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
+import msgspec
+import numpy as np
+
+from anabranch.elastic.grouping.steps import TaskObservation
 from anabranch.state.checkpoint.log import Stored
 
 
@@ -35,21 +45,17 @@ class NodeReport:
     missing: tuple[int, ...] = ()
     results: Written | None = None
     late: Written | None = None
-    left_out: Mapping[str, int] = field(
-        default_factory=dict
-    )  # rows that no open window takes, by reason
+    # Rows that no open window takes, by reason.
+    left_out: Mapping[str, int] = field(default_factory=dict)
     until_us: int | None = None  # windows that end by then are closed
     next_end_us: int | None = None  # the end of the first window that is still open
     key_numbers: int = 0  # keys that the decoded slot has numbers for
     arrived: int = 0  # combined rows that came
     distinct: int = 0  # of them, keys and panes
-    keys_in: Mapping[int, float] = field(
-        default_factory=dict
-    )  # keys with rows in an interval of so many panes
+    keys_in: Mapping[int, float] = field(default_factory=dict)  # distinct keys by panes of interval
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class SlotReport(msgspec.Struct, frozen=True, kw_only=True, tag="slot"):
     """One slot of a component in one step."""
 
     component: str
@@ -60,60 +66,141 @@ class Report:
     ended: float
     cpu_s: float
     nodes: Mapping[str, NodeReport]
-    phases: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of the task
-    seen_us: Mapping[int, int] = field(
-        default_factory=dict
-    )  # the latest event time of rows for an operator, by its number
+    phases: Mapping[str, float] = {}  # seconds of each phase of the task
+    seen_us: Mapping[int, int] = {}  # the latest event time of rows for an operator, by its number
+
+    @property
+    def of(self) -> str:
+        """What reports: the name of the component."""
+        return self.component
 
 
-def nodes_in(reports: Sequence[Report]) -> Iterator[tuple[str, NodeReport]]:
-    """What all slots tell of their operators."""
-    return ((name, each) for report in reports for name, each in report.nodes.items())
+class ApplyReport(msgspec.Struct, frozen=True, kw_only=True, tag="apply"):
+    """One slot of an apply in one step."""
+
+    apply: str
+    slot: int
+    started: float
+    ended: float
+    seen: TaskObservation
+    rows_out: int
+    failed: int
+    results: Written | None
+    letters: Written | None  # the rows that failed
+
+    @property
+    def of(self) -> str:
+        """What reports: the name of the apply."""
+        return self.apply
 
 
-def check_complete(reports: Sequence[Report], wanted: Sequence[tuple[str, int]]) -> None:
-    """Every slot of every level has reported once: a task that Spark ran again may have reported twice, or too late."""
-    found = sorted((report.component, report.slot) for report in reports)
-    if found != sorted(wanted):
-        odd = sorted({*wanted} ^ {*found}) or sorted(
-            {each for each in found if found.count(each) > 1}
+TaskReport: TypeAlias = SlotReport | ApplyReport
+ReportKey: TypeAlias = tuple[str, int]  # a component or an apply, and its slot
+
+
+def encoded(report: TaskReport) -> bytes:
+    """A report as text that `decoded` reads."""
+    return _ENCODER.encode(report)
+
+
+def decoded(report: bytes | str) -> TaskReport:
+    """A report from its text."""
+    return _DECODER.decode(report)
+
+
+def _plain(value: Any) -> Any:
+    """An array of float64 as its shape and its bytes, so that a sketch comes back bit by bit."""
+    if isinstance(value, np.ndarray):
+        return value.shape, value.astype(np.float64, copy=False).tobytes()
+    if isinstance(value, np.number):
+        return value.item()
+    raise NotImplementedError(f"a report cannot hold a {type(value).__name__}")
+
+
+def _array(_type: type, value: Any) -> Any:
+    shape, data = msgspec.convert(value, tuple[tuple[int, ...], bytes])
+    return np.frombuffer(data, dtype=np.float64).reshape(shape).copy()
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
+_DECODER: msgspec.json.Decoder[TaskReport] = msgspec.json.Decoder(TaskReport, dec_hook=_array)
+
+
+@dataclass(frozen=True, slots=True)
+class StepReports:
+    """All reports of one job."""
+
+    slots: tuple[SlotReport, ...] = ()
+    applies: tuple[ApplyReport, ...] = ()
+
+    @classmethod
+    def decoded(cls, rows: Iterable[bytes | str]) -> StepReports:
+        """The reports that a job has collected."""
+        found = [decoded(row) for row in rows]
+        return cls(
+            tuple(each for each in found if isinstance(each, SlotReport)),
+            tuple(each for each in found if isinstance(each, ApplyReport)),
         )
-        raise RuntimeError(
-            f"slots that have not reported exactly once: {', '.join(f'{name} {slot}' for name, slot in odd)}"
+
+    def nodes(self) -> Iterator[tuple[str, NodeReport]]:
+        """What all slots report about their operators."""
+        return ((name, each) for report in self.slots for name, each in report.nodes.items())
+
+    def of_apply(self, name: str) -> list[ApplyReport]:
+        """The reports of an apply, by slot."""
+        return sorted(
+            (each for each in self.applies if each.apply == name), key=lambda each: each.slot
         )
 
+    def check_complete(self, expected: Iterable[ReportKey]) -> None:
+        """Refuses reports of which one is missing or came twice, as from a task that ran again."""
+        reports: list[TaskReport] = [*self.slots, *self.applies]
+        found = Counter((each.of, each.slot) for each in reports)
+        wanted = Counter(expected)
+        if found != wanted:
+            odd = [*(wanted - found), *(found - wanted)]
+            names = ", ".join(sorted({f"{name} {slot}" for name, slot in odd}))
+            raise RuntimeError(f"slots that have not reported exactly once: {names}")
 
-def missing_in(reports: Sequence[Report]) -> dict[str, list[int]]:
-    """The shards that tasks did not find in the committed state, by operator."""
-    found: dict[str, list[int]] = {}
-    for name, each in nodes_in(reports):
-        if each.missing:
-            found.setdefault(name, []).extend(each.missing)
-    return found
+    def missing(self) -> dict[str, list[int]]:
+        """The shards that tasks did not find in the committed state, by operator."""
+        found: dict[str, list[int]] = {}
+        for name, each in self.nodes():
+            if each.missing:
+                found.setdefault(name, []).extend(each.missing)
+        return found
+
+    def latest_event_us(self, watched: Mapping[str, int]) -> dict[str, int]:
+        """The latest event time of each source; `watched` has the operator that reports it."""
+        times = {
+            source: [each.seen_us[number] for each in self.slots if number in each.seen_us]
+            for source, number in watched.items()
+        }
+        return {source: max(found) for source, found in times.items() if found}
+
+    def next_end_us(self) -> int | None:
+        """The end of the first window that is still open."""
+        ends = [each.next_end_us for _, each in self.nodes() if each.next_end_us is not None]
+        return min(ends, default=None)
 
 
-def seen_in(reports: Sequence[Report], watched: Mapping[str, int]) -> dict[str, int]:
-    """The latest event time of each source that an operator tells it for, by its number; none where no row had one."""
-    told = {
-        source: [each.seen_us[number] for each in reports if number in each.seen_us]
-        for source, number in watched.items()
-    }
-    return {source: max(times) for source, times in told.items() if times}
+def files_of(written: Sequence[Written | None]) -> tuple[str, ...]:
+    """The paths of those files that were written."""
+    return tuple(each.path for each in written if each is not None)
 
 
 def moving_mean(
-    before: Mapping[str, Mapping[int, float]], reports: Sequence[Report]
+    before: Mapping[str, Mapping[int, float]], reports: StepReports
 ) -> dict[str, dict[int, float]]:
-    """Keys in intervals of so many panes, over all slots: half the last mean, half this step."""
+    """Distinct keys by length of interval in panes: half the last mean, half this step."""
     now: dict[str, dict[int, float]] = {}
-    for name, each in nodes_in(reports):
+    for name, each in reports.nodes():
         mine = now.setdefault(name, {})
         for length, keys in each.keys_in.items():
             mine[length] = mine.get(length, 0.0) + keys
-    return {
-        name: {
-            **(old := before.get(name, {})),
-            **{length: (old.get(length, keys) + keys) / 2 for length, keys in mine.items()},
-        }
-        for name, mine in now.items()
-    }
+    found: dict[str, dict[int, float]] = {}
+    for name, mine in now.items():
+        old = before.get(name, {})
+        halves = {length: (old.get(length, keys) + keys) / 2 for length, keys in mine.items()}
+        found[name] = {**old, **halves}
+    return found

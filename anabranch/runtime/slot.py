@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,9 +24,9 @@ from anabranch.plan.operators.process import ProcessPlan
 from anabranch.runtime.joins import JoinWork
 from anabranch.runtime.lateness import FARTHEST_US
 from anabranch.runtime.operator import Moment, NodeTask, Outcome, ShardWork, StateSettings
-from anabranch.runtime.passing import REPORT, by_operator, spread, unwrapped, wrapped
+from anabranch.runtime.passing import REPORT, by_operator, spread, unwrapped, with_reports, wrapped
 from anabranch.runtime.process.task import ProcessWork
-from anabranch.runtime.reports import NodeReport, Report, ShardReport, Written
+from anabranch.runtime.reports import NodeReport, ShardReport, SlotReport, Written, encoded
 from anabranch.runtime.results import write_results
 from anabranch.runtime.windows import NodeWork, undictionaried
 from anabranch.runtime.worker import TaskId, received
@@ -76,15 +75,15 @@ class SlotTask:
         rows, passing = _sorted_out(received(batches), {node.number for node in component.nodes})
         attempt = _Attempt(self, component, slot, task.attempt)
         report = attempt.run({number: unwrapped(each) for number, each in rows.items()})
-        encoded = pa.array([msgspec.json.encode(report)], pa.binary())
+        own = pa.array([encoded(report)], pa.binary())
         if self.onward is None:
-            yield from (batch.select(["report"]) for batch in passing)
-            yield pa.RecordBatch.from_pydict({"report": encoded})
+            yield from (with_reports(batch).select(["report"]) for batch in passing)
+            yield pa.RecordBatch.from_pydict({"report": own})
             return
         schema = pa.schema([("to", pa.int32()), ("report", pa.binary()), *self.onward.items()])
         for table in wrapped(passing):
             yield spread(table, schema)
-        yield spread(pa.table({"to": pa.array([REPORT], pa.int32()), "report": encoded}), schema)
+        yield spread(pa.table({"to": pa.array([REPORT], pa.int32()), "report": own}), schema)
         for table in attempt.onward:
             yield spread(table, schema)
 
@@ -138,7 +137,7 @@ class _Attempt:
         self.phases: dict[str, float] = {}
         self._mark = time.perf_counter()
 
-    def run(self, rows: Mapping[int, pa.Table]) -> Report:
+    def run(self, rows: Mapping[int, pa.Table]) -> SlotReport:
         task, nodes = self.task, self.nodes
         started, cpu = time.time(), time.process_time()
         self.shards = self._needed(rows)
@@ -179,7 +178,7 @@ class _Attempt:
         total = max(
             sum(count for outcome in outcomes.values() for count in outcome.rows_in.values()), 1
         )
-        return Report(
+        return SlotReport(
             component=self.component.name,
             slot=self.slot,
             host=self.host.id,

@@ -11,7 +11,7 @@ from anabranch.spark.sinks import Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlet:
-    """A sink: where the results of an operator go to, or its late rows, or the rows that failed in it."""
+    """A sink: where an operator's results go, or its late rows, or the rows that failed in it."""
 
     name: str
     operator: str
@@ -20,25 +20,21 @@ class Outlet:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What sinks want of an operator: what it makes, and the rows that are late for it or fail in it."""
+class WrittenRows:
+    """Which rows of an operator sinks take: its results; rows that are late or that failed."""
 
     results: bool
     late: bool
 
 
-def wanted_of(outlets: Sequence[Outlet], operator: str) -> Wanted:
-    """What sinks want of an operator."""
-    return Wanted(
-        *(
-            any(each.operator == operator and each.late == late for each in outlets)
-            for late in (False, True)
-        )
-    )
+def written_rows(outlets: Sequence[Outlet], operator: str) -> WrittenRows:
+    """Which rows of an operator some sink takes."""
+    late = {each.late for each in outlets if each.operator == operator}
+    return WrittenRows(results=False in late, late=True in late)
 
 
 def late_nodes(plan: Plan, outlets: Sequence[Outlet]) -> frozenset[str]:
-    """The nodes whose late rows sinks want."""
+    """The nodes whose late rows some sink takes."""
     return frozenset(
         node.name for each in outlets if each.late for node in plan.late_nodes(each.operator)
     )

@@ -1,4 +1,4 @@
-"""A Spark session on this machine alone: no network, no web page, little log, and it writes below one directory only."""
+"""A Spark session on this machine alone: no network, no web page, files below one directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 Session: TypeAlias = SparkSession
 """For those who may not import pyspark."""
 
-# Options for a JVM that lives for minutes: compile little, collect garbage simply. Starting is most of its work.
+# Options for a JVM that lives for minutes: compile little, collect garbage simply.
 SHORT_LIVED = {
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
@@ -26,18 +26,18 @@ def local_session(
     """A session of its own process, with Python workers that run this Python."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    place = Path(directory).absolute()
+    root = Path(directory).absolute()
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.local.dir": str(place / "local"),
+        "spark.local.dir": str(root / "local"),
         "spark.log.level": "OFF",
         "spark.python.daemon.module": "anabranch.spark.daemon",
-        # One machine has no network to spare: rows go to exchanges as they are, in blocks and not one by one.
+        # Nothing leaves the machine: rows go to exchanges uncompressed, in blocks, not one by one.
         "spark.shuffle.compress": "false",
         "spark.shuffle.sort.bypassMergeThreshold": "1",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(place / "warehouse"),
+        "spark.sql.warehouse.dir": str(root / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
@@ -50,7 +50,7 @@ def local_session(
 
 
 def _without_checksums(session: SparkSession) -> None:
-    """Hadoop writes a second file with checksums beside each file: of Spark's checkpoint three a batch, 4 ms each."""
+    """Turns off Hadoop's files with checksums: three per batch in Spark's checkpoint, 4 ms each."""
     jvm: Any = session._jvm
     local = jvm.org.apache.hadoop.fs.FileSystem.getLocal(
         session.sparkContext._jsc.hadoopConfiguration()

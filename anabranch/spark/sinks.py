@@ -1,7 +1,7 @@
 """Sinks: where results go, from the files that the slot tasks wrote, idempotently by step.
 
-A file sink replaces all files of its step, so a step that runs again leaves the same files once. A function or a Spark writer may see
-a step twice when a crash comes between it and the commit.
+A file sink replaces all files of its step, so a step that runs again leaves the same files once. A
+function or a Spark writer may see a step twice when a crash comes between it and the commit.
 """
 
 from __future__ import annotations
@@ -40,12 +40,10 @@ class StepResults:
     arrow: pa.Schema
     session: SparkSession
     again: int | None = None  # an attempt that died may have written steps from this one on
-    maps: tuple[
-        Callable[[DataFrame], DataFrame], ...
-    ] = ()  # what follows windows sees those that are complete
+    maps: tuple[Callable[[DataFrame], DataFrame], ...] = ()  # on the way to the sink
 
     def frame(self) -> DataFrame:
-        """A DataFrame over the files; it changes no state, so it may be used any number of times."""
+        """A DataFrame over the files; it may be used any number of times."""
         paths = [
             f"file://{self.files.path(n)}" if self.files.local else f"{self.files.location}/{n}"
             for n in self.names
@@ -55,7 +53,7 @@ class StepResults:
             if paths
             else self.session.createDataFrame([], self.schema)
         )
-        return behind(rows, self.maps)
+        return apply_maps(rows, self.maps)
 
     def table(self) -> pa.Table:
         """All rows in memory."""
@@ -71,8 +69,8 @@ class StepResults:
         )
 
 
-def behind(results: DataFrame, maps: Sequence[Callable[[DataFrame], DataFrame]]) -> DataFrame:
-    """Results behind some maps, which see those of complete windows."""
+def apply_maps(results: DataFrame, maps: Sequence[Callable[[DataFrame], DataFrame]]) -> DataFrame:
+    """Results after some maps, which see complete windows only."""
     if maps and EARLY_COLUMN in results.columns:
         results = results.filter(~F.col(EARLY_COLUMN)).drop(EARLY_COLUMN)
     for each in maps:
@@ -88,7 +86,7 @@ class Target(ABC):
         """Takes the results of a step. May be called again for the same step after a crash."""
 
     def check(self, next_step: int) -> None:  # noqa: B027 - most have nothing to check
-        """Refuses, before a run starts, a place that holds what this run cannot have written."""
+        """Refuses, before a run starts, a location with results of another run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +98,8 @@ class FileTarget(Target):
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def place(self) -> str:
-        """Where the files are, to tell whether two targets write to the same place."""
+    def location(self) -> str:
+        """Where the files are; two targets must not have the same."""
         return self.path if "://" in self.path else str(Path(self.path).absolute())
 
     def write(self, results: StepResults) -> None:
@@ -128,12 +126,13 @@ class FileTarget(Target):
             sync_directory(Path(out.path("")))
 
     def check(self, next_step: int) -> None:
-        """Results of steps that are still to come were left by another checkpoint; they would mix with this one's."""
+        """Refuses results of steps that are still to come: another checkpoint left them."""
         steps = [int(found[1]) for name in Files(self.path).list() if (found := _STEP.match(name))]
         if max(steps, default=0) > next_step:
             raise TopologyError(
-                f"{self.path} holds results up to step {max(steps)}, and this checkpoint is at step {next_step}: they are of another "
-                "checkpoint. Delete them, or choose another directory"
+                f"{self.path} holds results up to step {max(steps)}, and this checkpoint is at "
+                f"step {next_step}: they are of another checkpoint. Delete them, or choose another "
+                "directory"
             )
 
     def _as_written(self, results: StepResults) -> bool:
@@ -171,7 +170,7 @@ class FileTarget(Target):
 
 
 @dataclass(frozen=True, slots=True)
-class Behind(Target):
+class MappedTarget(Target):
     """A target of results that pass some maps first."""
 
     target: Target
@@ -221,7 +220,8 @@ class ConsoleTarget(Target):
         if table.num_rows:
             print(f"step {results.step}: {table.num_rows} rows")  # noqa: T201
             for row in table.slice(0, self.rows).to_pylist():
-                print("  " + ", ".join(f"{name}={_shown(value)}" for name, value in row.items()))  # noqa: T201
+                shown = ", ".join(f"{name}={_shown(value)}" for name, value in row.items())
+                print(f"  {shown}")  # noqa: T201
 
     def __str__(self) -> str:
         return "console"
@@ -267,7 +267,7 @@ def csv(path: str | os.PathLike[str], *, header: bool = True, **options: Any) ->
 
 
 def json(path: str | os.PathLike[str], **options: Any) -> Target:
-    """Files of one JSON object a line in a directory."""
+    """Files in a directory with one JSON object per line."""
     return FileTarget("json", os.fspath(path), options)
 
 
@@ -282,7 +282,9 @@ def console(rows: int = 20) -> Target:
 
 
 def writer(format: str, **options: Any) -> Target:
-    """Any Spark batch writer in append mode, such as ab.writer("jdbc", url=..., dbtable=...); at least once."""
+    """Any Spark batch writer in append mode, at least once: ab.writer("jdbc", url=...,
+    dbtable=...).
+    """
     return WriterTarget(format, options)
 
 
@@ -293,8 +295,8 @@ def as_target(target: object) -> Target:
     if callable(target):
         return FunctionTarget(target)
     raise TopologyError(
-        f"{target!r} is not a sink; valid: ab.parquet, ab.csv, ab.json, ab.memory, ab.console, ab.writer, or a function of "
-        "(DataFrame, step)"
+        f"{target!r} is not a sink; valid: ab.parquet, ab.csv, ab.json, ab.memory, ab.console, "
+        "ab.writer, or a function of (DataFrame, step)"
     )
 
 

@@ -1,6 +1,7 @@
-"""Session settings of a run: one job a step, as many partitions as cores, a quick way to Python, quick checkpoints.
+"""Session settings of a run: one job per step, as many partitions as cores, quick checkpoints.
 
-A streaming query clones its session when it starts, so what is lent to the user's session for that moment stays with the query.
+A streaming query clones its session when it starts. So what is set on the user's session for that
+moment stays with the query.
 """
 
 from __future__ import annotations
@@ -12,18 +13,22 @@ from pyspark.sql import SparkSession
 
 _STEP = {
     "spark.sql.adaptive.enabled": "false",
-    # With a limit in bytes the JVM adds up the sizes of all columns for each row: more than half of the way to Python.
-    # So many rows stay below what a batch can hold, 2 GB, unless they have a quarter of a megabyte each.
+    # With a limit in bytes the JVM adds up the sizes of all columns for each row: more than half of
+    # the way to Python. So many rows stay below what a batch can hold, 2 GB, unless a row has a
+    # quarter of a megabyte.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",
-    # One pass instead of two for rows that lie together; but Spark has its fast hash map only for the first of two.
+    # One pass instead of two for rows in one place; but Spark has its fast hash map only for the
+    # first of two.
     "spark.sql.execution.combineAdjacentAggregation": "false",
 }
 # What users may have reasons to set themselves is left alone where they did.
 LOCAL_QUERY = {
-    # The default one starts a `chmod` process for each file: four a batch, a tenth of a second.
-    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
-    "FileSystemBasedCheckpointFileManager",
+    # The default one starts a `chmod` process for each file: four per batch, a tenth of a second.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    ),
 }
 
 
@@ -34,8 +39,8 @@ def tune(session: SparkSession) -> None:
 
 
 @contextmanager
-def lent(session: SparkSession, *, local_query: bool = False) -> Iterator[None]:
-    """Lends a user's session the settings of a run, and gives back what was there."""
+def step_settings_on(session: SparkSession, *, local_query: bool = False) -> Iterator[None]:
+    """Sets what a run needs on a user's session, and sets back what was there."""
     own = session.conf.getAll
     wished = {name: value for name, value in LOCAL_QUERY.items() if local_query and name not in own}
     settings = {**_step_settings(session), **wished}

@@ -1,82 +1,66 @@
-"""Permanent change, to show that it changes no results: other routes and slots before every step, other components before some."""
+"""Permanent change, to show that it changes no results: other routes, slots and components.
+
+Both observers ask for changes as soon as a step is committed; the run makes them before the next.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from anabranch.elastic.settings import OFF, Elastic
+from anabranch.metrics import Progress
+from anabranch.observer import Observer
 from anabranch.plan.planners.registry import PLANNERS
 from anabranch.plan.route import Route
-from anabranch.runtime.reports import Report
 from anabranch.spark.api.run import Run
-from anabranch.spark.driver.observe import Place
-from anabranch.spark.driver.progress import Progress
-from anabranch.spark.driver.steering import Planning, Steering
-from anabranch.spark.driver.step import Stepper
-from anabranch.state.checkpoint.commits import Commit
+from anabranch.spark.driver.changes import Changes
 
 
-class Restless(Steering):
-    """Steers as no controller would, by a seed. Slots without a shard and shards all in one slot are among what it does."""
+class Restless(Observer):
+    """Asks for what no controller would, by a seed.
 
-    def __init__(
-        self, seed: int, make_plan: Planning, *, most_slots: int = 4, plans: float = 0.1
-    ) -> None:
-        super().__init__(Elastic(mode=OFF), Place(cores=1), make_plan, None)
-        self._rng, self._planning, self._most, self._plans = (
-            random.Random(seed),
-            make_plan,
-            most_slots,
-            plans,
-        )
+    Slots without a shard and shards all in one slot are among what it asks for.
+    """
+
+    def __init__(self, run: Run, seed: int, *, most_slots: int = 4, plans: float = 0.1) -> None:
+        self._run, self._stepper = run, run._stepper  # noqa: SLF001
+        self._rng, self._most, self._plans = random.Random(seed), most_slots, plans
         self.offered: set[frozenset[str]] = set()  # the components of the plans that it asked for
 
-    def before(self, stepper: Stepper) -> None:
+    def step(self, progress: Progress) -> None:  # noqa: ARG002 - any step will do
+        self.ask()
+
+    def ask(self) -> None:
+        """Asks for other routes, and now and then for another plan."""
+        requests, names = self._stepper.requests, list(self._stepper.state.routes)
         if self._rng.random() < self._plans:
-            stepper.pending.plan = self._planning(
-                self._rng.choice(sorted(PLANNERS)), stepper.statistics.rates()
-            )
-            self.offered.add(frozenset(each.name for each in stepper.pending.plan.components))
-        shards = stepper.checkpoint.header.shards
-        planned = (
-            [each.name for each in stepper.pending.plan.components]
-            if stepper.pending.plan is not None
-            else []
-        )
-        for name in (*stepper.routes, *planned):
-            stepper.pending.routes[name] = random_route(self._rng, shards, min(self._most, shards))
+            self._run.replan(self._rng.choice(sorted(PLANNERS)))
+            plan = requests.waiting.plan
+            planned = [] if plan is None else [each.name for each in plan.components]
+            self.offered.add(frozenset(planned))
+            names += planned
+        shards = self._stepper.context.shards
+        routes = {name: random_route(self._rng, shards, min(self._most, shards)) for name in names}
+        requests.add(Changes(routes=routes))
 
 
-class Acting(Steering):
-    """Does something before the steps that follow some others, whatever else steers: a person who asks at the right time."""
+class Acting(Observer):
+    """Does something after some steps: a person who asks at the right time.
 
-    def __init__(
-        self, inner: Steering | None, acts: Mapping[int, Sequence[Callable[[], None]]]
-    ) -> None:
-        super().__init__(Elastic(mode=OFF), Place(cores=1), None, None)
-        self._inner = (
-            inner if inner is not None else Steering(Elastic(mode=OFF), Place(cores=1), None, None)
-        )
-        self._acts = dict(acts)
+    Steps that only wrote state again, for another plan, are not counted.
+    """
 
-    def before(self, stepper: Stepper) -> None:
-        """Acts by the last step that is committed, without those that only wrote state anew."""
-        self._inner.before(stepper)
-        last = stepper.last
+    def __init__(self, run: Run, acts: Mapping[int, Sequence[Callable[[], None]]]) -> None:
+        self._stepper, self._acts = run._stepper, dict(acts)  # noqa: SLF001
+
+    def step(self, progress: Progress) -> None:  # noqa: ARG002 - the checkpoint knows more
+        self.act()
+
+    def act(self) -> None:
+        """Does what is due after the last step that is committed."""
+        last = self._stepper.context.checkpoint.last
         for act in self._acts.pop(last.step - last.replans, ()) if last is not None else ():
             act()
-
-    def after(
-        self, stepper: Stepper, commit: Commit, progress: Progress, reports: Sequence[Report]
-    ) -> None:
-        self._inner.after(stepper, commit, progress, reports)
-
-    def save(self, stepper: Stepper) -> None:
-        self._inner.save(stepper)
-
-    def end(self, stepper: Stepper) -> None:
-        self._inner.end(stepper)
 
 
 def random_route(rng: random.Random, shards: int, most_slots: int) -> Route:
@@ -86,7 +70,15 @@ def random_route(rng: random.Random, shards: int, most_slots: int) -> Route:
 
 
 def disturb(run: Run, seed: int, *, most_slots: int = 4, plans: float = 0.1) -> Restless:
-    """Changes routes, slots and components of a run from its next step on, for as long as it runs."""
-    restless = Restless(seed, run._make_plan, most_slots=most_slots, plans=plans)  # noqa: SLF001
-    run._stepper.steering = restless  # noqa: SLF001
+    """Changes routes, slots and components of a run from its next step on, while it runs."""
+    restless = Restless(run, seed, most_slots=most_slots, plans=plans)
+    run._stepper.observers.attach(restless)  # noqa: SLF001
+    restless.ask()
     return restless
+
+
+def act_after(run: Run, acts: Mapping[int, Sequence[Callable[[], None]]]) -> None:
+    """Has something done after some steps of a run, by their numbers."""
+    acting = Acting(run, acts)
+    run._stepper.observers.attach(acting)  # noqa: SLF001
+    acting.act()

@@ -49,7 +49,7 @@ class Osg:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class ApplySpec:
     """A stateless Python function and how it is called."""
 
     fn: Callable[[Any], Any] | None  # None: rows pass as they are

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from anabranch.aggregates.specs import Aggregate
 from anabranch.errors import TopologyError, unknown
-from anabranch.topology.apply import ERROR_COLUMN, Work
+from anabranch.topology.apply import ERROR_COLUMN, ApplySpec
 from anabranch.topology.durations import duration_us
 from anabranch.topology.windows import Session, Window
 
@@ -77,7 +77,7 @@ class Apply:
 
     name: str
     input: str
-    work: Work
+    work: ApplySpec
     fields: tuple[Field, ...]
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from anabranch.elastic.observation import Decision
-from anabranch.spark.driver.progress import Event, Progress
+from anabranch.metrics import Progress
+from anabranch.observer import Event
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,8 @@ from anabranch.errors import StepError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from anabranch.metrics import Progress
     from anabranch.spark.api.run import Run
-    from anabranch.spark.driver.progress import Progress
     from tests.cli.conftest import PlayedRun
 
 

@@ -25,8 +25,9 @@ from anabranch.cli.live import (
 )
 from anabranch.cli.results import LatestResults, shown
 from anabranch.elastic.observation import Decision, Expected, Resize
+from anabranch.metrics import Progress
+from anabranch.observer import Event
 from anabranch.plan.route import even_route
-from anabranch.spark.driver.progress import Event, Progress
 
 if TYPE_CHECKING:
     from tests.cli.conftest import PlayedRun

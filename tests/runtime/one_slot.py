@@ -10,7 +10,7 @@ import pyarrow as pa
 from anabranch.plan.make import make_plan
 from anabranch.plan.operators.base import OperatorPlan
 from anabranch.runtime.operator import Arriving, Moment, NodeTask, StateSettings
-from anabranch.runtime.reports import NodeReport, Report
+from anabranch.runtime.reports import NodeReport, SlotReport
 from anabranch.runtime.slot import ComponentTask, SlotTask, _Attempt
 from anabranch.state.checkpoint.files import Files
 from anabranch.topology import Compute, Consolidate, Field, Graph, Source, count, tumbling
@@ -65,7 +65,7 @@ def component(**changed: Any) -> ComponentTask:
     return ComponentTask(name="w", route=(0,) * SHARDS, slots=1, nodes=(node,))
 
 
-def attempt(task: SlotTask, *keys: int) -> tuple[Report, NodeReport]:
+def attempt(task: SlotTask, *keys: int) -> tuple[SlotReport, NodeReport]:
     report = _Attempt(task, task.components[0], 0, 0).run({0: lifted(*keys)} if keys else {})
     return report, report.nodes["w"]
 

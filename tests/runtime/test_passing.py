@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from anabranch.runtime.passing import unwrapped, wrapped
+from anabranch.runtime.passing import (
+    APPLY_REPORT,
+    REPORT,
+    WRAPPED,
+    unwrapped,
+    with_reports,
+    wrapped,
+)
 
 
 def test_combined_rows_are_wrapped_by_operator_and_shard_and_come_out_as_they_were() -> None:
@@ -35,3 +42,32 @@ def test_rows_that_were_not_wrapped_are_as_they_are() -> None:
     plain = pa.table({"to": [1], "shard": [2], "report": pa.nulls(1, pa.binary())})
     assert unwrapped(plain) is plain
     assert list(wrapped([])) == []
+
+
+def test_between_two_levels_plain_rows_pass_as_they_are() -> None:
+    """Results for a later level have the column of reports, and nothing in it."""
+    plain = pa.record_batch({"to": [1], "shard": [2], "report": pa.nulls(1, pa.binary())})
+    assert list(wrapped([plain])) == [pa.Table.from_batches([plain])]
+
+
+def test_reports_of_applies_come_among_combined_rows_and_pass_by_themselves() -> None:
+    rows = pa.record_batch(
+        {
+            "to": pa.array([3, 3], pa.int32()),
+            "shard": pa.array([7, 7], pa.int32()),
+            "k": ["p", "q"],
+            APPLY_REPORT: pa.nulls(2, pa.string()),
+        }
+    )
+    sent = pa.record_batch(
+        {
+            "to": pa.array([REPORT], pa.int32()),
+            "shard": pa.array([0], pa.int32()),
+            "k": pa.nulls(1, pa.string()),
+            APPLY_REPORT: ["a report"],
+        }
+    )
+    passed, packed = wrapped([rows, sent])
+    assert passed.to_pylist() == [{"to": REPORT, WRAPPED: b"a report"}]
+    assert unwrapped(packed).to_pydict() == {"to": [3, 3], "shard": [7, 7], "k": ["p", "q"]}
+    assert with_reports(sent).to_pylist() == [{"to": REPORT, WRAPPED: b"a report"}]

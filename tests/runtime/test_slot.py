@@ -12,7 +12,7 @@ import pytest
 from anabranch.errors import StateError
 from anabranch.faults import Faults, InjectedError, parse
 from anabranch.runtime.operator import Emitted, Moment
-from anabranch.runtime.reports import Report
+from anabranch.runtime.reports import SlotReport
 from anabranch.runtime.slot import SlotTask
 from anabranch.runtime.worker import TaskId
 from tests.runtime.one_slot import attempt, component, lifted
@@ -23,9 +23,9 @@ def batch(to: int, *keys: int) -> pa.RecordBatch:
     return rows.combine_chunks().to_batches()[0]
 
 
-def reports(batches: list[pa.RecordBatch]) -> list[Report]:
+def reports(batches: list[pa.RecordBatch]) -> list[SlotReport]:
     encoded = [each for one in batches for each in one.column("report").to_pylist() if each]
-    return [msgspec.json.decode(each, type=Report) for each in encoded]
+    return [msgspec.json.decode(each, type=SlotReport) for each in encoded]
 
 
 def test_a_task_runs_the_component_and_the_slot_that_its_partition_stands_for(

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 def watched(run: ab.Run) -> list[str]:
     """The physical plan of each job of a run that has just started, as they come."""
     plans: list[str] = []
-    build = run._stepper.levels.job
+    build = run._stepper.state.levels.job
 
     def watch(*arguments: Any) -> DataFrame:
         frame = build(*arguments)
         plans.append(frame._jdf.queryExecution().executedPlan().toString())
         return frame
 
-    run._stepper.levels.job = watch  # type: ignore[method-assign]
+    run._stepper.state.levels.job = watch  # type: ignore[method-assign]
     return plans

@@ -375,7 +375,7 @@ def test_another_plan_at_a_restart_and_between_two_steps_changes_no_results(
         idle=None,
         state_root=tmp_path / "state",
     )
-    assert len(run._stepper.plan.components) == 4, (
+    assert len(run._stepper.state.plan.components) == 4, (
         "without a planner, a checkpoint goes on as it was"
     )
     run.replan("fusion by attributes")

@@ -14,6 +14,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
+from anabranch.observer import Observer
 from anabranch.plan.planners.registry import AUTO, PLANNERS
 from anabranch.testing.dag_runs import build_dag, dag_differences, write_dag
 from anabranch.testing.dags import Dag, DagNode, DagSource, random_dag, shapes_in
@@ -37,14 +38,15 @@ def dags(draw: st.DrawFn) -> Dag:
 def turning(run: ab.Run, first: int) -> list[str]:
     """Asks for another plan before each step of a run: those of all planners in turn. Gives their names, as they come."""
     asked: list[str] = []
-    apply = run._stepper._apply_pending
 
-    def turn() -> None:
-        asked.append(NAMES[(first + len(asked)) % len(NAMES)])
-        run.replan(asked[-1])
-        apply()
+    class Turning(Observer):
+        def step(self, progress: ab.Progress | None) -> None:
+            asked.append(NAMES[(first + len(asked)) % len(NAMES)])
+            run.replan(asked[-1])
 
-    run._stepper._apply_pending = turn  # type: ignore[method-assign]
+    turning = Turning()
+    run._stepper.observers.attach(turning)
+    turning.step(None)
     return asked
 
 

@@ -36,7 +36,7 @@ from anabranch.plan.lifting import LIFT_FIRST
 from anabranch.plan.route import Route
 from anabranch.state.checkpoint.history import read_history
 from anabranch.testing.reference.database import connect
-from anabranch.testing.restless import Acting
+from anabranch.testing.restless import act_after
 
 _QUIET = 4  # usual steps between two changes
 _FLOOR_S = 0.01  # an interruption that cannot be measured counts as this
@@ -273,16 +273,14 @@ def _changed(bench: Bench[RebalanceOptions], source: InputFiles, moves: int) -> 
         back = bench.slots if number % 4 == 3 else max(1, bench.slots // 2)
         acts[first + number * (_QUIET + 1)] = "reroute" if number % 2 == 0 else back
     run = _start(bench, source, place, None, ab.count())
-    rng, stepper = random.Random(options.seed), run._stepper  # noqa: SLF001
+    rng = random.Random(options.seed)
 
     def changed(act: int | str) -> None:
         run.resize(act) if isinstance(act, int) else run.reroute(
-            _moved(stepper.routes["held"], moves, rng)
+            _moved(run._stepper.state.routes["held"], moves, rng)  # noqa: SLF001
         )
 
-    stepper.steering = Acting(
-        stepper.steering, {step - 1: [partial(changed, act)] for step, act in acts.items()}
-    )
+    act_after(run, {step - 1: [partial(changed, act)] for step, act in acts.items()})
     compared = _finish(bench, run, source, place)
     steps = {each.step: each for each in run.progress if each.batch_id is not None}
     kinds: dict[str, list[int]] = {"reroute": [], "resize": []}

@@ -26,7 +26,7 @@ from anabranch.bench.measure import SideRun
 from anabranch.bench.options import KeyedOptions
 from anabranch.bench.rivals import Stop, batch_seconds, read_stream, run_query
 from anabranch.bench.side import Bench, OnEnd, emptied, run_topology
-from anabranch.spark.tuning import lent
+from anabranch.spark.tuning import step_settings_on
 
 OUTPUT = "key BIGINT, n BIGINT, total DOUBLE"
 STATE = "n BIGINT, total DOUBLE"
@@ -237,7 +237,7 @@ def run_bare(
                 "append"
             ).save()
 
-    with lent(bench.spark, local_query=True):
+    with step_settings_on(bench.spark, local_query=True):
         writer = (
             read_stream(bench.spark, source)
             .writeStream.foreachBatch(batch)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from anabranch.errors import NotYetError
 from anabranch.plan.operators.base import Feed
 from anabranch.plan.planners.solution import FusionPlan
-from anabranch.topology.apply import Work
+from anabranch.topology.apply import ApplySpec
 from anabranch.topology.graph import Apply, Field, Graph, Source
 
 NOTHING_FUSED = FusionPlan(
@@ -32,7 +32,7 @@ class Applied:
 
     name: str
     feed: Feed
-    work: Work
+    work: ApplySpec
     fields: tuple[Field, ...]
     stage: int  # 1: its rows come from a source
 

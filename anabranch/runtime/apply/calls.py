@@ -1,8 +1,9 @@
-"""Calls of a user's function over Arrow rows: in the form that it wants, timed by value, with the row named that fails.
+"""Calls of a user's function over Arrow rows: in its form, timed by value, naming the row that
+fails.
 
-A function of batches is called again with halves of a batch in which it failed, until the rows are found that it fails on: it is
-stateless, and how rows are cut into batches means nothing to it. Rows whose value comes often get batches of their own, so that
-their time is known.
+A function of batches is called again with halves of a batch in which it failed, until the rows are
+found on which it fails: it is stateless, and does not depend on how rows are cut into batches. Rows
+whose value is frequent get batches of their own, so that their time is known.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import ApplyError
-from anabranch.topology.apply import PANDAS, ROWS, Work
+from anabranch.topology.apply import PANDAS, ROWS, ApplySpec
 from anabranch.types import Array
 
 _ALONE = 32  # rows of one value in a batch from which on they are called by themselves
@@ -25,7 +26,7 @@ _SHOWN = 400  # letters of a row, or of an error, in a message
 
 @dataclass(slots=True)
 class Called:
-    """What came of some rows: results, failed rows with their errors, and the value and the time of each row."""
+    """What became of some rows: results, failed rows with their errors, the time of each row."""
 
     results: list[pa.Table] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
@@ -34,16 +35,16 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
-    """The function of an operator, ready to be called with rows of `given`; it makes rows of `made`."""
+class ApplyCalls:
+    """The function of an apply, to be called with rows of `given`; it makes rows of `made`."""
 
     operator: str
-    work: Work
+    work: ApplySpec
     given: pa.Schema
     made: pa.Schema
 
     def __call__(self, rows: pa.Table, values: Array | None) -> Called:
-        """Calls the function with some rows; with their values, the time of a row is told by value as well as can be."""
+        """Calls the function with some rows. Values, where given, are timed as well as possible."""
         called = Called(seconds=np.zeros(len(rows)))
         if self.work.fn is None:
             called.results.append(rows)
@@ -97,7 +98,8 @@ class Calls:
             try:
                 pa.array([row[each.name]], each.type)
             except (pa.ArrowException, TypeError, ValueError, OverflowError):
-                return f"it returned {_short(repr(row[each.name]))} for column {each.name!r} of type {each.type}"
+                value = _short(repr(row[each.name]))
+                return f"it returned {value} for column {each.name!r} of type {each.type}"
         return None
 
     def _check_row(self, row: object) -> None:
@@ -106,9 +108,7 @@ class Calls:
                 f"returned {_short(repr(row))}; valid: a dict, a list of dicts, or None"
             )
         if set(row) != set(self.made.names):
-            raise self._wrong(
-                f"returned columns ({', '.join(map(str, row))}); its schema has ({', '.join(self.made.names)})"
-            )
+            raise self._wrong_columns([str(each) for each in row])
 
     def _by_batch(self, rows: pa.Table, batch: Array, called: Called) -> None:
         """The results of some rows; in halves where the function fails on them together."""
@@ -145,9 +145,7 @@ class Calls:
 
     def _check_columns(self, names: Sequence[str]) -> None:
         if sorted(names) != sorted(self.made.names):
-            raise self._wrong(
-                f"returned columns ({', '.join(names)}); its schema has ({', '.join(self.made.names)})"
-            )
+            raise self._wrong_columns(names)
 
     def _failed(self, rows: pa.Table, i: int, cause: str, called: Called) -> None:
         """A row that fails is a dead letter, or ends the step."""
@@ -156,6 +154,10 @@ class Calls:
             raise ApplyError(f"apply {self.operator!r} failed on row {row}: {_short(cause)}")
         called.failed.append(i)
         called.errors.append(cause)
+
+    def _wrong_columns(self, names: Sequence[str]) -> ApplyError:
+        made = ", ".join(self.made.names)
+        return self._wrong(f"returned columns ({', '.join(names)}); its schema has ({made})")
 
     def _wrong(self, what: str) -> ApplyError:
         return ApplyError(f"apply {self.operator!r} {what}")
@@ -169,7 +171,7 @@ def _listed(made: object) -> list[Any]:
 
 
 def _batches(rows: int, values: Array | None, most: int) -> Iterator[Array]:
-    """The rows of each call, by number: those of a value that comes often by themselves, where values are given."""
+    """The rows of each call, by number; rows of a frequent value by themselves."""
     if values is None:
         order, ends = np.arange(rows), np.array([rows])
     else:

@@ -1,7 +1,8 @@
-"""The two tasks of a stage of applies: one gives rows to slots, where they are; the other calls the functions, in the slots.
+"""The two tasks of a stage of applies: one gives rows to slots, the other calls the functions
+there.
 
-What a slot has done comes back to the driver by an accumulator, under the job, the operator and the slot: a task that Spark runs
-again takes the place of the one before it, so that nothing counts twice. The rows themselves go on to whatever comes next.
+The rows that the functions make go on to whatever comes next. So does the report of each slot: it
+is a row too, and later stages pass it on to the driver.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,10 +24,10 @@ from anabranch.elastic.grouping.steps import (
     partition_scheduler,
 )
 from anabranch.faults import Faults
-from anabranch.runtime.apply.calls import Calls
+from anabranch.runtime.apply.calls import ApplyCalls
 from anabranch.runtime.operator import Emitted
-from anabranch.runtime.passing import by_operator, spread
-from anabranch.runtime.reports import Written
+from anabranch.runtime.passing import APPLY_REPORT, REPORT, by_operator, spread
+from anabranch.runtime.reports import ApplyReport, Written, encoded
 from anabranch.runtime.results import write_results
 from anabranch.runtime.worker import TaskId, received
 from anabranch.state.checkpoint.files import Files
@@ -36,34 +37,17 @@ from anabranch.types import Array
 
 VALUE, SLOT, ORDER = "v", "slot", "h"
 _TAKEN = 10_000  # rows that are looked at together
-_MEASURED = 1_000  # of these, rows whose time is measured by value: measuring must not cost what cheap functions cost
+# Of these, rows whose time is measured by value: measuring must not cost what cheap functions cost.
+_MEASURED = 1_000
 _WATCHED = 100  # the same where it is known that grouping by cost does not pay
-
-Told: TypeAlias = dict[tuple[int, int, int], "ApplyReport"]  # by job, number of the apply, slot
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyReport:
-    """One slot of an apply in one step."""
-
-    seen: TaskObservation
-    rows_out: int
-    failed: int
-    results: Written | None
-    letters: Written | None  # the rows that failed
-    started: float
-    ended: float
-
-
-class Channel(Protocol):
-    """Where tasks leave their reports."""
-
-    def add(self, term: Told, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleTask:
-    """Gives each row for an apply its slot: a scheduler for each of them on each partition. Other rows stay about where they are."""
+    """Gives each row for an apply its slot: one scheduler per apply on each partition.
+
+    Other rows stay about where they are. Reports of earlier stages go to slot 0.
+    """
 
     groupings: Mapping[int, tuple[Grouping, Osg]]  # by the number of the apply
     slots: int
@@ -83,6 +67,7 @@ class ScheduleTask:
                 continue
             to, values = _numbers(batch, "to"), _numbers(batch, VALUE)
             slots = np.full(len(to), partition % self.slots, dtype=np.int32)
+            slots[to == REPORT] = 0
             for number, (grouping, settings) in self.groupings.items():
                 mine = np.flatnonzero(to == number)
                 if grouping.way == HASH:
@@ -97,10 +82,12 @@ class ScheduleTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyWork:
-    """One apply in a stage: its function, where its columns are, and where what it makes goes on to."""
+    """One apply in a stage: its function, where its columns are, and where what it makes goes on
+    to.
+    """
 
     number: int
-    calls: Calls
+    calls: ApplyCalls
     places: Mapping[str, str]
     emits: tuple[Emitted, ...]
     written: bool  # some sink wants the results
@@ -110,7 +97,7 @@ class ApplyWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyTask:
-    """The function of the tasks of one stage of a step: it calls the functions of its applies, and lets other rows pass."""
+    """The function of the tasks of one stage of a step: calls the functions, passes other rows."""
 
     works: tuple[ApplyWork, ...]
     checkpoint: Files
@@ -118,11 +105,10 @@ class ApplyTask:
     epoch: int
     job: int
     schema: pa.Schema  # of the rows that go on
-    told: Channel
     faults: Faults = field(default_factory=Faults)
 
     def run(self, batches: Iterable[pa.RecordBatch], task: TaskId) -> Iterator[pa.RecordBatch]:
-        """What the functions make of the rows of a slot, and the rows that only pass."""
+        """What the functions make of the rows of a slot, the rows that only pass, the reports."""
         slot = task.partition
         token = Fence(self.epoch, self.job, task.attempt).new_token()
         self.faults.at("apply.begin", self.step, slot)
@@ -135,8 +121,10 @@ class ApplyTask:
                         yield from slots[number].take(table.slice(at, _TAKEN))
                 else:
                     yield spread(table, self.schema)
-        self.told.add({(self.job, number, slot): each.report() for number, each in slots.items()})
+        reports = [encoded(each.report()).decode() for each in slots.values()]
         self.faults.at("apply.written", self.step, slot)
+        to_driver = pa.array([REPORT] * len(reports), pa.int32())
+        yield spread(pa.table({"to": to_driver, APPLY_REPORT: pa.array(reports)}), self.schema)
 
 
 class _Slot:
@@ -208,6 +196,8 @@ class _Slot:
         results = self._write("applied", self.results)
         letters = self._write("failed", self.letters)
         return ApplyReport(
+            apply=self.work.calls.operator,
+            slot=self.slot,
             seen=TaskObservation(
                 task=self.machine,
                 sent=self.sent,
@@ -234,7 +224,7 @@ class _Slot:
 class ResultsTask:
     """The function of an apply over results of windows, on their way to a sink."""
 
-    calls: Calls
+    calls: ApplyCalls
 
     def run(self, batches: Iterable[pa.RecordBatch], _task: TaskId) -> Iterator[pa.RecordBatch]:
         """What the function makes of the rows of a partition."""

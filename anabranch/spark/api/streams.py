@@ -1,4 +1,4 @@
-"""Streams as the user sees them: rows, partials, windowed results, joins and late rows; each call adds a node to the topology."""
+"""Streams as users see them: rows, windowed results, late rows. Each call adds an operator."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from anabranch.topology.apply import (
     ERROR_COLUMN,
     FAIL,
     ROUND_ROBIN,
+    ApplySpec,
     Osg,
-    Work,
     check_work,
     cost_columns,
 )
@@ -46,9 +46,11 @@ class Stream:
         return self._app
 
     def map(self, fn: Callable[[DataFrame], DataFrame], *, name: str | None = None) -> Stream:
-        """A stateless function of a DataFrame, in Spark SQL; it must be deterministic and keep the event-time column.
+        """A stateless function of a DataFrame, in Spark SQL; it must be deterministic and keep the
+        event-time column.
 
-        The event time of windowed results is their column `window`: they happened just before its end.
+        The event time of windowed results is their column `window`: they happened just before its
+        end.
         """
         frame = check_map(fn, self._frame, self._app.graph.clock_or_none(self.name))
         node = g.Map(
@@ -73,20 +75,23 @@ class Stream:
         batch_rows: int = 1024,
         name: str | None = None,
     ) -> Applied:
-        """A stateless Python function of rows, for work that Spark SQL cannot do; `schema` says what it returns.
+        """A stateless Python function of rows, for work that Spark SQL cannot do; `schema` says
+        what it returns.
 
-        schema: as in Spark, such as "at timestamp, score double"; "*, score double" keeps the columns that there are. form: what the
-        function takes and returns: "arrow" a RecordBatch, "pandas" a DataFrame, "rows" a dict (and a dict, a list of dicts, or None).
-        cost_by: the columns whose values decide what a row costs; all but the event time where it is not said. grouping: how rows are
-        given to slots: "round robin", "hash", "osg" (by what they cost), or "auto": by cost where the measured cost varies.
-        on_error: "fail" ends the step, "dead letter" sends rows that fail to the stream `.failed`. osg: settings of grouping by cost.
+        schema: as in Spark, such as "at timestamp, score double"; "*, score double" keeps the
+        columns that there are. form: what the function takes and returns: "arrow" a RecordBatch,
+        "pandas" a DataFrame, "rows" a dict (and a dict, a list of dicts, or None). cost_by: the
+        columns whose values decide what a row costs; all but the event time where it is not said.
+        grouping: how rows are given to slots: "round robin", "hash", "osg" (by what they cost), or
+        "auto": by cost where the measured cost varies. on_error: "fail" ends the step, "dead
+        letter" sends rows that fail to the stream `.failed`. osg: settings of grouping by cost.
         batch_rows: most rows of one call.
         """
         checked, dead_letters = check_work(fn, form, grouping, on_error, batch_rows, osg)
         fields = fields_of(self._frame.schema)
         given = _schema(schema, self._frame.schema)
         clock = self._app.graph.clock_or_none(self._app.graph.root_of(self.name).name)
-        work = Work(
+        work = ApplySpec(
             fn=checked,
             form=form,
             cost_by=cost_columns(
@@ -158,12 +163,14 @@ class Stream:
     ) -> Processed:
         """State of your own per key, in Python, with event-time timers; see docs/process.md.
 
-        The class declares `state` (a type, or a dict of columns for the vectorised form) and `output` (columns of its results
-        besides the keys, as in Spark: "n bigint, at timestamp"), and has the method process(self, key, rows, state, ctx), which
-        returns rows or None; for timers also on_timer(self, key, state, ctx). `event_time` names the column of output that says
-        when a result happened, `ttl` how long a key is kept without rows, `columns` what it reads of the stream: names of
-        columns, or a dict of aggregates, which are made of the rows of a key in the JVM.
-        order: rows of a key in a step by "event_time" (those behind the watermark are left out) or by "arrival" (all are given).
+        The class declares `state` (a type, or a dict of columns for the vectorised form) and
+        `output` (columns of its results besides the keys, as in Spark: "n bigint, at timestamp"),
+        and has the method process(self, key, rows, state, ctx), which returns rows or None; for
+        timers also on_timer(self, key, state, ctx). `event_time` names the column of output that
+        says when a result happened, `ttl` how long a key is kept without rows, `columns` what it
+        reads of the stream: names of columns, or a dict of aggregates, which are made of the rows
+        of a key in the JVM. order: rows of a key in a step by "event_time" (those before the
+        watermark are left out) or by "arrival" (all are given).
         """
         fields = fields_of(self._frame.schema)
         keys = g.key_fields(by, fields)
@@ -188,7 +195,7 @@ class Stream:
         return Processed(self._app, chosen, self._app.empty(chosen))
 
     def to(self, target: object, *, name: str | None = None) -> Stream:
-        """Sends rows to a sink: ab.parquet(...), ab.memory(), a function of (DataFrame, step) ..."""
+        """Sends rows to a sink: ab.parquet(...), ab.memory(), a function of (DataFrame, step)."""
         chosen = as_target(target)
         self._app.check_results(self.name, chosen)
         stream = self.name
@@ -196,7 +203,7 @@ class Stream:
             self._app.graph.stream_of(stream)[0], g.Source
         ):  # what writes files is a task: rows pass through one
             fields = fields_of(self._frame.schema)
-            work = Work(fn=None, grouping=ROUND_ROBIN)
+            work = ApplySpec(fn=None, grouping=ROUND_ROBIN)
             node = g.Apply(
                 name=self._app.name_for(None, f"{stream}_rows"),
                 input=stream,
@@ -250,7 +257,8 @@ def _schema(schema: object, given: StructType) -> StructType:
         return schema
     if not isinstance(schema, str) or not schema.strip():
         raise TopologyError(
-            f"schema={schema!r}; valid: a text such as 'at timestamp, score double', or a StructType"
+            f"schema={schema!r}; valid: a text such as 'at timestamp, score double', or a "
+            "StructType"
         )
     text = schema.strip()
     star = text.startswith("*")
@@ -282,7 +290,8 @@ def join(
     how: str = "inner",
     name: str | None = None,
 ) -> Joined:
-    """Pairs of rows of two streams with equal keys in the same window, when it closes; in outer joins also rows without a partner.
+    """Pairs of rows of two streams with equal keys in the same window, when it closes; in outer
+    joins also rows without a partner.
 
     how: "inner", "left", "right" or "full". A null in a key equals nothing, as in Spark's own join.
     """
@@ -310,9 +319,10 @@ class Computed:
     ) -> Windowed:
         """The windows that are formed from the partials; any number, sharing what they can.
 
-        early: every so many steps (or "10 seconds"), windows that are still open are written as they are; then all results have
-        a column `early`, true for these and false when a window is complete.
-        share: whether all windows are formed from panes that they share, or each from its own; by cost where it is not said.
+        early: every so many steps (or "10 seconds"), windows that are still open are written as
+        they are; then all results have a column `early`, true for these and false when a window is
+        complete. share: whether all windows are formed from panes that they share, or each from its
+        own; by cost where it is not said.
         """
         compute = self._app.graph.compute_of(self.name)
         names = [*(field.name for field in compute.by), *(each.name for each in compute.aggregates)]
@@ -356,20 +366,26 @@ class Failed:
 
 
 class Windowed(Stream):
-    """Results per key and window, a stream like others: what follows sees those of complete windows."""
+    """Results per key and window, a stream like others: what follows sees those of complete
+    windows.
+    """
 
     @property
     def late(self) -> Late:
-        """The rows that came too late for every window, had no event time, or lie in none; with the reason."""
+        """The rows that were too late for every window, had no event time or no window; with the
+        reason.
+        """
         return Late(self._app, self.name)
 
 
 class Processed(Stream):
-    """What a user's class returned, with the key columns; a stream like others if it says when its rows happened."""
+    """What a user's class returned, with the key columns; a stream like others if it has an event
+    time.
+    """
 
     @property
     def late(self) -> Late:
-        """The rows that were behind the watermark or had no event time; with the reason."""
+        """The rows that were before the watermark or had no event time; with the reason."""
         return Late(self._app, self.name)
 
 
@@ -378,7 +394,7 @@ class Joined(Stream):
 
     @property
     def late(self) -> Late:
-        """The rows of both sides that came too late for every window, had no event time, or lie in none; with side and reason."""
+        """The rows of both sides that no window took, with side and reason."""
         return Late(self._app, self.name)
 
 

@@ -1,19 +1,17 @@
-"""What the user calls: a thin fluent face that turns DataFrames and functions into the immutable graph, and starts it."""
+"""What users call: `Topology` turns DataFrames and functions into a graph, and runs it."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
 from anabranch.elastic.settings import Elastic
 from anabranch.errors import TopologyError, unknown
+from anabranch.observer import Observers, RecentSteps
 from anabranch.plan import explain, make_plan
 from anabranch.plan.lifting import AUTO
 from anabranch.plan.make import plan_again
@@ -23,40 +21,45 @@ from anabranch.plan.planners.cost import Adaptation
 from anabranch.plan.planners.measured import Measures
 from anabranch.plan.planners.registry import AUTO as PLAN_AUTO
 from anabranch.runtime.operator import StateSettings
+from anabranch.spark.api.batch import run_static, static_frames
 from anabranch.spark.api.run import Run, as_trigger
 from anabranch.spark.api.streams import Joined, Stream
 from anabranch.spark.compile.applies import applied_to_results
-from anabranch.spark.compile.levels import Levels
 from anabranch.spark.compile.schemas import fields_of
-from anabranch.spark.driver.observe import Place
+from anabranch.spark.driver.context import Notice, RunContext
+from anabranch.spark.driver.control import Controller, Planning, Rates
+from anabranch.spark.driver.observe import Conditions
 from anabranch.spark.driver.opening import (
     SHARDS,
     checked_elastic,
+    claim_state,
+    first_state,
+    fit_run,
     located,
     open_run,
     settings_of,
     spark_location,
 )
-from anabranch.spark.driver.steering import Steering
 from anabranch.spark.driver.step import Stepper
-from anabranch.spark.jvm import check_session, warm_up
-from anabranch.spark.outlets import Outlet, late_nodes
-from anabranch.spark.sinks import Behind, FileTarget, MemoryTarget, Target, behind
-from anabranch.spark.tuning import lent, tune
-from anabranch.state.checkpoint.commits import open_checkpoint
+from anabranch.spark.jvm import check_session
+from anabranch.spark.outlets import Outlet
+from anabranch.spark.sinks import FileTarget, MappedTarget, Target
+from anabranch.spark.tuning import step_settings_on, tune
+from anabranch.state.checkpoint.commits import Checkpoint, open_checkpoint
 from anabranch.state.checkpoint.events import EventLog
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.header import components_of, over_checkpoint, sharing_of
 from anabranch.state.checkpoint.history import HistoryLog
 from anabranch.state.checkpoint.statistics import Statistics, read_statistics
-from anabranch.state.store.host import claim, open_host
 from anabranch.topology import graph as g
 from anabranch.topology.durations import Duration, duration_us, unit_us
 from anabranch.types import FLOATING, WHOLE, decimal_of
 
 
 class Topology:
-    """A graph of named operators over streams. Build it, look at it with `explain()`, run it with `start()`."""
+    """A graph of named operators over streams. Build it, look at it with `explain()`, run it with
+    `start()`.
+    """
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not name.strip():
@@ -78,10 +81,12 @@ class Topology:
         idle_after: Duration | None = None,
         name: str | None = None,
     ) -> Stream:
-        """Any DataFrame, streaming or (for `run_batch`) static. `delay` is how much later than others a row may come.
+        """Any DataFrame, streaming or (for `run_batch`) static. `delay` is how much later than
+        others a row may come.
 
-        Of several sources the slowest decides how far the watermark is; one that is silent for `idle_after` is not waited for.
-        `unit` says what a numeric event time counts: "seconds", "milliseconds", "microseconds" or "nanoseconds" since 1970.
+        Of several sources the slowest decides how far the watermark is; one that is silent for
+        `idle_after` is not waited for. `unit` says what a numeric event time counts: "seconds",
+        "milliseconds", "microseconds" or "nanoseconds" since 1970.
         """
         if not isinstance(rows, DataFrame):
             raise TopologyError(f"source {rows!r} is not a DataFrame")
@@ -100,7 +105,9 @@ class Topology:
         return Stream(self, node.name, rows)
 
     def fuse(self, *operators: Stream) -> None:
-        """Wishes that these operators share a component: they must have keys in common, and streams that connect them."""
+        """Wishes that these operators share a component: they must have keys in common, and streams
+        that connect them.
+        """
         self.graph = self.graph.hinted([each.name for each in operators], fuse=True)
 
     def keep_apart(self, *operators: Stream) -> None:
@@ -115,7 +122,8 @@ class Topology:
         planner: str = PLAN_AUTO,
         adaptation: Adaptation = Adaptation(),  # noqa: B008, it is frozen
     ) -> str:
-        """The component plan with its reasons, as "text", "json" or "mermaid"; going by what a checkpoint has measured, if given.
+        """The component plan with its reasons, as "text", "json" or "mermaid"; by what a checkpoint
+        has measured, if given.
 
         adaptation: what it costs to move state between slots (nothing, where all are on one host).
         """
@@ -155,80 +163,63 @@ class Topology:
     ) -> Run:
         """Starts the topology; it goes on where the checkpoint ended.
 
-        slots: parallel tasks (default: as before, at first as many as cores). shards: pieces of the key space, fixed for a
-        checkpoint (default 64). trigger: as in Spark. idle: close windows when no batch comes for this long, None never.
-        retries: attempts at a failed job before the run ends. state_root: where node-local state lives (default: shared
-        memory). state_limit: most bytes of state a shard may have. shard_wait: how long to wait for a shard that another
-        process holds. lift: "lift first" combines rows before they are sent to their slots, "route first" after; "auto" goes by
-        what is measured. planner: what cuts the topology into components ("auto", "unfused" or another one; default: as the
-        checkpoint has it, at first "auto"); where another plan needs other shards, the state is written anew. elastic: how slots,
-        their shards and components adapt while it runs, `ab.Elastic(latency="2 seconds")`; default: they do not.
+        slots: parallel tasks (default: as before, at first as many as cores). shards: pieces of the
+        key space, fixed for a checkpoint (default 64). trigger: as in Spark. idle: close windows
+        when no batch comes for this long, None never. retries: attempts at a failed job before the
+        run ends. state_root: where node-local state lives (default: shared memory). state_limit:
+        most bytes of state a shard may have. shard_wait: how long to wait for a shard that another
+        process holds. lift: "lift first" combines rows before they are sent to their slots, "route
+        first" after; "auto" uses what is measured. planner: what cuts the topology into components
+        ("auto", "unfused" or another one; default: as the checkpoint has it, at first "auto");
+        where another plan needs other shards, the state is written again. elastic: how slots, their
+        shards and components adapt while it runs, `ab.Elastic(latency="2 seconds")`; default: they
+        do not.
         """
         elastic = checked_elastic(elastic)
-        before = open_checkpoint(Files(located(checkpoint)))
-        shared = sharing_of(before)
-        graph = self.graph
-
-        def planned(by: str, rates: Mapping[str, float] | None) -> Plan:
-            return make_plan(graph, by, rates=rates, shared=shared)
-
-        if planner is None and before is not None and before.last is not None:
-            plan = plan_again(graph, components_of(before), shared=shared)
-        else:
-            plan = planned(
-                planner or PLAN_AUTO, read_statistics(before.files).rates() if before else None
-            )
-        for source in plan.sources:
-            if not self._frames[source.name].isStreaming:
-                raise TopologyError(
-                    f"source {source.name!r} is not a streaming DataFrame; run_batch() takes static ones"
-                )
-        frame = self._frames[plan.sources[0].name]
         chosen = as_trigger(trigger)
         idle_s = None if idle is None else duration_us(idle, "idle", zero=True) / 1e6
-        session = frame.sparkSession.newSession()
         state = StateSettings(
             root=None if state_root is None else os.fspath(state_root),
             wait_s=duration_us(shard_wait, "shard_wait") / 1e6,
             limit_bytes=state_limit,
         )
-        outlets = self._outlets()
-        for outlet in outlets:
-            outlet.target.check(before.last.step + 1 if before and before.last else 1)
         settings = settings_of(retries, state, lift)
-        trial = Levels(
-            plan, 1, late_nodes(plan, outlets)
-        )  # what cannot be compiled is refused before the checkpoint changes
-        trial.lift.prepare(self._frames)
-        trial.check(session)
-        warm_up(session)
-        opened = open_run(
-            Files(located(checkpoint)), plan, slots, shards, session, elastic.most_slots
+        files = Files(located(checkpoint))
+        found = open_checkpoint(files)
+        statistics = read_statistics(files)
+        planning = self._planning(found)
+        if planner is None and found is not None and found.last is not None:
+            plan = plan_again(self.graph, components_of(found), shared=sharing_of(found))
+        else:
+            plan = planning(planner or PLAN_AUTO, statistics.rates())
+        user = self._streaming_session(plan)
+        session = user.newSession()
+        outlets = self._outlets(found.last.step + 1 if found and found.last else 1)
+        opening = fit_run(files, found, plan, shards)
+        opened = open_run(session, opening, outlets, self._frames, slots, elastic.most_slots)
+        claim_state(opened.checkpoint, state)
+        context = RunContext(
+            session=session,
+            checkpoint=opened.checkpoint,
+            outlets=tuple(outlets),
+            settings=settings,
+            statistics=statistics,
         )
-        found = opened.checkpoint
-        claim(
-            open_host(state.root),
-            found.header.id,
-            found.files.location if not found.files.local else found.files.path(""),
-            found.header.operators,
+        recent = RecentSteps()
+        stepper = Stepper(
+            context,
+            first_state(opened),
+            Controller(elastic, planning),
+            Observers(recent, EventLog(files), HistoryLog(files)),
+            Conditions(cores=session.sparkContext.defaultParallelism, interval_s=chosen.interval_s),
         )
-        stepper = Stepper(session, opened.plan, found, outlets, settings, opened.routes)
-        stepper.first_step = opened.first_step
-        place = Place(cores=session.sparkContext.defaultParallelism, interval_s=chosen.interval_s)
-        stepper.steering = Steering(elastic, place, planned, HistoryLog(found.files))
-        stepper.log = EventLog(found.files)
         if opened.changed is not None:
-            stepper.event(
-                "changed",
-                f"the topology has changed since the checkpoint was made: {opened.changed}",
-            )
+            text = f"the topology has changed since the checkpoint was made: {opened.changed}"
+            stepper.notify(Notice("changed", text))
         tune(session)
-        run = Run(stepper, idle_s, chosen, planned)
-        metrics = {source.name: f"anabranch-{uuid.uuid4().hex}" for source in plan.sources}
-        with lent(frame.sparkSession, local_query=found.files.local):
-            run.begin(
-                stepper.levels.lift.prepare(self._frames, metrics), metrics, spark_location(found)
-            )
+        run = Run(stepper, recent, planning, chosen, idle_s)
+        with step_settings_on(user, local_query=files.local):
+            run.begin(opened.compiled, spark_location(opened.checkpoint))
         return run
 
     def run_batch(
@@ -239,61 +230,23 @@ class Topology:
         shards: int = 8,
         planner: str = PLAN_AUTO,
     ) -> dict[str, DataFrame]:
-        """Runs the same topology over static rows, closes every window, and gives results and late rows as DataFrames.
+        """Runs the same topology over static rows, closes every window, and gives results and late
+        rows as DataFrames.
 
-        The names of the result are the operators' names, those of maps behind them, "<name>.late" for late rows, "<name>.failed" for
-        rows that failed.
+        The names of the result are the operators' names, those of maps after them, "<name>.late"
+        for late rows, "<name>.failed" for rows that failed.
         """
-        plan = make_plan(self.graph, planner)
-        frames = self._static(plan, inputs)
-        user = frames[plan.sources[0].name].sparkSession
-        session = user.newSession()
-        place = tempfile.mkdtemp(prefix="anabranch-batch-")
-        taken = {
-            (node.operator, late): MemoryTarget() for node in plan.nodes for late in (False, True)
-        }
-        outlets = [
-            Outlet(name=f"{name}{'.late' if late else ''}", operator=name, late=late, target=target)
-            for (name, late), target in taken.items()
-            if not late or plan.late_nodes(name)
-        ]
-        for each in plan.applies:
-            for failed in (False, True) if each.work.dead_letters else (False,):
-                target = taken[each.name, failed] = MemoryTarget()
-                name = f"{each.name}.failed" if failed else each.name
-                outlets.append(Outlet(name=name, operator=each.name, late=failed, target=target))
-        try:
-            opened = open_run(Files(f"{place}/checkpoint"), plan, slots, shards, session)
-            state = StateSettings(root=f"{place}/state", wait_s=60.0, limit_bytes=None)
-            tune(session)
-            stepper = Stepper(
-                session,
-                opened.plan,
-                opened.checkpoint,
-                outlets,
-                settings_of(3, state),
-                opened.routes,
-            )
-            stepper.levels.check(session)
-            with lent(user):
-                stepper.batch(stepper.levels.lift.prepare(frames), 0, dict)
-            stepper.close(finish=True)
-            found = {
-                outlet.name: user.createDataFrame(
-                    taken[outlet.operator, outlet.late].table(),
-                    schema=stepper.results(outlet.operator, 0, (), late=outlet.late).schema,
-                )
-                for outlet in outlets
+        given: Mapping[str, DataFrame] | DataFrame | None
+        if isinstance(inputs, Mapping):
+            given = {
+                each.name if isinstance(each, Stream) else each: rows
+                for each, rows in inputs.items()
             }
-            for node in self.graph.operators:
-                stream, maps = (
-                    self.graph.stream_of(node.name) if isinstance(node, g.Map) else (None, ())
-                )
-                if stream is not None and stream.name in found:
-                    found[node.name] = behind(found[stream.name], [one.fn for one in maps])
-            return found
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
+        else:
+            given = inputs
+        plan = make_plan(self.graph, planner)
+        frames = static_frames(plan, given, self._frames)
+        return run_static(self.graph, plan, frames, slots, shards)
 
     def joined(
         self,
@@ -317,7 +270,8 @@ class Topology:
         for each in (*plan.left, *plan.right):
             if "map<" in each.type:
                 raise TopologyError(
-                    f"a join cannot carry column {each.name!r} of type {each.type}; drop it in a map()"
+                    f"a join cannot carry column {each.name!r} of type {each.type}; drop it in a "
+                    "map()"
                 )
         self.add(
             g.Join(
@@ -336,7 +290,7 @@ class Topology:
         self.graph = self.graph.add(node)
 
     def empty(self, operator: str) -> DataFrame:
-        """No rows, with the columns of an operator's results: what follows is checked against it."""
+        """No rows, with the columns of an operator's results, to check what follows."""
         fields = self.graph.fields_of(operator)
         schema = StructType(
             [StructField(each.name, DataType.fromDDL(each.type)) for each in fields]
@@ -345,7 +299,9 @@ class Topology:
         return session.createDataFrame(session.sparkContext.emptyRDD(), schema)
 
     def check_late(self, operator: str) -> None:
-        """Refuses a late stream of rows that Spark cannot combine: duplicates are counted on the way."""
+        """Refuses a late stream of rows that Spark cannot combine: duplicates are counted on the
+        way.
+        """
         node = self.graph.operator(operator)
         if isinstance(node, g.Process):
             return
@@ -354,16 +310,19 @@ class Topology:
             isinstance(self.graph.stream_of(each)[0], g.Source | g.Apply) for each in inputs
         ):
             raise TopologyError(
-                f"operator {operator!r} reads windowed results, of which none is late; it has no late rows"
+                f"operator {operator!r} reads windowed results, of which none is late; it has no "
+                "late rows"
             )
         for field in (field for each in inputs for field in self.graph.fields_of(each)):
             if "map<" in field.type or "variant" in field.type:
                 raise TopologyError(
-                    f"late rows cannot carry column {field.name!r} of type {field.type}; drop it in a map()"
+                    f"late rows cannot carry column {field.name!r} of type {field.type}; drop it "
+                    "in a map()"
                 )
             if isinstance(node, g.Join) and field.name.lower() in LATE_COLUMNS:
                 raise TopologyError(
-                    f"late rows of a join have columns side and reason; rename {field.name!r} in a map()"
+                    f"late rows of a join have columns side and reason; rename {field.name!r} in "
+                    "a map()"
                 )
 
     def check_results(self, stream: str, target: Target) -> None:
@@ -381,10 +340,11 @@ class Topology:
             if (
                 isinstance(target, FileTarget)
                 and isinstance(other.target, FileTarget)
-                and target.place == other.target.place
+                and target.location == other.target.location
             ):
                 raise TopologyError(
-                    f"sink {other.name!r} writes to {target.path} already; each sink needs a directory of its own"
+                    f"sink {other.name!r} writes to {target.path} already; each sink needs a "
+                    "directory of its own"
                 )
         wish = f"sink_{len(self.graph.sinks) + 1}" if name is None else name
         self.graph = self.graph.add_sink(
@@ -394,64 +354,52 @@ class Topology:
     def name_for(self, name: str | None, wish: str) -> str:
         return self.graph.free_name(wish) if name is None else name
 
-    def _outlets(self) -> list[Outlet]:
+    def _planning(self, found: Checkpoint | None) -> Planning:
+        """Makes plans of this topology that go on with a checkpoint."""
+        graph, shared = self.graph, sharing_of(found)
+
+        def planning(by: str, rates: Rates | None) -> Plan:
+            return make_plan(graph, by, rates=rates, shared=shared)
+
+        return planning
+
+    def _streaming_session(self, plan: Plan) -> SparkSession:
+        """The session of the sources, which must be streaming."""
+        for source in plan.sources:
+            if not self._frames[source.name].isStreaming:
+                raise TopologyError(
+                    f"source {source.name!r} is not a streaming DataFrame; run_batch() takes "
+                    "static ones"
+                )
+        return self._frames[plan.sources[0].name].sparkSession
+
+    def _outlets(self, next_step: int) -> list[Outlet]:
+        """The sinks of this topology; refuses locations that hold results of another run."""
         found = []
         for sink in self.graph.sinks:
-            stream, behind = self._behind(sink.input)
-            target = Behind(sink.target, behind) if behind else sink.target
+            stream, maps = self._maps_to_sink(sink.input)
+            target = MappedTarget(sink.target, maps) if maps else sink.target
+            target.check(next_step)
             found.append(Outlet(name=sink.name, operator=stream, late=sink.late, target=target))
         return found
 
-    def _behind(self, name: str) -> tuple[str, tuple[Callable[[DataFrame], DataFrame], ...]]:
-        """The operator whose results a stream has, and what they pass on the way to a sink: maps, and applies on windows."""
+    def _maps_to_sink(self, name: str) -> tuple[str, tuple[Callable[[DataFrame], DataFrame], ...]]:
+        """The operator whose results a stream has, and the maps and applies on their way."""
         stream, maps = self.graph.stream_of(name)
         passed = tuple(each.fn for each in maps)
         if not isinstance(stream, g.Apply) or isinstance(
             self.graph.root_of(stream.input), g.Source
         ):
             return stream.name, passed
-        before, behind = self._behind(stream.input)
-        return before, (
-            *behind,
-            applied_to_results(stream, self.graph.fields_of(stream.input)),
-            *passed,
-        )
-
-    def _static(
-        self, plan: Plan, inputs: Mapping[Stream | str, DataFrame] | DataFrame | None
-    ) -> dict[str, DataFrame]:
-        names = [source.name for source in plan.sources]
-        if isinstance(inputs, DataFrame):
-            if len(names) > 1:
-                raise TopologyError(
-                    f"run_batch() needs a DataFrame for each source: {', '.join(names)}"
-                )
-            inputs = {names[0]: inputs}
-        given = {
-            each.name if isinstance(each, Stream) else each: rows
-            for each, rows in (inputs or {}).items()
-        }
-        for each in given:
-            if each not in names:
-                raise TopologyError(unknown("source", each, names))
-        frames = {name: given.get(name, self._frames[name]) for name in names}
-        for source in plan.sources:
-            frame = frames[source.name]
-            if frame.isStreaming:
-                raise TopologyError(
-                    f"run_batch() needs a static DataFrame for source {source.name!r}"
-                )
-            if fields_of(frame.schema) != source.fields:
-                want = ", ".join(f"{field.name}: {field.type}" for field in source.fields)
-                have = ", ".join(f"{field.name}: {field.type}" for field in fields_of(frame.schema))
-                raise TopologyError(
-                    f"source {source.name!r} has columns ({want}); the DataFrame given has ({have})"
-                )
-        return frames
+        operator, before = self._maps_to_sink(stream.input)
+        applied = applied_to_results(stream, self.graph.fields_of(stream.input))
+        return operator, (*before, applied, *passed)
 
 
 def _unit(event_time: object, unit: str | None, fields: tuple[g.Field, ...]) -> int | None:
-    """Microseconds of one unit of a numeric event time (0: nanoseconds); None for dates and timestamps."""
+    """Microseconds of one unit of a numeric event time (0: nanoseconds); None for dates and
+    timestamps.
+    """
     known = {field.name: field.type for field in fields}
     if not isinstance(event_time, str) or event_time not in known:
         raise TopologyError(unknown("event-time column", event_time, known))
@@ -459,7 +407,8 @@ def _unit(event_time: object, unit: str | None, fields: tuple[g.Field, ...]) -> 
     if kind in WHOLE or kind in FLOATING or decimal_of(kind) is not None:
         if unit is None:
             raise TopologyError(
-                f'event time {event_time!r} is a number ({kind}): say what it counts, such as unit="seconds"'
+                f"event time {event_time!r} is a number ({kind}): say what it counts, such as "
+                'unit="seconds"'
             )
         return 0 if unit.lower() in {"nanoseconds", "nanosecond", "ns"} else unit_us(unit, "unit")
     if kind not in {"timestamp", "timestamp_ntz", "date"}:

@@ -1,8 +1,9 @@
-"""The stages of applies in the job of a step, between the sources and the first level: slots, one exchange, the functions, the maps.
+"""The stages of applies in the job of a step, between the sources and the first level.
 
-Rows of all operators pass through all stages; each is tagged with what it is for, and only those for an apply of the stage enter its
-function. What it makes is tagged for those who read it and passes their maps in the JVM. After the last stage rows are as sources
-alone would have given them.
+A stage is: slots, one exchange, the functions, the maps. Rows of all operators pass through all
+stages. Each row is tagged with what it is for, and only those for an apply of the stage enter its
+function. What it makes is tagged for its readers and passes their maps in the JVM. After the last
+stage rows are as sources alone would have given them, with the reports of the stages among them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from anabranch.elastic.grouping.steps import Grouping
 from anabranch.plan.exchange import raw
 from anabranch.plan.model import Plan
 from anabranch.plan.operators.applies import Applied, stages_of
-from anabranch.runtime.apply.calls import Calls
+from anabranch.runtime.apply.calls import ApplyCalls
 from anabranch.runtime.apply.task import (
     ORDER,
     SLOT,
@@ -32,10 +33,11 @@ from anabranch.runtime.apply.task import (
     ScheduleTask,
 )
 from anabranch.runtime.operator import Emitted
+from anabranch.runtime.passing import APPLY_REPORT
 from anabranch.spark.compile.lift import Lift, Reader, mapped
 from anabranch.spark.compile.rowwise import RowWise, Taken, chosen, chosen_sql
 from anabranch.spark.jvm import jcolumns
-from anabranch.spark.outlets import Wanted
+from anabranch.spark.outlets import WrittenRows
 from anabranch.spark.task import SparkTask
 from anabranch.topology.apply import HASH, OSG
 from anabranch.topology.graph import Apply, Field
@@ -54,14 +56,14 @@ def arrow_of(fields: Sequence[Field]) -> pa.Schema:
 
 
 def applied_to_results(apply: Apply, given: Sequence[Field]) -> Callable[[DataFrame], DataFrame]:
-    """An apply on results that go to a sink: a function of a DataFrame, in the job that writes the sink."""
-    task = ResultsTask(Calls(apply.name, apply.work, arrow_of(given), arrow_of(apply.fields)))
+    """An apply on results that go to a sink: a function of a DataFrame."""
+    task = ResultsTask(ApplyCalls(apply.name, apply.work, arrow_of(given), arrow_of(apply.fields)))
     schema = struct_of(apply.fields)
     return lambda rows: rows.mapInArrow(SparkTask(task), schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class ApplyStage:
     """The applies of one stage, those who read what they make, and what each makes of it."""
 
     applies: tuple[Applied, ...]
@@ -75,7 +77,7 @@ class ApplyStages:
     def __init__(self, plan: Plan, lift: Lift) -> None:
         self._plan, self._lift = plan, lift
         self.stages = [
-            Stage(
+            ApplyStage(
                 applies=applies,
                 readers=tuple(
                     (a, reader) for a in applies for reader in lift.readers.get(a.name, ())
@@ -86,11 +88,14 @@ class ApplyStages:
             )
             for i, applies in enumerate(stages_of(plan.applies))
         ]
-        self._columns = (Field("to", "int"), Field("t", "bigint"), *lift.packed.columns)
+        rows = (Field("to", "int"), Field("t", "bigint"), *lift.packed.columns)
+        self._source_names = tuple(each.name for each in rows)
+        # As text: an aggregate with a binary grouping key would not have Spark's fast hash map.
+        self._columns = (*rows, Field(APPLY_REPORT, "string"))
         self._names = tuple(each.name for each in self._columns)
         self._ddl = ", ".join(f"{each.name} {each.type}" for each in self._columns)
         self._cached: dict[object, Any] = {}
-        self._calls: dict[str, Calls] = {}
+        self._calls: dict[str, ApplyCalls] = {}
 
     @property
     def schema(self) -> pa.Schema:
@@ -98,11 +103,11 @@ class ApplyStages:
         schema: pa.Schema = self._once("schema", lambda: arrow_of(self._columns))
         return schema
 
-    def work(self, applied: Applied, grouping: Grouping, wanted: Wanted) -> ApplyWork:
+    def work(self, applied: Applied, grouping: Grouping, written: WrittenRows) -> ApplyWork:
         """What a task needs to know of an apply."""
         if applied.name not in self._calls:
             given, made = arrow_of(applied.feed.fields), arrow_of(applied.fields)
-            self._calls[applied.name] = Calls(applied.name, applied.work, given, made)
+            self._calls[applied.name] = ApplyCalls(applied.name, applied.work, given, made)
         places = self._lift.packed.places
         names = [each.name for each in applied.fields]
         return ApplyWork(
@@ -122,8 +127,8 @@ class ApplyStages:
                 )
                 for reader in self._lift.readers.get(applied.name, ())
             ),
-            written=wanted.results,
-            letters=wanted.late,
+            written=written.results,
+            letters=written.late,
             grouping=grouping,
         )
 
@@ -134,7 +139,7 @@ class ApplyStages:
         groupings: Mapping[str, Grouping],
         slots: int,
     ) -> DataFrame:
-        """The rows behind all applies, as the first level takes them."""
+        """The rows after all applies, as the first level takes them, and the reports."""
         for i, (stage, task) in enumerate(zip(self.stages, tasks, strict=True)):
             sent = self._given_slots(rows, stage, groupings, slots, first=i == 0).repartitionById(
                 slots, SLOT
@@ -147,14 +152,14 @@ class ApplyStages:
     def _given_slots(
         self,
         rows: DataFrame,
-        stage: Stage,
+        stage: ApplyStage,
         groupings: Mapping[str, Grouping],
         slots: int,
         *,
         first: bool,
     ) -> DataFrame:
-        """Rows with the hash of the value that decides their cost, and their slot: in the JVM where it can tell."""
-        number = self._lift.number
+        """Rows with the hash of the value that decides their cost, and their slot."""
+        number, names = self._lift.number, self._source_names if first else self._names
         value = chosen_sql("to", {number[a.name]: self._value_sql(a) for a in stage.applies})
         way = groupings[stage.applies[0].name].way
         if stage.alone and way != OSG:
@@ -163,17 +168,18 @@ class ApplyStages:
                 if way == HASH
                 else f"pmod({_ROW_NUMBER} + spark_partition_id(), {slots}L)"
             )
-            valued = rows.selectExpr(*self._names, f"{value} as {VALUE}")
+            valued = rows.selectExpr(*names, f"{value} as {VALUE}")
             return valued.selectExpr("*", f"cast({slot} as int) as {SLOT}")
         order = [] if first else [f"xxhash64({', '.join(self._hashed())}) as {ORDER}"]
-        valued = rows.selectExpr(*self._names, f"{value} as {VALUE}", *order)
+        valued = rows.selectExpr(*names, f"{value} as {VALUE}", *order)
         task = ScheduleTask(
             groupings={number[a.name]: (groupings[a.name], a.work.osg) for a in stage.applies},
             slots=slots,
-            names=self._names,
+            names=names,
             unordered=not first,
         )
-        return valued.mapInArrow(SparkTask(task), f"{self._ddl}, {VALUE} bigint, {SLOT} int")
+        given = ", ".join(f"{each.name} {each.type}" for each in self._columns[: len(names)])
+        return valued.mapInArrow(SparkTask(task), f"{given}, {VALUE} bigint, {SLOT} int")
 
     def _value_sql(self, applied: Applied) -> str:
         fields = [each.name for each in applied.feed.fields]
@@ -188,13 +194,13 @@ class ApplyStages:
             if "map<" not in each.type and "variant" not in each.type
         ]
 
-    def _read(self, rows: DataFrame, number: int, stage: Stage) -> DataFrame:
-        """What the applies of a stage made, behind the maps of those who read it; other rows as they are."""
+    def _read(self, rows: DataFrame, number: int, stage: ApplyStage) -> DataFrame:
+        """What the applies of a stage made, after the maps of its readers; other rows unchanged."""
 
         def made() -> tuple[RowWise, dict[int, Taken], Column | None, Any]:
             rowwise = RowWise(rows.sparkSession, struct_of(self._columns))
             taken = {
-                r.number: rowwise.take(self._behind(applied, r), r.what)
+                r.number: rowwise.take(self._maps(applied, r), r.what)
                 for applied, r in stage.readers
             }
             return (rowwise, taken, *self._made_ready(rows, taken, stage))
@@ -206,7 +212,7 @@ class ApplyStages:
         return DataFrame(bound._jdf.select(columns), rows.sparkSession)
 
     def _made_ready(
-        self, rows: DataFrame, taken: Mapping[int, Taken], stage: Stage
+        self, rows: DataFrame, taken: Mapping[int, Taken], stage: ApplyStage
     ) -> tuple[Column | None, Any]:
         stays = {number: each.stays for number, each in taken.items() if each.stays is not None}
         filled: dict[str, dict[int, Column]] = {name: {} for name in self._names if name != "to"}
@@ -221,7 +227,7 @@ class ApplyStages:
             rows, [F.col("to"), *columns]
         )
 
-    def _behind(self, applied: Applied, reader: Reader) -> Callable[[DataFrame], DataFrame]:
+    def _maps(self, applied: Applied, reader: Reader) -> Callable[[DataFrame], DataFrame]:
         places = self._lift.packed.places[raw(reader.name)].values()
         names = [each.name for each in applied.fields]
 
@@ -234,11 +240,11 @@ class ApplyStages:
         return ready
 
     def check(self, session: SparkSession) -> None:
-        """Refuses, before anything runs, maps behind applies that cannot be done row by row."""
+        """Refuses, before anything runs, maps after applies that cannot be done row by row."""
         for stage in self.stages:
             rowwise = RowWise(session, struct_of(self._columns))
             for applied, reader in stage.readers:
-                rowwise.take(self._behind(applied, reader), reader.what)
+                rowwise.take(self._maps(applied, reader), reader.what)
 
     def _once(self, key: object, make: Callable[[], Any]) -> Any:
         if key not in self._cached:

@@ -25,7 +25,7 @@ from anabranch.plan.operators.joins import JoinSide
 from anabranch.plan.operators.process import ProcessPlan
 from anabranch.plan.route import Route
 from anabranch.runtime.operator import Arriving, Emitted, Fused
-from anabranch.runtime.passing import REPORT
+from anabranch.runtime.passing import APPLY_REPORT, REPORT, WRAPPED
 from anabranch.runtime.slot import SlotTask
 from anabranch.spark.compile.applies import ApplyStages
 from anabranch.spark.compile.lift import Lift, mapped, needs, partition_sql, shard_sql
@@ -125,8 +125,10 @@ class Levels:
         way: str,
     ) -> DataFrame:
         """The reports of a step, computed level by level; without rows, a closing step."""
-        if not self.plan.components:  # applies only, which report in their own way
-            return session.range(0) if rows is None else rows
+        if not self.plan.components:  # applies only: what is left are their reports
+            if rows is None:
+                return session.range(0)
+            return rows.select(F.col(APPLY_REPORT).alias(WRAPPED))
 
         def made() -> DataFrame:
             slots = sum(routes[each.name].slots for each in self.plan.at(1))

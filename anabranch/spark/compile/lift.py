@@ -24,6 +24,7 @@ from anabranch.plan.operators.process import ProcessPlan
 from anabranch.plan.panes import Panes
 from anabranch.plan.route import Route
 from anabranch.runtime.lateness import ELSEWHERE, FARTHEST_US, LEFT_OUT, OUT, TOO_LATE
+from anabranch.runtime.passing import APPLY_REPORT, REPORT
 from anabranch.spark.compile.rowwise import RowWise, Taken, chosen, chosen_sql
 from anabranch.spark.jvm import in_place, jseq, keeps_all, needed_columns
 from anabranch.topology.graph import Clock, Map
@@ -188,6 +189,7 @@ class Lift:
         self._rows = sorted({self._places(node)[LATE_ROW] for node in self._late})
         self.lifted, self._aggregates = _aggregates(self.nodes, self._packed, self.number)
         self._tagged = ["to"] if len(self.nodes) > 1 or plan.applies else []
+        self._reports = [APPLY_REPORT] if plan.applies else []  # rows that report what applies did
         self._cached: dict[object, Any] = {}
         self.watched: dict[
             str, int
@@ -370,7 +372,9 @@ class Lift:
             for node in self.nodes
             if self._plan.passes(node)
         }
-        partition = chosen_sql("to", {**partition_sql(components, routes, self.number), **later})
+        reports = {REPORT: "0"} if self._reports else {}
+        slot_of = {**partition_sql(components, routes, self.number), **later, **reports}
+        partition = chosen_sql("to", slot_of)
         slot = self._once(partition, lambda: F.expr(partition))
         shard = f"{self._shard_sql()} as shard"
         if self._all_raw:
@@ -491,6 +495,7 @@ class Lift:
                 *timed,
                 *([ARRIVAL] if self._raw else []),
                 *self._rows,
+                *self._reports,
             ]
             aggregates = [
                 *self._aggregates,

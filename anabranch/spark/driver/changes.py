@@ -1,79 +1,165 @@
-"""What is to change before the next step: another plan, other slots, other shards in them.
+"""Changes between two steps: another plan, other slots, other shards in them.
 
-It is asked for at any time, by a person or by the controller, and applied between two steps.
+They are asked for at any time, by a person through `Requests` or by the controller, and applied
+when the next step begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from anabranch.elastic.grouping.steps import Grouping, new_grouping, with_slots
 from anabranch.errors import TopologyError, unknown
 from anabranch.plan.model import Plan
-from anabranch.plan.route import Route
+from anabranch.plan.route import Route, routes_for
+from anabranch.spark.compile.levels import Levels
+from anabranch.spark.driver.context import Notice, RunContext, RunState
+from anabranch.spark.driver.resharding import reshard
+from anabranch.spark.outlets import late_nodes
+from anabranch.state.checkpoint.header import over_checkpoint
+from anabranch.topology.graph import APPLIES
 
 
-@dataclass(slots=True)
-class Pending:
-    """Wishes for the next step. A number of slots is for all components, and goes before routes."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What is to change. A number of slots is for all components, and wins over routes."""
 
     plan: Plan | None = None
     slots: int | None = None
-    routes: dict[str, Route] = field(default_factory=dict)
+    routes: Mapping[str, Route] = field(default_factory=dict)
 
-    def resize(self, slots: int, shards: int) -> None:
+    def then(self, later: Changes) -> Changes:
+        """Both; where they want different things, the later ones."""
+        return Changes(
+            plan=self.plan if later.plan is None else later.plan,
+            slots=self.slots if later.slots is None else later.slots,
+            routes={**self.routes, **later.routes},
+        )
+
+
+class Requests:
+    """Changes that people ask for while a run goes on, from any thread."""
+
+    def __init__(self, shards: int) -> None:
+        self._shards, self._changes, self._lock = shards, Changes(), threading.Lock()
+
+    @property
+    def waiting(self) -> Changes:
+        """What was asked for since the last step began."""
+        return self._changes
+
+    def add(self, changes: Changes) -> None:
+        with self._lock:
+            self._changes = self._changes.then(changes)
+
+    def take(self) -> Changes:
+        """What was asked for since the last call."""
+        with self._lock:
+            found, self._changes = self._changes, Changes()
+        return found
+
+    def resize(self, slots: int) -> None:
         """Asks for another number of slots."""
-        if not isinstance(slots, int) or not 1 <= slots <= shards:
+        if not isinstance(slots, int) or not 1 <= slots <= self._shards:
             raise TopologyError(
-                f"slots={slots!r}; valid: 1 to {shards}, the number of shards of this checkpoint"
+                f"slots={slots!r}; valid: 1 to {self._shards}, the number of shards of this "
+                "checkpoint"
             )
-        self.slots = slots
+        self.add(Changes(slots=slots))
 
     def reroute(
-        self, slot_of: Sequence[int], component: str | None, now: Mapping[str, Route], shards: int
+        self, slot_of: Sequence[int], component: str | None, now: Mapping[str, Route]
     ) -> None:
         """Asks for another slot of each shard of a component, or of all."""
-        table = tuple(slot_of)
-        if len(table) != shards or not all(
-            isinstance(slot, int) and 0 <= slot < shards for slot in table
-        ):
+        table, shards = tuple(slot_of), self._shards
+        fits = all(isinstance(slot, int) and 0 <= slot < shards for slot in table)
+        if len(table) != shards or not fits:
             raise TopologyError(
-                f"slot_of={list(table)!r}; valid: a slot from 0 to {shards - 1} for each of the {shards} shards"
+                f"slot_of={list(table)!r}; valid: a slot from 0 to {shards - 1} for each of the "
+                f"{shards} shards"
             )
         if component is not None and component not in now:
             raise TopologyError(unknown("component", component, now))
         wanted = Route(table, max(table) + 1, 0)
-        self.routes.update(dict.fromkeys(now if component is None else [component], wanted))
-
-    def take_plan(self, now: Plan) -> Plan | None:
-        """The plan that is wanted, where it is another one."""
-        plan, self.plan = self.plan, None
-        return (
-            None
-            if plan is None or [c.name for c in plan.components] == [c.name for c in now.components]
-            else plan
-        )
-
-    def take_routes(self, now: Mapping[str, Route]) -> Iterator[tuple[str, Route, Route]]:
-        """The components whose route changes, with the route before and after."""
-        slots, self.slots = self.slots, None
-        routes, self.routes = self.routes, {}
-        for name, before in now.items():
-            after = routes.get(name, before) if slots is None else before.resized(slots)
-            if len(after.slot_of) == len(before.slot_of) and (after.slot_of, after.slots) != (
-                before.slot_of,
-                before.slots,
-            ):
-                yield name, before, replace(after, version=before.version + 1)
+        names = now if component is None else [component]
+        self.add(Changes(routes=dict.fromkeys(names, wanted)))
 
 
-def told_of(before: Route, after: Route, of: str) -> tuple[str, str]:
-    """The event of another route."""
+def apply_changes(
+    context: RunContext, state: RunState, changes: Changes
+) -> tuple[RunState, list[Notice]]:
+    """The state of a run with some changes, and what to report about them."""
+    notices: list[Notice] = []
+    if changes.plan is not None and _names(changes.plan) != _names(state.plan):
+        state, notice = _replanned(context, state, changes.plan)
+        notices.append(notice)
+    routes = dict(state.routes)
+    for name, after in changed_routes(state.routes, changes).items():
+        notices.append(route_notice(name, routes[name], after, alone=len(routes) == 1))
+        routes[name] = after
+    groupings = groupings_for(state.plan, routes, state.groupings)
+    return replace(state, routes=routes, groupings=groupings), notices
+
+
+def changed_routes(now: Mapping[str, Route], changes: Changes) -> dict[str, Route]:
+    """The components whose route changes, with their new one."""
+    found = {}
+    for name, before in now.items():
+        after = changes.routes.get(name, before)
+        if changes.slots is not None:
+            after = before.resized(changes.slots)
+        same = (after.slot_of, after.slots) == (before.slot_of, before.slots)
+        if not same and len(after.slot_of) == len(before.slot_of):
+            found[name] = replace(after, version=before.version + 1)
+    return found
+
+
+def route_notice(name: str, before: Route, after: Route, *, alone: bool) -> Notice:
+    """What to report about another route; `alone`: of the only component there is."""
+    if name == APPLIES:
+        return Notice("resize", f"slots of applies {before.slots} -> {after.slots}")
+    of = "" if alone else f" of {f'{name}'!r}"
     moved = sum(a != b for a, b in zip(before.slot_of, after.slot_of, strict=True))
     shards = f"{moved} of {len(before.slot_of)} shards"
-    if before.slots != after.slots:
-        return (
-            "resize",
-            f"slots{of} {before.slots} -> {after.slots}: {shards} have another slot, no state moved",
-        )
-    return "reroute", f"{shards}{of} have another slot, no state moved"
+    if before.slots == after.slots:
+        return Notice("reroute", f"{shards}{of} have another slot, no state moved")
+    text = f"slots{of} {before.slots} -> {after.slots}: {shards} have another slot, no state moved"
+    return Notice("resize", text)
+
+
+def groupings_for(
+    plan: Plan, routes: Mapping[str, Route], before: Mapping[str, Grouping] | None = None
+) -> dict[str, Grouping]:
+    """How each apply groups its rows: as before, over the slots that applies have now."""
+    found = {}
+    for each in plan.applies:
+        slots, osg = routes[APPLIES].slots, each.work.osg
+        known = (before or {}).get(each.name)
+        if known is None:
+            found[each.name] = new_grouping(each.work.grouping, slots, osg)
+        else:
+            found[each.name] = with_slots(known, slots, osg)
+    return found
+
+
+def _replanned(context: RunContext, state: RunState, plan: Plan) -> tuple[RunState, Notice]:
+    """Other components. State that they want in other shards is written again, as one commit."""
+    checkpoint, shards = context.checkpoint, context.shards
+    routes = routes_for(plan.routed, state.routes, shards, state.slots)
+    plan = over_checkpoint(plan, checkpoint)
+    moved = reshard(context.session, checkpoint, plan, routes)
+    late = late_nodes(plan, context.outlets)
+    levels = Levels(plan, shards, late, state.levels.lift)
+    before, after = ", ".join(_names(state.plan)), ", ".join(_names(plan))
+    text = (
+        f"components {before} -> {after} by {plan.fusion.planner}, "
+        f"{plan.fusion.communication:,.6g} rows a step between them; "
+        f"state in other shards: {', '.join(map(str, moved)) or 'none'}"
+    )
+    return replace(state, plan=plan, routes=routes, levels=levels), Notice("plan", text)
+
+
+def _names(plan: Plan) -> list[str]:
+    return [f"{each.name}" for each in plan.components]

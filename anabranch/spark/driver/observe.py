@@ -1,17 +1,18 @@
-"""From the reports of a step to an `Observation`: figures by shard and slot of each component, and what the sources did."""
+"""From the reports of a step to an `Observation`: figures by shard and slot, and of the sources."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from anabranch.elastic.observation import ComponentObservation, Observation, SourceObservation
+from anabranch.metrics import Progress
 from anabranch.plan.model import Component, Plan
 from anabranch.plan.route import Route
-from anabranch.runtime.reports import Report
-from anabranch.spark.driver.progress import Progress
+from anabranch.runtime.reports import SlotReport
 from anabranch.spark.driver.source_progress import BatchProgress
 from anabranch.state.checkpoint.commits import Commit
 from anabranch.topology.graph import APPLIES
@@ -20,23 +21,79 @@ _BESIDE = frozenset({"open", "load"})  # phases of a slot task that do not depen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Conditions:
     """What of an observation is the same in all steps of a run."""
 
     cores: int
     interval_s: float = 0.0
 
 
+class SparkQuery(Protocol):
+    """Spark's streaming query, as far as steps look at it."""
+
+    def event_times(self) -> Mapping[str, int]:
+        """The latest event time in the running batch, by source, where Spark observes it."""
+
+    def last_progress(self) -> BatchProgress | None:
+        """What Spark says about its last batch."""
+
+
+class NoQuery(SparkQuery):
+    """Steps without a streaming query."""
+
+    def event_times(self) -> Mapping[str, int]:
+        return {}
+
+    def last_progress(self) -> None:
+        return None
+
+
+class StepWatch:
+    """Keeps the observation of a step until Spark has reported on its batch."""
+
+    def __init__(self) -> None:
+        self._waiting: tuple[Observation, int | None] | None = None
+        self._before: Observation | None = None
+
+    def keep(self, seen: Observation, batch_id: int | None) -> None:
+        """Takes a step that was just committed."""
+        self._waiting = seen, batch_id
+
+    def complete(self, query: SparkQuery) -> Observation | None:
+        """The last step with what Spark says about it; None where it was given already."""
+        if self._waiting is None:
+            return None
+        (waiting, batch_id), self._waiting = self._waiting, None
+        spark = None if batch_id is None else _last_progress(query)
+        if spark is not None and spark.batch_id != batch_id:
+            spark = None
+        seen = completed(waiting, spark, self._before)
+        if not seen.closing or self._before is None:
+            self._before = seen
+        return seen
+
+
+def _last_progress(query: SparkQuery) -> BatchProgress | None:
+    try:
+        return query.last_progress()
+    except Exception:  # noqa: BLE001 - a query that has ended may not answer any more
+        return None
+
+
 def observe(
-    plan: Plan, commit: Commit, progress: Progress, reports: Sequence[Report], place: Place
+    plan: Plan,
+    commit: Commit,
+    progress: Progress,
+    reports: Sequence[SlotReport],
+    conditions: Conditions,
 ) -> Observation:
-    """One committed step, as far as its own reports tell."""
+    """One committed step, as far as its own reports say."""
     return Observation(
         step=progress.step,
         at=progress.finished_at,
         duration_s=progress.duration_s,
-        cores=place.cores,
-        interval_s=place.interval_s,
+        cores=conditions.cores,
+        interval_s=conditions.interval_s,
         disturbed=progress.attempts > 1 or progress.restored > 0,
         closing=progress.batch_id is None,
         sources=_sources(plan, commit, reports, progress),
@@ -51,7 +108,7 @@ def observe(
 
 
 def _component(
-    plan: Plan, component: Component, route: Route, reports: Sequence[Report]
+    plan: Plan, component: Component, route: Route, reports: Sequence[SlotReport]
 ) -> ComponentObservation:
     shards = len(route.slot_of)
     rows, rows_out, cpu_s, busy_s, state_bytes = (np.zeros(shards) for _ in range(5))
@@ -92,8 +149,8 @@ def _component(
 def _applied(plan: Plan, route: Route, progress: Progress) -> ComponentObservation:
     """All applies as one component before the first level.
 
-    Their rows may go to any slot and have no state, so nothing is gained by moving shards: each slot has an even part of all work,
-    and each of its shards an even part of that.
+    Their rows may go to any slot and have no state, so moving shards gains nothing: each slot has
+    an even part of all work, and each of its shards an even part of that.
     """
     slot_of = np.array(route.slot_of, dtype=np.int64)
     shards = np.bincount(slot_of, minlength=route.slots)
@@ -137,9 +194,9 @@ def _leaving(plan: Plan, component: Component) -> set[str]:
 
 
 def _sources(
-    plan: Plan, commit: Commit, reports: Sequence[Report], progress: Progress
+    plan: Plan, commit: Commit, reports: Sequence[SlotReport], progress: Progress
 ) -> dict[str, SourceObservation]:
-    """Rows by what operators took of each source, until Spark tells how many it read."""
+    """Rows that operators took of each source, until Spark reports how many it read."""
     taken: dict[str, float] = {}
     for report in reports:
         for name, each in report.nodes.items():
@@ -166,7 +223,7 @@ def _sources(
 def completed(
     seen: Observation, spark: BatchProgress | None, before: Observation | None
 ) -> Observation:
-    """The observation with what Spark knows of the batch, and with the rate at which rows arrive since the step before."""
+    """The observation with what Spark knows of the batch, and the rate at which rows arrive."""
     sources: Mapping[str, SourceObservation] = seen.sources
     if spark is not None:
         if len(spark.rows) == len(sources):

@@ -1,12 +1,19 @@
-"""Opening a checkpoint for a run: is it of this topology, over which panes, with how many slots and shards?"""
+"""Opening a checkpoint for a run: does it fit the topology, with how many slots and shards?
+
+Fitting changes nothing, so that what cannot run is refused first. Then the run takes the checkpoint
+over, and gives each component its slots.
+"""
 
 from __future__ import annotations
 
 import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.elastic.settings import OFF, Elastic
 from anabranch.errors import TopologyError, unknown
@@ -15,68 +22,185 @@ from anabranch.plan.lifting import AUTO, WAYS
 from anabranch.plan.model import Plan
 from anabranch.plan.route import Route, even_route
 from anabranch.runtime.operator import StateSettings
+from anabranch.spark.compile.levels import Levels
+from anabranch.spark.driver.changes import groupings_for
+from anabranch.spark.driver.context import RunState, Settings
 from anabranch.spark.driver.resharding import reshard
-from anabranch.spark.driver.step import Settings
-from anabranch.state.checkpoint.commits import Checkpoint, open_checkpoint
+from anabranch.spark.jvm import warm_up
+from anabranch.spark.outlets import Outlet, late_nodes
+from anabranch.state.checkpoint.commits import Checkpoint, Commit
 from anabranch.state.checkpoint.files import Files
-from anabranch.state.checkpoint.header import open_or_create, over_checkpoint
+from anabranch.state.checkpoint.header import fit_checkpoint, over_checkpoint, write_header
+from anabranch.state.store.host import claim, open_host
 
 SHARDS = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """A checkpoint as a run will go on with it, and the plan over its panes; nothing is written."""
+
+    found: Checkpoint | None  # as it was opened; None where there is none yet
+    planned: Plan  # without regard to the checkpoint's panes
+    checkpoint: Checkpoint
+    plan: Plan
+    changed: str | None  # of the topology, since the checkpoint was made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A plan as Spark runs it, and the rows of its sources as steps take them."""
+
+    levels: Levels
+    rows: DataFrame
+    metrics: Mapping[str, str]  # the name of Spark's observation of each source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A checkpoint as a run goes on with it: the plan over its panes, a route for each component, and what has changed."""
+    """A checkpoint that belongs to this driver, with a compiled plan and a route per component."""
 
     checkpoint: Checkpoint
-    routes: dict[str, Route]
     plan: Plan
+    compiled: Compiled
+    routes: Mapping[str, Route]
+    first_step: int  # an attempt that died may have written to sinks from here on
     changed: str | None
-    first_step: int
 
 
 def open_run(
-    files: Files,
-    plan: Plan,
-    slots: int | None,
-    shards: int | None,
     session: SparkSession,
+    opening: Opening,
+    outlets: Sequence[Outlet],
+    frames: Mapping[str, DataFrame],
+    slots: int | None,
     most: int | None = None,
 ) -> Opened:
-    """Opens or makes the checkpoint of a run, and takes it over from whoever ran before. `most` bounds slots that nobody chose."""
-    before = open_checkpoint(files)
-    count = shards if shards is not None else before.header.shards if before else SHARDS
-    if not isinstance(count, int) or not 1 <= count <= 32768:
-        raise TopologyError(f"shards={count!r}; valid: 1 to 32768")
-    if slots is not None and (not isinstance(slots, int) or not 1 <= slots <= count):
-        raise TopologyError(
-            f"slots={slots!r}; valid: 1 to {count}, the number of shards (fixed for a checkpoint)"
-        )
-    if before is not None:
-        before.take_over()
-    checkpoint, changed = open_or_create(files, plan, count)
-    if before is None:
-        checkpoint.take_over()
-    else:
-        checkpoint.epoch = before.epoch
+    """Takes a checkpoint over for a run, once its plan is known to compile.
+
+    slots: of every component; None: as before, at first as many as cores and at most `most`.
+    """
+    check_slots(slots, opening.checkpoint.header.shards)
+    compiled = compile_run(session, opening, outlets, frames)
+    warm_up(session)
+    taken = take_over(opening)
+    if taken is not opening:  # another driver was alive and has committed meanwhile
+        compiled = compile_run(session, taken, outlets, frames)
+    checkpoint, changed = taken.checkpoint, taken.changed
     last = checkpoint.last
     first_step = last.step + 1 if last else 1
+    cores = session.sparkContext.defaultParallelism
+    shards = checkpoint.header.shards
+    fresh = even_route(shards, slots or min(shards, most or shards, cores))
+    routes = routes_of_run(taken.plan, last, fresh, slots)
+    moved = reshard(session, checkpoint, taken.plan, routes)
+    if moved:
+        names = ", ".join(map(str, moved))
+        text = (
+            f"the state of {names} has other shards, because it is partitioned by other attributes"
+        )
+        changed = f"{changed}; {text}" if changed else text
+    return Opened(
+        checkpoint=checkpoint,
+        plan=taken.plan,
+        compiled=compiled,
+        routes=routes,
+        first_step=first_step,
+        changed=changed,
+    )
+
+
+def fit_run(files: Files, found: Checkpoint | None, plan: Plan, shards: int | None) -> Opening:
+    """Fits a plan to an opened checkpoint; refuses what does not fit before anything changes."""
+    known = found.header.shards if found else SHARDS
+    count = known if shards is None else shards
+    if not isinstance(count, int) or not 1 <= count <= 32768:
+        raise TopologyError(f"shards={count!r}; valid: 1 to 32768")
+    checkpoint, changed = fit_checkpoint(found, files, plan, count)
+    return Opening(
+        found=found,
+        planned=plan,
+        checkpoint=checkpoint,
+        plan=over_checkpoint(plan, checkpoint),
+        changed=changed,
+    )
+
+
+def take_over(opening: Opening) -> Opening:
+    """Makes this driver the only one, and writes the header.
+
+    Gives another opening where the driver before has committed meanwhile.
+    """
+    found = opening.found
+    if found is None:
+        write_header(opening.checkpoint, None)
+        opening.checkpoint.take_over()
+        return opening
+    found.take_over()
+    if found.catch_up():
+        files, shards = found.files, opening.checkpoint.header.shards
+        opening = fit_run(files, found, opening.planned, shards)
+    opening.checkpoint.epoch = found.epoch
+    write_header(opening.checkpoint, found)
+    return opening
+
+
+def routes_of_run(
+    plan: Plan, last: Commit | None, fresh: Route, slots: int | None
+) -> dict[str, Route]:
+    """The route of each component: as in the last step, with `slots` slots if given, or `fresh`."""
     routes = {}
     for name in plan.routed:
-        route = last.routes.get(name) if last else None
-        if route is None:
-            route = even_route(
-                count, slots or min(count, most or count, session.sparkContext.defaultParallelism)
-            )
-        routes[name] = (
-            route if slots in {None, route.slots} else route.resized(slots or route.slots)
+        route = last.routes.get(name, fresh) if last else fresh
+        routes[name] = route if slots in {None, route.slots} else route.resized(slots or 1)
+    return routes
+
+
+def check_slots(slots: int | None, shards: int) -> None:
+    """Refuses a number of slots that the shards do not allow."""
+    if slots is not None and (not isinstance(slots, int) or not 1 <= slots <= shards):
+        raise TopologyError(
+            f"slots={slots!r}; valid: 1 to {shards}, the number of shards (fixed for a checkpoint)"
         )
-    plan = over_checkpoint(plan, checkpoint)
-    moved = reshard(session, checkpoint, plan, routes)
-    if moved:
-        told = f"the state of {', '.join(moved)} has other shards, because it is partitioned by other attributes"
-        changed = f"{changed}; {told}" if changed else told
-    return Opened(checkpoint, routes, plan, changed, first_step)
+
+
+def compile_run(
+    session: SparkSession,
+    opening: Opening,
+    outlets: Sequence[Outlet],
+    frames: Mapping[str, DataFrame],
+) -> Compiled:
+    """Compiles a plan; refuses maps that Spark cannot do where they stand.
+
+    Only streaming rows have observations: the watermark of static ones does not matter.
+    """
+    plan, metrics = opening.plan, dict[str, str]()
+    levels = Levels(plan, opening.checkpoint.header.shards, late_nodes(plan, outlets))
+    if any(frame.isStreaming for frame in frames.values()):
+        metrics = {source.name: f"anabranch-{uuid.uuid4().hex}" for source in plan.sources}
+    rows = levels.lift.prepare(frames, metrics or None)
+    levels.check(session)
+    return Compiled(levels=levels, rows=rows, metrics=metrics)
+
+
+def first_state(opened: Opened) -> RunState:
+    """What the first step of a run begins with."""
+    plan = opened.plan
+    return RunState(
+        plan=plan,
+        routes=opened.routes,
+        levels=opened.compiled.levels,
+        groupings=groupings_for(plan, opened.routes),
+        rows_at=dict.fromkeys((source.name for source in plan.sources), time.monotonic()),
+        written_from=opened.first_step,
+    )
+
+
+def claim_state(checkpoint: Checkpoint, settings: StateSettings) -> None:
+    """Notes on this host which checkpoint its state belongs to."""
+    files = checkpoint.files
+    location = files.path("") if files.local else files.location
+    claim(open_host(settings.root), checkpoint.header.id, location, checkpoint.header.operators)
 
 
 def settings_of(retries: int, state: StateSettings, lift: str = AUTO) -> Settings:
@@ -100,7 +224,10 @@ def checked_elastic(elastic: object) -> Elastic:
 
 
 def located(checkpoint: str | os.PathLike[str]) -> str:
-    """The directory or URI of a checkpoint; a directory in full, since workers may run in another one than this process."""
+    """The directory or URI of a checkpoint.
+
+    A directory is given in full: workers may run in another one than this process.
+    """
     text = os.fspath(checkpoint)
     if not isinstance(text, str) or not text:
         raise TopologyError(f"checkpoint {checkpoint!r} is not a directory or URI")

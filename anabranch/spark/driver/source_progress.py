@@ -1,7 +1,8 @@
-"""What Spark's own progress of a batch says about its sources: rows that were taken, and rows that wait.
+"""What Spark's own progress of a batch says about its sources: rows taken, and rows that wait.
 
-Where a source tells its latest offset, what lies between that and the end of the batch waits. Offsets count different things (rows in
-Kafka, seconds in the rate source); how many rows one of them is, the batch itself shows.
+Where a source reports its latest offset, the rows from the end of the batch to that offset wait.
+Offsets count different things (rows in Kafka, seconds in the rate source). How many rows one offset
+is, the batch itself shows.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchProgress:
-    """One batch as Spark saw it: how long it took as a whole, and its sources in the order of the query."""
+    """One batch as Spark saw it: its time, and its sources in the order of the query."""
 
     batch_id: int
     seconds: float | None
     rows: tuple[float, ...]
-    backlog: tuple[float | None, ...]  # None where the source does not tell
+    backlog: tuple[float | None, ...]  # None where the source does not report it
 
 
 def batch_progress(text: str | Mapping[str, Any]) -> BatchProgress:
     """Spark's progress, from its JSON."""
-    told = json.loads(text) if isinstance(text, str) else text
-    millis = told.get("durationMs", {}).get("triggerExecution")
-    sources = told.get("sources", [])
+    progress = json.loads(text) if isinstance(text, str) else text
+    millis = progress.get("durationMs", {}).get("triggerExecution")
+    sources = progress.get("sources", [])
     return BatchProgress(
-        batch_id=int(told["batchId"]),
+        batch_id=int(progress["batchId"]),
         seconds=None if millis is None else millis / 1000,
         rows=tuple(float(each.get("numInputRows", 0)) for each in sources),
         backlog=tuple(backlog(each) for each in sources),
@@ -36,23 +37,23 @@ def batch_progress(text: str | Mapping[str, Any]) -> BatchProgress:
 
 
 def backlog(source: Mapping[str, Any]) -> float | None:
-    """Rows that wait behind the end of the batch; None where they cannot be told."""
+    """Rows that wait after the end of the batch; None where that is not known."""
     start, end, latest = (
-        places(source.get(name)) for name in ("startOffset", "endOffset", "latestOffset")
+        numbers_of(source.get(name)) for name in ("startOffset", "endOffset", "latestOffset")
     )
     if latest is None or end is None:
         return None
-    behind = distance(end, latest)
-    if behind is None or behind <= 0:
-        return None if behind is None else 0.0
+    waiting = distance(end, latest)
+    if waiting is None or waiting <= 0:
+        return None if waiting is None else 0.0
     taken = distance(start, end) if start is not None else None
     if not taken or taken <= 0:
         return None
-    return behind * float(source.get("numInputRows", 0)) / taken
+    return waiting * float(source.get("numInputRows", 0)) / taken
 
 
-def places(offset: object) -> dict[str, float] | None:
-    """The numbers of an offset, by where in it they are; None where it has none."""
+def numbers_of(offset: object) -> dict[str, float] | None:
+    """The numbers in an offset, by their path in it; None where it has none."""
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)
@@ -77,6 +78,9 @@ def _collect(path: str, value: object, found: dict[str, float]) -> None:
 
 
 def distance(start: Mapping[str, float], end: Mapping[str, float]) -> float | None:
-    """How far apart two offsets are, over all partitions; a partition that is new begins at 0. None where one has gone back."""
+    """How far apart two offsets are, over all partitions; None where one has gone back.
+
+    A partition that is new begins at 0.
+    """
     steps = [value - start.get(path, 0.0) for path, value in end.items()]
     return None if any(step < 0 for step in steps) else sum(steps)

@@ -147,6 +147,22 @@ class Checkpoint:
             if epoch < self.epoch:
                 self.files.remove(f"epochs/{epoch:08d}")
 
+    def with_header(self, header: Header) -> Checkpoint:
+        """The same commits under another header; nothing is written."""
+        again = Checkpoint(self.files, header, {}, {}, self.epoch)
+        for _, commit in sorted(self.commits.items()):
+            again._take(commit)
+        return again
+
+    def catch_up(self) -> bool:
+        """Takes in what another driver has committed since; False where that is nothing."""
+        known = {_record(step) for step in self.commits}
+        names = [each for each in self.files.list("commits") if each.endswith(".json")]
+        new = [name for name in names if f"commits/{name}" not in known]
+        for name in new:
+            self._take(_read_commit(self.files, name))
+        return bool(new)
+
     def commit(self, commit: Commit) -> None:
         """Writes the record of a step; only then the step has happened."""
         if max(self._epochs(), default=0) != self.epoch:

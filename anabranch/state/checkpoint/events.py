@@ -1,45 +1,37 @@
-"""The log of what a person should know about a run, beside its checkpoint: a JSON object a line, the newest last.
+"""The log of events of a run, in its checkpoint: one JSON object per line, the newest last.
 
-It is bounded: a file that has grown long makes way for a new one, and one older file is kept. Nothing depends on it: a line that a
-crash has cut off is left out when it is read.
+It is bounded: a file that has grown long makes way for a new one, and one older file is kept.
+Nothing depends on it: a line that a crash has cut off is left out when it is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from anabranch.observer import Event, Observer
 from anabranch.state.checkpoint.files import Files
+
+__all__ = ["Event", "EventLog", "read_events"]
 
 NAME, OLDER = "events.jsonl", "events.older.jsonl"
 _LONG_BYTES = 2 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something that a person should know: what happened, in which step, and why."""
+class EventLog(Observer):
+    """Writes events.
 
-    at: float
-    step: int
-    kind: str
-    text: str
-    figures: Mapping[str, float] = field(default_factory=dict)
-
-
-class EventLog:
-    """Writes events. A directory gets each line at once; an object store, which cannot append, gets them when `flush` is called."""
+    A directory gets each line at once. An object store cannot append, and gets them with `flush`.
+    """
 
     def __init__(self, files: Files, long_bytes: int = _LONG_BYTES) -> None:
         self._files, self._long = files, long_bytes
         self._waiting: list[bytes] = []
 
-    def add(self, event: Event) -> None:
-        self._waiting.append(
-            msgspec.json.encode(event, enc_hook=float) + b"\n"
-        )  # figures may be NumPy's numbers
+    def event(self, event: Event) -> None:
+        line = msgspec.json.encode(event, enc_hook=float)  # figures may be NumPy's numbers
+        self._waiting.append(line + b"\n")
         if self._files.local:
             self.flush()
 

@@ -40,8 +40,20 @@ from anabranch.topology.windows import Session, Window
 
 
 def open_or_create(files: Files, plan: Plan, shards: int) -> tuple[Checkpoint, str | None]:
-    """The checkpoint for a topology, and what has changed since; one that does not fit is refused, with what differs."""
+    """The checkpoint for a topology, written, and what has changed since it was made."""
     found = open_checkpoint(files)
+    fitted, changed = fit_checkpoint(found, files, plan, shards)
+    write_header(fitted, found)
+    return fitted, changed
+
+
+def fit_checkpoint(
+    found: Checkpoint | None, files: Files, plan: Plan, shards: int
+) -> tuple[Checkpoint, str | None]:
+    """The checkpoint as a topology goes on with it, and what has changed since it was made.
+
+    Nothing is written. One that does not fit is refused, with what differs.
+    """
     if found is None:
         header = Header(
             format=FORMAT,
@@ -51,17 +63,24 @@ def open_or_create(files: Files, plan: Plan, shards: int) -> tuple[Checkpoint, s
             sources=tuple(source.name for source in plan.sources),
             operators={node.name: kept_of(node) for node in plan.nodes},
         )
-        files.make()
-        files.create("anabranch.json", msgspec.json.encode(header))
-        found = open_checkpoint(files)
-        assert found is not None
+        return Checkpoint(files, header, {}, {}), None
     header, told = _changed(found, plan, shards)
     if header == found.header:
         return found, None
-    files.replace("anabranch.json", msgspec.json.encode(header))
-    again = open_checkpoint(files)
-    assert again is not None
-    return again, "; ".join(told) or None
+    return found.with_header(header), "; ".join(told) or None
+
+
+def write_header(fitted: Checkpoint, found: Checkpoint | None) -> None:
+    """Writes the header of a checkpoint that is new, or that has changed since it was opened."""
+    files, header = fitted.files, msgspec.json.encode(fitted.header)
+    if found is None:
+        files.make()
+        if not files.create("anabranch.json", header):
+            raise CheckpointError(
+                f"another driver has just made checkpoint {files.location}; start again"
+            )
+    elif fitted is not found:
+        files.replace("anabranch.json", header)
 
 
 def sharing_of(found: Checkpoint | None) -> dict[str, bool]:

@@ -1,12 +1,15 @@
-"""What every step was like, kept beside the checkpoint as parquet: one row for a step and a component, lists by shard and by slot.
+"""What every step was like, kept in the checkpoint as parquet: one row per step and component.
 
-Any tool reads it: `duckdb -c "select step, duration_s, slots from 'checkpoint/history/*.parquet'"`. It is bounded: small files are
-merged, and the oldest are dropped. Nothing depends on it: what a crash loses of it are the last few steps.
+Figures of a component are lists by shard or by slot; `anabranch.metrics` declares all of them. Any
+tool reads it: `duckdb -c "select step, duration_s, slots from 'checkpoint/history/*.parquet'"`. It
+is bounded: small files are merged, and the oldest are dropped. Nothing depends on it: a crash loses
+the last few steps of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,6 +25,8 @@ from anabranch.elastic.observation import (
     SourceObservation,
 )
 from anabranch.errors import CheckpointError
+from anabranch.metrics import Metric, MetricUnit, Shown, shown_in
+from anabranch.observer import Observer
 from anabranch.plan.route import Route
 from anabranch.state.checkpoint.files import Files
 
@@ -29,55 +34,38 @@ DIRECTORY = "history"
 MOST_BYTES = 16 << 20
 _SMALL_BYTES, _SMALL_FILES = 256 << 10, 8
 
-_SOURCE = pa.struct(
-    {
-        "name": pa.string(),
-        "rows": pa.float64(),
-        "rows_per_s": pa.float64(),
-        "backlog": pa.float64(),
-        "lag_s": pa.float64(),
-    }
-)
-SCHEMA = pa.schema(
-    {
-        "step": pa.int64(),
-        "at": pa.timestamp("us", tz="UTC"),
-        "duration_s": pa.float64(),
-        "interval_s": pa.float64(),
-        "cores": pa.int32(),
-        "disturbed": pa.bool_(),
-        "closing": pa.bool_(),
-        "sources": pa.list_(_SOURCE),
-        "component": pa.string(),
-        "level": pa.int32(),
-        "parents": pa.list_(pa.string()),
-        "slots": pa.int32(),
-        "route_version": pa.int64(),
-        "slot_of": pa.list_(pa.int32()),  # by shard, as all that follow
-        "rows_in": pa.list_(pa.int64()),
-        "rows_out": pa.list_(pa.int64()),
-        "cpu_s": pa.list_(pa.float64()),
-        "busy_s": pa.list_(pa.float64()),
-        "state_bytes": pa.list_(pa.int64()),
-        "slot_s": pa.list_(pa.float64()),  # by slot
-    }
-)
+_TYPES = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
 
 
-class HistoryLog:
-    """Collects observations, and writes them as a file when it is told to."""
+def _column(metric: Metric, where: Shown) -> pa.DataType:
+    """The Arrow type of a figure."""
+    if metric.unit is MetricUnit.CLOCK:
+        kind = pa.timestamp("us", tz="UTC")
+    elif metric.unit is MetricUnit.FIGURES:
+        kind = pa.struct({each.name: _column(each, Shown.SOURCE) for each in _SOURCE})
+    else:
+        kind = _TYPES[metric.unit.type]
+    return pa.list_(kind) if metric.shown[where] else kind
+
+
+_COLUMNS, _SOURCE = tuple(shown_in(Shown.HISTORY)), tuple(shown_in(Shown.SOURCE))
+SCHEMA = pa.schema({each.name: _column(each, Shown.HISTORY) for each in _COLUMNS})
+
+
+class HistoryLog(Observer):
+    """Collects observations, and writes them as a file with `flush`."""
 
     def __init__(self, files: Files, most_bytes: int = MOST_BYTES) -> None:
         self._files, self._most = files, most_bytes
         self._waiting: list[Observation] = []
 
-    def add(self, seen: Observation) -> None:
-        """Takes in a step; one of a topology without state has no shards, and nothing to keep."""
+    def observation(self, seen: Observation) -> None:
+        """Takes in a step; without components there are no shards, and nothing to keep."""
         if seen.components:
             self._waiting.append(seen)
 
     def flush(self) -> None:
-        """Writes what waits, merges small files, and drops the oldest where there are too many bytes."""
+        """Writes what waits, merges small files, and drops the oldest beyond the limit of bytes."""
         if not self._waiting:
             return
         steps, self._waiting = self._waiting, []
@@ -120,38 +108,35 @@ def table_of(steps: Sequence[Observation]) -> pa.Table:
     )
 
 
+# Columns that are no fields of an observation or of its components under the same name.
+_MADE: dict[str, Callable[[Observation, ComponentObservation], Any]] = {
+    "finished_at": lambda seen, _: round(seen.at * 1e6),
+    "sources": lambda seen, _: [_source(name, each) for name, each in seen.sources.items()],
+    "component": lambda _, each: f"{each.name}",
+    "parents": lambda _, each: [f"{parent}" for parent in each.parents],
+    "slots": lambda _, each: each.route.slots,
+    "route_version": lambda _, each: each.route.version,
+    "slot_of": lambda _, each: list(each.route.slot_of),
+    "rows_in": lambda _, each: _whole(each.rows),
+    "rows_out": lambda _, each: _whole(each.rows_out),
+    "state_bytes": lambda _, each: each.state_bytes.astype(np.int64),
+}
+_OF_STEP = {each.name for each in fields(Observation)}
+
+
 def _row(seen: Observation, each: ComponentObservation) -> dict[str, Any]:
-    return {
-        "step": seen.step,
-        "at": round(seen.at * 1e6),
-        "duration_s": seen.duration_s,
-        "interval_s": seen.interval_s,
-        "cores": seen.cores,
-        "disturbed": seen.disturbed,
-        "closing": seen.closing,
-        "sources": [
-            {
-                "name": name,
-                "rows": one.rows,
-                "rows_per_s": one.rows_per_s,
-                "backlog": one.backlog,
-                "lag_s": one.lag_s,
-            }
-            for name, one in seen.sources.items()
-        ],
-        "component": each.name,
-        "level": each.level,
-        "parents": list(each.parents),
-        "slots": each.route.slots,
-        "route_version": each.route.version,
-        "slot_of": list(each.route.slot_of),
-        "rows_in": _whole(each.rows),
-        "rows_out": _whole(each.rows_out),
-        "cpu_s": each.cpu_s,
-        "busy_s": each.busy_s,
-        "state_bytes": each.state_bytes.astype(np.int64),
-        "slot_s": each.slot_s,
-    }
+    row = {}
+    for name in SCHEMA.names:
+        if name in _MADE:
+            row[name] = _MADE[name](seen, each)
+        else:
+            row[name] = getattr(seen if name in _OF_STEP else each, name)
+    return row
+
+
+def _source(name: str, seen: SourceObservation) -> dict[str, Any]:
+    figures = (each.name for each in _SOURCE if each.name != "name")
+    return {"name": name, **{each: getattr(seen, each) for each in figures}}
 
 
 def _whole(rows: Floats) -> npt.NDArray[np.int64]:
@@ -160,7 +145,7 @@ def _whole(rows: Floats) -> npt.NDArray[np.int64]:
 
 
 def observations_of(table: pa.Table) -> list[Observation]:
-    """The steps of a table, oldest first; a step that is there twice counts as it was last."""
+    """The steps of a table, oldest first; of a step that is in it twice, the last one."""
     steps: dict[int, list[dict[str, Any]]] = {}
     for row in _newest(table).to_pylist():
         steps.setdefault(row["step"], []).append(row)
@@ -168,8 +153,8 @@ def observations_of(table: pa.Table) -> list[Observation]:
 
 
 def _newest(table: pa.Table) -> pa.Table:
-    """Each step once, as it was last: a driver that died may have left one that was done again."""
-    steps, at = table["step"].to_numpy(), table["at"].cast(pa.int64()).to_numpy()
+    """Each step once, as it was last: a driver that died may have left one that ran again."""
+    steps, at = table["step"].to_numpy(), table["finished_at"].cast(pa.int64()).to_numpy()
     last: dict[int, int] = {}
     for step, when in zip(steps.tolist(), at.tolist(), strict=True):
         last[step] = max(when, last.get(step, when))
@@ -186,42 +171,31 @@ def _newest(table: pa.Table) -> pa.Table:
 
 def _observation(rows: Sequence[dict[str, Any]]) -> Observation:
     first = rows[0]
+    figures = {name: first[name] for name in SCHEMA.names if name in _OF_STEP - {"sources"}}
     return Observation(
-        step=first["step"],
-        at=(first["at"] - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds(),
-        duration_s=first["duration_s"],
-        interval_s=first["interval_s"],
-        cores=first["cores"],
-        disturbed=first["disturbed"],
-        closing=first["closing"],
+        at=(first["finished_at"] - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds(),
         sources={
-            each["name"]: SourceObservation(
-                rows=each["rows"],
-                rows_per_s=each["rows_per_s"],
-                backlog=each["backlog"],
-                lag_s=each["lag_s"],
-            )
-            for each in first["sources"]
+            each.pop("name"): SourceObservation(**each) for each in map(dict, first["sources"])
         },
         components=tuple(_component(row) for row in rows),
+        **figures,
     )
 
 
 def _component(row: dict[str, Any]) -> ComponentObservation:
-    def floats(name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-        return np.array(row[name], dtype=np.float64)
-
+    listed = [each.name for each in _COLUMNS if each.shown[Shown.HISTORY] in {"shard", "slot"}]
+    figures: dict[str, Any] = {
+        name: None if row[name] is None else np.array(row[name], dtype=np.float64)
+        for name in listed
+        if name not in {"slot_of", "rows_in"}
+    }
     return ComponentObservation(
         name=row["component"],
         level=row["level"],
         parents=tuple(row["parents"]),
         route=Route(tuple(row["slot_of"]), row["slots"], row["route_version"]),
-        rows=floats("rows_in"),
-        rows_out=floats("rows_out"),
-        cpu_s=floats("cpu_s"),
-        busy_s=None if row["busy_s"] is None else floats("busy_s"),
-        state_bytes=floats("state_bytes"),
-        slot_s=floats("slot_s"),
+        rows=np.array(row["rows_in"], dtype=np.float64),
+        **figures,
     )
 
 
@@ -237,7 +211,8 @@ def read_history(location: str) -> list[Observation]:
         tables = [_read(whole, name) for name in names if name.endswith(".parquet")]
     if not tables:
         raise CheckpointError(
-            f"{location} has no history: valid are a checkpoint, its directory {DIRECTORY!r}, or a parquet file of that"
+            f"{location} has no history: valid are a checkpoint, its directory {DIRECTORY!r}, or a "
+            "parquet file of that"
         )
     return observations_of(pa.concat_tables(tables))
 

@@ -1,6 +1,6 @@
-"""What was measured of a topology while it ran, kept with its checkpoint: planners go by it at a restart and between two steps.
+"""What was measured of a topology while it ran, kept in its checkpoint for planners.
 
-Nothing depends on it but plans: a file that is lost or damaged is as if nothing had been measured.
+Only plans depend on it: a file that is lost or damaged is as if nothing had been measured.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _WINDOWS = 120
 
 
 @dataclass(slots=True)
-class Measured:
-    """One operator: rows in and rows out of each statistics window (a step with input), rows in by shard, and bytes of state."""
+class OperatorStatistics:
+    """One operator: rows in and out of each step with input, rows in by shard, bytes of state."""
 
     rows_in: list[int] = field(default_factory=list)
     rows_out: list[int] = field(default_factory=list)
@@ -32,10 +32,8 @@ class Measured:
 class Statistics:
     """What was measured of each operator in the last statistics windows."""
 
-    operators: dict[str, Measured] = field(default_factory=dict)
-    groupings: dict[str, str] = field(
-        default_factory=dict
-    )  # how each apply groups its rows, and why
+    operators: dict[str, OperatorStatistics] = field(default_factory=dict)
+    groupings: dict[str, str] = field(default_factory=dict)  # of each apply, and why
 
     def add(
         self,
@@ -45,8 +43,11 @@ class Statistics:
         rows_out: int,
         state_bytes: int,
     ) -> None:
-        """Takes in what one step did to an operator; loads are by shard, and of no use where these are by other attributes now."""
-        measured = self.operators.setdefault(operator, Measured())
+        """Takes in what one step did to an operator.
+
+        Loads are by shard; older ones are dropped where shards are by other attributes now.
+        """
+        measured = self.operators.setdefault(operator, OperatorStatistics())
         if measured.by != by:
             measured.by, measured.loads = by, []
         row = list(loads)
@@ -56,7 +57,7 @@ class Statistics:
         measured.state_bytes = state_bytes
 
     def rates(self) -> dict[str, float] | None:
-        """The rows that each operator takes in a step, on average; None where nothing was measured."""
+        """The rows per step that each operator takes, on average; None if nothing was measured."""
         found = {
             name: sum(each.rows_in) / len(each.rows_in)
             for name, each in self.operators.items()
@@ -65,7 +66,7 @@ class Statistics:
         return found or None
 
     def measures(self, shards: int, keys_in: Mapping[str, Mapping[int, float]]) -> Measures:
-        """The same as planners know it. `keys_in` are the keys of each operator in intervals of so many panes."""
+        """The same for planners. `keys_in`: distinct keys of each operator by panes of interval."""
         found = {
             name: OperatorMeasures(
                 rate=sum(each.rows_in) / len(each.rows_in),

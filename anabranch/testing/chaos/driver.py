@@ -30,7 +30,7 @@ from anabranch.testing.chaos.evidence import Journal
 from anabranch.testing.chaos.files import RunDirectory, perform
 from anabranch.testing.chaos.plan import LIVE, REROUTE, RESIZE, Act, CasePlan, Start
 from anabranch.testing.dag_runs import build_dag
-from anabranch.testing.restless import Acting, disturb
+from anabranch.testing.restless import act_after, disturb
 
 _POLL_S = 0.005
 _JAVA = "spark.driver.extraJavaOptions"
@@ -166,17 +166,16 @@ def _ask(run: ab.Run, acts: Sequence[Act], shards: int) -> None:
     by_step: dict[int, list[Callable[[], None]]] = {}
     for act in acts:
         by_step.setdefault(act.after or 0, []).append(asked(act))
-    stepper = run._stepper  # noqa: SLF001
-    stepper.steering = Acting(stepper.steering, by_step)
+    act_after(run, by_step)
 
 
 def _replan(run: ab.Run, first: str) -> None:
     """Asks for the plan of a planner, or of the first one whose plan is another one."""
     stepper = run._stepper  # noqa: SLF001
-    running = [each.name for each in stepper.plan.components]
+    running = [each.name for each in stepper.state.plan.components]
     for planner in (first, *(name for name in sorted(PLANNERS) if name != first)):
         run.replan(planner)
-        wanted = stepper.pending.plan
+        wanted = stepper.requests.waiting.plan
         if wanted is not None and [each.name for each in wanted.components] != running:
             return
 

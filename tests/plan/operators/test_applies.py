@@ -21,7 +21,7 @@ from anabranch.topology import (
     count,
     tumbling,
 )
-from anabranch.topology.apply import Work, cost_columns
+from anabranch.topology.apply import ApplySpec, cost_columns
 from anabranch.topology.graph import APPLIES, Apply, Named
 
 FIELDS = (Field("k", "string"), Field("at", "timestamp"), Field("v", "double"))
@@ -36,7 +36,10 @@ def source() -> Graph:
 
 def apply(name: str, reads: str, fields: tuple[Field, ...] = MADE, grouping: str = "auto") -> Apply:
     return Apply(
-        name=name, input=reads, work=Work(fn=len, cost_by=("k",), grouping=grouping), fields=fields
+        name=name,
+        input=reads,
+        work=ApplySpec(fn=len, cost_by=("k",), grouping=grouping),
+        fields=fields,
     )
 
 
@@ -130,7 +133,12 @@ def test_explain_tells_how_rows_are_grouped_and_why() -> None:
         .add(apply("o", "a", grouping="osg"))
     )
     graph = graph.add(
-        Apply(name="plain", input="rows", work=Work(fn=None, grouping="round robin"), fields=FIELDS)
+        Apply(
+            name="plain",
+            input="rows",
+            work=ApplySpec(fn=None, grouping="round robin"),
+            fields=FIELDS,
+        )
     )
     graph = graph.add_sink(Sink(name="letters", input="a", late=True, target="memory"))
     plan = make_plan(graph)

@@ -1,4 +1,4 @@
-"""Calls of a user's function: the three forms give the same, the row that fails is named or becomes a dead letter, time goes by value."""
+"""Calls of a user's function: three forms, rows that fail, and time by value."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.errors import ApplyError
-from anabranch.runtime.apply.calls import Calls
-from anabranch.topology.apply import FORMS, Work
+from anabranch.runtime.apply.calls import ApplyCalls
+from anabranch.topology.apply import FORMS, ApplySpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,8 +48,10 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = dict(
 )
 
 
-def calls(form: str, fn: Callable[[Any], Any] | None = None, **options: Any) -> Calls:
-    return Calls("roots", Work(fn=fn or FUNCTIONS[form], form=form, **options), GIVEN, MADE)
+def calls(form: str, fn: Callable[[Any], Any] | None = None, **options: Any) -> ApplyCalls:
+    return ApplyCalls(
+        "roots", ApplySpec(fn=fn or FUNCTIONS[form], form=form, **options), GIVEN, MADE
+    )
 
 
 def table(xs: list[float | None]) -> pa.Table:
@@ -154,7 +156,7 @@ def test_a_row_may_become_none_or_several() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_time_of_a_row_goes_by_its_value(form: str) -> None:
-    """A value that comes often is called by itself, so a slow one does not make others look slow."""
+    """A frequent value is called by itself, so a slow one does not make others look slow."""
 
     def fn(given: Any) -> Any:
         xs = (
@@ -176,4 +178,4 @@ def test_the_time_of_a_row_goes_by_its_value(form: str) -> None:
 
 def test_rows_pass_as_they_are_where_there_is_no_function() -> None:
     rows = table([1.0, None])
-    assert Calls("pass", Work(fn=None), GIVEN, GIVEN)(rows, None).results == [rows]
+    assert ApplyCalls("pass", ApplySpec(fn=None), GIVEN, GIVEN)(rows, None).results == [rows]

@@ -1,4 +1,4 @@
-"""The tasks of a stage of applies, without Spark: every row to one slot and through its function once, the rest untouched."""
+"""The tasks of a stage of applies, without Spark: every row enters its function once."""
 
 from __future__ import annotations
 
@@ -12,41 +12,32 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch.elastic.grouping.steps import Grouping, after_step, new_grouping
-from anabranch.runtime.apply.calls import Calls
+from anabranch.runtime.apply.calls import ApplyCalls
 from anabranch.runtime.apply.task import (
     ORDER,
     SLOT,
     VALUE,
-    ApplyReport,
     ApplyTask,
     ApplyWork,
     ScheduleTask,
 )
 from anabranch.runtime.operator import Emitted
+from anabranch.runtime.passing import APPLY_REPORT, REPORT
+from anabranch.runtime.reports import StepReports
 from anabranch.runtime.worker import TaskId
-from anabranch.spark.driver.applies import Telling
 from anabranch.state.checkpoint.files import Files
-from anabranch.topology.apply import Osg, Work
+from anabranch.topology.apply import ApplySpec, Osg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
 SETTINGS = Osg(window=4, mu=10.0)
-SCHEMA = pa.schema([("to", pa.int32()), ("t", pa.int64()), ("p0", pa.int64()), ("p1", pa.string())])
+ROWS = pa.schema([("to", pa.int32()), ("t", pa.int64()), ("p0", pa.int64()), ("p1", pa.string())])
+SCHEMA = ROWS.append(pa.field(APPLY_REPORT, pa.string()))
 GIVEN = pa.schema([("id", pa.int64()), ("k", pa.string())])
 MADE = pa.schema([("name", pa.string()), ("id", pa.int64())])
 APPLY, OTHER, READER = 7, 2, 3
-
-
-class Heard:
-    """An accumulator in this process."""
-
-    def __init__(self) -> None:
-        self.value: dict[tuple[int, int, int], ApplyReport] = {}
-
-    def add(self, told: dict[tuple[int, int, int], ApplyReport]) -> None:
-        self.value = Telling().addInPlace(self.value, told)
 
 
 @pytest.fixture
@@ -82,7 +73,7 @@ def named(row: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def work_of(grouping: Grouping) -> ApplyWork:
-    work = Work(
+    work = ApplySpec(
         fn=named,
         form="rows",
         cost_by=("k",),
@@ -92,7 +83,7 @@ def work_of(grouping: Grouping) -> ApplyWork:
     )
     return ApplyWork(
         number=APPLY,
-        calls=Calls("named", work, GIVEN, MADE),
+        calls=ApplyCalls("named", work, GIVEN, MADE),
         places={"id": "p0", "k": "p1"},
         emits=(Emitted(number=READER, columns={"name": "p1", "id": "p0"}),),
         written=True,
@@ -107,7 +98,7 @@ def scheduled(
     task = ScheduleTask(
         groupings={APPLY: (grouping, SETTINGS)},
         slots=grouping.slots,
-        names=tuple(SCHEMA.names),
+        names=tuple(ROWS.names),
         unordered=unordered,
     )
     return pa.Table.from_batches(
@@ -136,7 +127,6 @@ def test_steps_of_a_stage_do_every_row_once_and_learn(
         ]
         rows = scheduled(run_in, grouping, batches, unordered=False)
         assert len(rows) == 200
-        heard = Heard()
         task = ApplyTask(
             works=(work_of(grouping),),
             checkpoint=Files(str(tmp_path)),
@@ -144,7 +134,6 @@ def test_steps_of_a_stage_do_every_row_once_and_learn(
             epoch=1,
             job=step,
             schema=SCHEMA,
-            told=heard,  # type: ignore[arg-type]
         )
         made = pa.Table.from_batches(
             [each for slot in range(3) for each in run_in(slot, task, in_slot(rows, slot))], SCHEMA
@@ -158,7 +147,9 @@ def test_steps_of_a_stage_do_every_row_once_and_learn(
             == passed["t"].to_pylist()
             == [i for i in range(first, first + 200) if i % 5 == 0]
         )
-        reports = {slot: heard.value[step, APPLY, slot] for slot in range(3)}
+        sent = made.filter(pa.compute.equal(made["to"], REPORT))[APPLY_REPORT].to_pylist()
+        reports = {each.slot: each for each in StepReports.decoded(sent).of_apply("named")}
+        assert list(reports) == [0, 1, 2]
         written = pa.concat_tables(
             [pq.read_table(tmp_path / r.results.path) for r in reports.values() if r.results]
         )
@@ -186,7 +177,7 @@ def test_steps_of_a_stage_do_every_row_once_and_learn(
 
 
 def test_behind_an_exchange_the_order_of_rows_does_not_decide_their_slots(run_in: Any) -> None:
-    """A task that runs again may get its rows in another order; then none must go to another slot than before."""
+    """A task that runs again may get its rows in another order; each must go to the same slot."""
     grouping = new_grouping("round robin", 3, SETTINGS)
     whole = rows_of(range(100))
     shuffled = whole.take(pa.array(np.random.default_rng(1).permutation(100)))
@@ -198,7 +189,37 @@ def test_behind_an_exchange_the_order_of_rows_does_not_decide_their_slots(run_in
     assert Counter(slot for i, slot in found[0].items() if i % 5) == {0: 27, 1: 27, 2: 26}
 
 
-def test_a_report_of_a_task_that_ran_again_takes_the_place_of_the_first() -> None:
-    first, again = {(1, APPLY, 0): "first"}, {(1, APPLY, 0): "again", (1, APPLY, 1): "other"}
-    told = Telling().addInPlace(Telling().addInPlace({}, first), again)  # type: ignore[arg-type]
-    assert told == {(1, APPLY, 0): "again", (1, APPLY, 1): "other"}
+def test_reports_of_earlier_stages_go_to_slot_0_and_pass_unchanged(
+    run_in: Any, tmp_path: Path
+) -> None:
+    grouping = new_grouping("round robin", 3, SETTINGS)
+    sent = pa.record_batch(
+        {
+            "to": pa.array([REPORT, APPLY], pa.int32()),
+            "t": pa.nulls(2, pa.int64()),
+            "p0": pa.array([None, 1], pa.int64()),
+            "p1": pa.array([None, "k"]),
+            APPLY_REPORT: pa.array(["of an earlier stage", None]),
+            VALUE: pa.array([None, 1], pa.int64()),
+            ORDER: pa.array([1, 2], pa.int64()),
+        }
+    )
+    schedule = ScheduleTask(
+        groupings={APPLY: (grouping, SETTINGS)},
+        slots=3,
+        names=tuple(SCHEMA.names),
+        unordered=True,
+    )
+    [batch] = run_in(2, schedule, [sent])
+    assert batch[SLOT].to_pylist() == [0, 2]
+    task = ApplyTask(
+        works=(work_of(grouping),),
+        checkpoint=Files(str(tmp_path)),
+        step=1,
+        epoch=1,
+        job=1,
+        schema=SCHEMA,
+    )
+    made = pa.Table.from_batches(run_in(0, task, [batch.slice(0, 1)]), SCHEMA)
+    assert made["to"].to_pylist() == [REPORT, REPORT]
+    assert made[APPLY_REPORT][0].as_py() == "of an earlier stage"

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import anabranch as ab
+from anabranch.metrics import Shown, shown_in
 from anabranch.spark.api.run import as_trigger
 from anabranch.spark.jvm import needed_columns
 from anabranch.testing import (
@@ -143,7 +144,7 @@ def test_a_step_is_one_spark_job_and_its_exchanges_are_those_of_explain(
     app = job.topology(ab.parquet(job.root / "out"), ab.memory())
     plans: list[str] = []
     run = job.start(app, trigger="availableNow", lift=lift)
-    levels = run._stepper.levels
+    levels = run._stepper.state.levels
     build = levels.job
 
     def watched(*arguments: Any) -> DataFrame:
@@ -157,6 +158,8 @@ def test_a_step_is_one_spark_job_and_its_exchanges_are_those_of_explain(
     batches = [p for p in run.progress if p.batch_id is not None]
     assert len(batches) == 3
     assert len(jobs) == len(batches)
+    for metric in shown_in(Shown.PROGRESS):
+        assert all(metric.holds(getattr(each, metric.name)) for each in run.progress), metric.name
     with_rows = [plan for plan in plans if "ExistingRDD" in plan]
     wanted = len(json.loads(app.explain("json"))["exchanges"])
     assert with_rows
@@ -205,7 +208,7 @@ def test_rows_that_a_map_leaves_out_move_the_watermark_too_and_only_they_need_an
             None if each.watermark_us is None else each.watermark_us / 1e6 for each in run.progress
         ]
         assert seconds == [None, 30.0, 120.0, 220.0], name
-        assert bool(run._stepper.levels.lift.watched) == watched, name
+        assert bool(run._stepper.state.levels.lift.watched) == watched, name
 
 
 def test_windows_close_while_the_input_pauses(job: Job) -> None:

@@ -1,4 +1,4 @@
-"""The history of steps: read back whole, by other tools too, bounded, not hurt by crashes."""
+"""The history of steps and the log of events beside a checkpoint: read back whole, by other tools too, bounded, not hurt by crashes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from anabranch.elastic.observation import ComponentObservation, Observation, Sou
 from anabranch.errors import CheckpointError
 from anabranch.plan.route import even_route
 from anabranch.state.checkpoint import history
+from anabranch.state.checkpoint.events import NAME, OLDER, Event, EventLog, read_events
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.history import HistoryLog, read_history
 
@@ -73,7 +74,7 @@ def test_what_is_written_is_read_back_whole_and_small_files_are_merged(tmp_path:
     steps = [observation(step) for step in range(1, 101)]
     log = HistoryLog(Files(str(tmp_path)))
     for each in steps:
-        log.add(each)
+        log.observation(each)
         if each.step % 4 == 0:
             log.flush()
     files = sorted((tmp_path / "history").iterdir())
@@ -84,10 +85,10 @@ def test_what_is_written_is_read_back_whole_and_small_files_are_merged(tmp_path:
     assert_same(read_history(str(files[-1])), [each for each in steps if each.step in one])
 
 
-def test_any_tool_reads_the_files_of_a_history(tmp_path: Path) -> None:
+def test_any_tool_reads_it(tmp_path: Path) -> None:
     log = HistoryLog(Files(str(tmp_path)))
     for step in range(1, 9):
-        log.add(observation(step))
+        log.observation(observation(step))
     log.flush()
     found = duckdb.sql(
         f"select step, component, slots, list_sum(rows_in), sources[1].backlog, len(slot_s) from '{tmp_path}/history/*.parquet' "
@@ -100,13 +101,13 @@ def test_any_tool_reads_the_files_of_a_history(tmp_path: Path) -> None:
     ]
 
 
-def test_the_size_of_a_history_is_bounded_and_the_oldest_steps_go_first(
+def test_its_size_is_bounded_and_the_oldest_steps_go_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history, "_SMALL_BYTES", 20_000)
     log = HistoryLog(Files(str(tmp_path)), most_bytes=200_000)
     for step in range(1, 301):
-        log.add(observation(step, shards=64))
+        log.observation(observation(step, shards=64))
         if step % 4 == 0:
             log.flush()
             assert sum(file.stat().st_size for file in (tmp_path / "history").iterdir()) <= 200_000
@@ -120,14 +121,14 @@ def test_a_crash_while_files_are_merged_and_a_step_that_is_done_again_leave_each
 ) -> None:
     first, second = HistoryLog(Files(str(tmp_path))), HistoryLog(Files(str(tmp_path)))
     for step in (1, 2, 3):
-        first.add(observation(step))
+        first.observation(observation(step))
     first.flush()
     whole = (tmp_path / "history" / "steps-00000001-00000003.parquet").read_bytes()
     (tmp_path / "history" / "steps-00000001-00000002.parquet").write_bytes(
         whole
     )  # merged, and the parts not yet removed
     again = observation(3, at=1_700_000_100.0)
-    second.add(again)
+    second.observation(again)
     second.flush()
     assert_same(read_history(str(tmp_path)), [observation(1), observation(2), again])
 
@@ -138,3 +139,28 @@ def test_what_is_no_history_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(b"PAR1 not at all")
     with pytest.raises(CheckpointError, match=r"x.parquet is no history of a run"):
         read_history(str(tmp_path / "x.parquet"))
+
+
+def event(step: int) -> Event:
+    return Event(
+        at=float(step), step=step, kind="decision", text=f"é {step}", figures={"slots": 2.0}
+    )
+
+
+def test_events_are_lines_that_survive_a_cut_and_are_bounded(tmp_path: Path) -> None:
+    files = Files(str(tmp_path))
+    log = EventLog(files)
+    for step in range(1, 4):
+        log.event(event(step))
+    with (tmp_path / NAME).open("ab") as file:
+        file.write(b'{"at":4.0,"step":4,"kin')  # the driver died here
+    EventLog(files).event(event(5))
+    assert read_events(files) == [event(step) for step in (1, 2, 3, 5)]
+    small = EventLog(files, long_bytes=1000)
+    for step in range(6, 200):
+        small.event(event(step))
+    assert (tmp_path / NAME).stat().st_size < 1200
+    assert (tmp_path / OLDER).stat().st_size < 1200
+    kept = [each.step for each in read_events(files)]
+    assert kept == list(range(kept[0], 200))
+    assert len(kept) > 10

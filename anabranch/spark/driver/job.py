@@ -1,0 +1,101 @@
+"""The job of a step: run until it succeeds and every task has reported, missing shards restored."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from anabranch.errors import StepError
+from anabranch.plan.lifting import AUTO
+from anabranch.runtime.reports import StepReports
+from anabranch.spark.driver.causes import cause_of
+from anabranch.spark.driver.context import Notice, RunContext, RunState
+from anabranch.spark.driver.tasks import Missing, StepTasks
+from anabranch.topology.graph import APPLIES
+
+_TRUSTING_ATTEMPTS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """What a job reported, and how many attempts it took."""
+
+    reports: StepReports
+    attempts: int
+    restored: int = 0  # shards
+
+
+class JobRunner:
+    """Runs the jobs of a run, each under a number of its own."""
+
+    def __init__(self, context: RunContext, notify: Callable[[Notice], None]) -> None:
+        self._context, self._notify = context, notify
+        self._numbers = itertools.count(1)
+
+    def run(self, rows: DataFrame | None, tasks: StepTasks, state: RunState) -> JobResult:
+        """Runs the job until it succeeds, a few times at most.
+
+        What crashed two attempts may be node-local state that kills its readers: later ones do not
+        open it any more.
+        """
+        retries = self._context.settings.retries
+        for attempt in itertools.count(1):
+            distrust = attempt > min(retries, _TRUSTING_ATTEMPTS)
+            tried = tasks.attempt(next(self._numbers), distrust=distrust)
+            try:
+                return JobResult(reports=self._collect(rows, tried, state), attempts=attempt)
+            except Exception as error:
+                cause, permanent = cause_of(error)
+                if attempt > retries or permanent:
+                    raise StepError(
+                        f"step {tasks.step} of {state.plan.topology!r} failed {attempt} times: "
+                        f"{cause}"
+                    ) from error
+                text = f"step {tasks.step}: attempt {attempt} failed: {cause}"
+                self._notify(Notice("retry", text))
+        raise AssertionError
+
+    def restore(
+        self, rows: DataFrame | None, tasks: StepTasks, state: RunState, missing: Missing
+    ) -> StepReports:
+        """Runs the step again with missing shards taken from the durable log first.
+
+        All of it runs again, not only the rows of these shards: what they had to give to later
+        levels is part of the step. What is lost meanwhile is restored in the next turn.
+        """
+        found = sum(map(len, missing.values()))
+        checkpoint = self._context.checkpoint
+        for _ in range(1 + self._context.settings.retries):
+            reports = self.run(rows, tasks.restoring(missing, checkpoint), state).reports
+            missing = reports.missing()
+            if not missing:
+                text = f"step {tasks.step}: {found} shards restored from the durable log"
+                self._notify(Notice("restore", text))
+                return reports
+        names = "; ".join(f"{list(shards)} of {f'{name}'!r}" for name, shards in missing.items())
+        raise StepError(
+            f"step {tasks.step}: shards {names} could not be restored from "
+            f"{checkpoint.files.location}"
+        )
+
+    def _collect(self, rows: DataFrame | None, tasks: StepTasks, state: RunState) -> StepReports:
+        """Runs one Spark job with one action, and gives its reports if none is missing."""
+        levels = state.levels
+        if tasks.applies and rows is not None:
+            slots = state.routes[APPLIES].slots
+            rows = levels.stages(rows, tasks.applies, state.groupings, slots)
+        lift = self._context.settings.lift
+        frame = levels.job(
+            self._context.session,
+            rows,
+            tasks.slots,
+            state.routes,
+            tasks.moment.after_us,
+            state.lifting.way if lift == AUTO else lift,
+        )
+        reports = StepReports.decoded(row.report for row in frame.collect())
+        reports.check_complete(tasks.expected())
+        return reports

@@ -1,0 +1,121 @@
+"""The record of a step: what its reports add to the record before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from anabranch.plan.model import Plan
+from anabranch.plan.watermark import watermark_after
+from anabranch.runtime.operator import Moment
+from anabranch.runtime.reports import StepReports, moving_mean
+from anabranch.spark.driver.context import RunContext, RunState
+from anabranch.spark.driver.resharding import attributes_of
+from anabranch.spark.outlets import Outlet
+from anabranch.state.checkpoint.commits import Commit
+from anabranch.state.checkpoint.log import Stored
+from anabranch.topology.graph import Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """The rows of a step, counted once."""
+
+    rows_in: int = 0  # that operators took from sources
+    rows_out: int = 0  # that sinks got
+    left_out: Mapping[str, int] = field(default_factory=dict)  # that no window took, by reason
+    failed: int = 0  # in applies
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Rows that made no results, by reason; those that failed in applies among them."""
+        return {**({"failed": self.failed} if self.failed else {}), **self.left_out}
+
+    def added_to(self, totals: Mapping[str, int]) -> dict[str, int]:
+        """The totals of a checkpoint with this step: rows in, rows out, and dropped by reason."""
+        found = dict(totals)
+        for name, rows in {"in": self.rows_in, "out": self.rows_out, **self.dropped}.items():
+            found[name] = found.get(name, 0) + rows
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOutcome:
+    """What a step did, before its record is written."""
+
+    step: int
+    batch_id: int | None  # None for a closing step
+    moment: Moment
+    reports: StepReports
+    counts: Counts
+    event_us: Mapping[str, int]  # the latest event time in the rows of each source
+
+
+def counts_of(plan: Plan, outlets: Sequence[Outlet], reports: StepReports) -> Counts:
+    """The rows of a step. A row counts once for each operator that reads it."""
+    sources = {source.name for source in plan.sources}
+    reading = {plan.together(n)[0].name for n in plan.nodes if n.feed.stream in sources}
+    sinks = {outlet.operator for outlet in outlets if not outlet.late}
+    first_applies = {each.name for each in plan.applies if each.stage == 1}
+    written = {node.name for node in plan.nodes if node.operator in sinks}
+    rows_in = sum(each.seen.rows for each in reports.applies if each.apply in first_applies)
+    rows_out = sum(each.rows_out for each in reports.applies if each.apply in sinks)
+    left_out: dict[str, int] = {}
+    for name, each in reports.nodes():
+        if name in reading:
+            rows_in += sum(shard.rows_in for shard in each.shards.values())
+        if name in written:
+            rows_out += sum(shard.rows_out for shard in each.shards.values())
+        for reason, rows in each.left_out.items():
+            left_out[reason] = left_out.get(reason, 0) + rows
+    failed = sum(each.failed for each in reports.applies)
+    return Counts(rows_in=rows_in, rows_out=rows_out, left_out=left_out, failed=failed)
+
+
+def next_watermark(
+    sources: Sequence[Source],
+    event_us: Mapping[str, int],
+    silent_s: Mapping[str, float],
+    watermark_us: int | None,
+) -> int | None:
+    """The watermark of the next step. `silent_s` is the time since each source had rows."""
+    silent_us = {source: round(1e6 * seconds) for source, seconds in silent_s.items()}
+    return watermark_after(sources, event_us, silent_us, watermark_us)
+
+
+def commit_of(
+    context: RunContext, state: RunState, outcome: StepOutcome, silent_s: Mapping[str, float]
+) -> Commit:
+    """The record of a step."""
+    last, moment, reports = context.checkpoint.last, outcome.moment, outcome.reports
+    known = dict(last.seen) if last else {}
+    for source, us in outcome.event_us.items():
+        known[source] = max(us, known.get(source, us))
+    closed = [each.until_us for _, each in reports.nodes() if each.until_us is not None]
+    watermark_us = max(closed, default=moment.until_us) if moment.finish else moment.until_us
+    batch_id = outcome.batch_id
+    if batch_id is None and last is not None:
+        batch_id = last.batch_id
+    return Commit(
+        step=outcome.step,
+        epoch=context.checkpoint.epoch,
+        batch_id=batch_id,
+        watermark_us=watermark_us,
+        next_us=next_watermark(state.plan.sources, known, silent_s, watermark_us),
+        seen=known,
+        routes=dict(state.routes),
+        stored=_stored(reports),
+        attributes=attributes_of(state.plan),
+        replans=context.replans,
+        rows=outcome.counts.added_to(last.rows if last else {}),
+        keys_in=moving_mean(last.keys_in if last else {}, reports),
+    )
+
+
+def _stored(reports: StepReports) -> dict[str, dict[int, Stored]]:
+    """Where the log has what each shard became."""
+    found: dict[str, dict[int, Stored]] = {}
+    for name, each in reports.nodes():
+        changed = {shard: one.stored for shard, one in each.shards.items() if one.stored}
+        found.setdefault(name, {}).update(changed)
+    return found

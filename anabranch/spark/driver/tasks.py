@@ -1,0 +1,196 @@
+"""The tasks of a step: what each level and each stage of applies is given, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from anabranch.plan.model import Component, Node, Plan
+from anabranch.plan.route import snapshots_due
+from anabranch.runtime.apply.task import ApplyTask
+from anabranch.runtime.operator import Moment, NodeTask
+from anabranch.runtime.reports import ReportKey
+from anabranch.runtime.slot import ComponentTask, SlotTask
+from anabranch.spark.driver.context import RunContext, RunState
+from anabranch.spark.outlets import written_rows
+from anabranch.state.checkpoint.commits import Checkpoint
+from anabranch.state.checkpoint.log import Stored
+
+Missing: TypeAlias = Mapping[str, Sequence[int]]  # shards by operator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTasks:
+    """The tasks of one attempt at a step."""
+
+    slots: tuple[SlotTask, ...]  # by level
+    applies: tuple[ApplyTask, ...] = ()  # by stage; none where the step has no input
+
+    @property
+    def step(self) -> int:
+        return self.slots[0].step
+
+    @property
+    def moment(self) -> Moment:
+        return self.slots[0].moment
+
+    def attempt(self, job: int, *, distrust: bool) -> StepTasks:
+        """The tasks as one job runs them. `distrust`: node-local state is not opened."""
+        return StepTasks(
+            slots=tuple(replace(each, job=job, distrust=distrust) for each in self.slots),
+            applies=tuple(replace(each, job=job) for each in self.applies),
+        )
+
+    def restoring(self, missing: Missing, checkpoint: Checkpoint) -> StepTasks:
+        """The tasks with missing shards to be taken from the durable log first."""
+        slots = tuple(_restoring(each, missing, checkpoint) for each in self.slots)
+        return replace(self, slots=slots)
+
+    def expected(self) -> list[ReportKey]:
+        """Who must report: every slot of every component and of every apply."""
+        found = [
+            (component.name, slot)
+            for task in self.slots
+            for component in task.components
+            for slot in range(component.slots)
+        ]
+        found += [
+            (work.calls.operator, slot)
+            for task in self.applies
+            for work in task.works
+            for slot in range(work.grouping.slots)
+        ]
+        return found
+
+
+def step_tasks(
+    context: RunContext, state: RunState, moment: Moment, early: Collection[str]
+) -> tuple[SlotTask, ...]:
+    """The slot tasks of a step, one per level; without any state, one with nothing to do."""
+    checkpoint, levels = context.checkpoint, max(state.plan.levels, 1)
+    return tuple(
+        SlotTask(
+            components=tuple(
+                _component(context, state, each, early) for each in state.plan.at(level)
+            ),
+            checkpoint=checkpoint.files,
+            checkpoint_id=checkpoint.header.id,
+            state=context.settings.state,
+            step=context.next_step,
+            epoch=checkpoint.epoch,
+            job=0,
+            moment=moment,
+            onward=state.levels.onward if level < levels else None,
+            faults=context.settings.faults.not_counting(context.replans),
+        )
+        for level in range(1, levels + 1)
+    )
+
+
+def apply_tasks(context: RunContext, state: RunState) -> tuple[ApplyTask, ...]:
+    """The tasks of applies, one per stage."""
+    stages, checkpoint = state.levels.stages, context.checkpoint
+    found = []
+    for stage in stages.stages:
+        works = tuple(
+            stages.work(each, state.groupings[each.name], written_rows(context.outlets, each.name))
+            for each in stage.applies
+        )
+        found.append(
+            ApplyTask(
+                works=works,
+                checkpoint=checkpoint.files,
+                step=context.next_step,
+                epoch=checkpoint.epoch,
+                job=0,
+                schema=stages.schema,
+                faults=context.settings.faults.not_counting(context.replans),
+            )
+        )
+    return tuple(found)
+
+
+def early_results(
+    plan: Plan, step: int, written_at: Mapping[str, float], now: float
+) -> tuple[set[str], dict[str, float]]:
+    """The nodes that write early results in this step, and when each did so last.
+
+    A step that runs again replaces all that it wrote, so it may decide differently.
+    """
+    due, times = set(), dict(written_at)
+    for node in plan.nodes:
+        early = node.consolidate.early
+        if early is None:
+            continue
+        if early.steps is not None:
+            is_due = step % early.steps == 0
+        else:
+            last = times.setdefault(node.name, now)
+            is_due = early.us is not None and now - last >= early.us / 1e6
+            times[node.name] = now if is_due else last
+        if is_due:
+            due.add(node.name)
+    return due, times
+
+
+def _component(
+    context: RunContext, state: RunState, component: Component, early: Collection[str]
+) -> ComponentTask:
+    route = state.routes[component.name]
+    return ComponentTask(
+        name=component.name,
+        route=route.slot_of,
+        slots=route.slots,
+        nodes=tuple(_node(context, state, node, early) for node in component.nodes),
+    )
+
+
+def _node(context: RunContext, state: RunState, node: Node, early: Collection[str]) -> NodeTask:
+    plan, checkpoint, lift = state.plan, context.checkpoint, state.levels.lift
+    inflow, written = state.levels.inflow(node), written_rows(context.outlets, node.operator)
+    siblings = plan.together(node)
+    return NodeTask(
+        number=next(i for i, each in enumerate(plan.nodes) if each.name == node.name),
+        operator=node.operator,
+        plan=node.slotted,
+        rows=inflow.rows,
+        emits=inflow.emits,
+        written=written.results,
+        late=written.late,
+        committed=checkpoint.versions(node.name),
+        snapshot=frozenset(snapshots_due(_chain_sizes(checkpoint, node), context.shards)),
+        others=tuple(each.slotted for each in siblings if each.name != node.name),
+        first=siblings[0].name == node.name,
+        early=node.name in early,
+        seen=lift.seen_in(node) if node in lift.nodes else None,
+    )
+
+
+def _chain_sizes(checkpoint: Checkpoint, node: Node) -> dict[int, list[tuple[int, int | None]]]:
+    """The bytes of each delta and snapshot of a node's shards.
+
+    A `process` never needs a snapshot: its deltas carry a slice of all that there is.
+    """
+    if node.process is not None:
+        return {}
+    return {
+        shard: [(each.delta[1], each.snapshot[1] if each.snapshot else None) for each in chain]
+        for shard, chain in checkpoint.chains.get(node.name, {}).items()
+    }
+
+
+def _restoring(task: SlotTask, missing: Missing, checkpoint: Checkpoint) -> SlotTask:
+    def restored(node: NodeTask) -> NodeTask:
+        name = node.plan.operator
+        chains = checkpoint.chains.get(name, {})
+        lost: dict[int, list[Stored]] = {
+            shard: chains.get(shard, []) for shard in missing.get(name, ())
+        }
+        return replace(node, restore=lost)
+
+    components = tuple(
+        replace(each, nodes=tuple(restored(node) for node in each.nodes))
+        for each in task.components
+    )
+    return replace(task, components=components)
