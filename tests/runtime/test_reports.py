@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anabranch.elastic.grouping.osg import executed, new_task
+from anabranch.elastic.grouping.osg import measure_rows, new_task
 from anabranch.elastic.grouping.steps import TaskObservation
 from anabranch.runtime.reports import (
     ApplyReport,
@@ -33,7 +33,7 @@ def slot_report(slot: int, **given: Any) -> SlotReport:
 
 def apply_report(slot: int) -> ApplyReport:
     settings = Osg(window=4, mu=10.0)
-    task, sent = executed(new_task(settings), np.arange(10), np.random.rand(10), settings)  # noqa: NPY002
+    task, sent = measure_rows(new_task(settings), np.arange(10), np.random.rand(10), settings)  # noqa: NPY002
     seen = TaskObservation(task=task, sent=sent, rows=10, seconds=0.1, estimated_s=None)
     return ApplyReport(
         apply="a",
@@ -67,7 +67,7 @@ def test_the_sketches_of_an_apply_come_back_bit_by_bit() -> None:
     assert back.seen.sent is not None
     assert sent.seen.sent is not None
     assert np.array_equal(back.seen.sent.times, sent.seen.sent.times)
-    assert executed(back.seen.task, np.arange(3), np.ones(3), Osg(window=4))[0].rows == 13
+    assert measure_rows(back.seen.task, np.arange(3), np.ones(3), Osg(window=4))[0].rows == 13
 
 
 def test_the_reports_of_a_job_are_sorted_out_and_must_be_complete() -> None:
