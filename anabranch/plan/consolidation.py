@@ -34,7 +34,7 @@ Keys = Callable[[int], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Tile:
     """Some partials side by side: `count` intervals of a family (or panes), the last ending `back` panes before the whole does."""
 
     family: int
@@ -50,12 +50,12 @@ class Family:
     every: int
     phase: int
     windows: tuple[int, ...] = ()
-    ways: tuple[tuple[Part, ...], ...] = ()
+    ways: tuple[tuple[Tile, ...], ...] = ()
     kept: int | None = (
         None  # for how many panes an interval is asked for again after it is formed; None: never again
     )
 
-    def parts(self, end: int) -> tuple[Part, ...]:
+    def parts(self, end: int) -> tuple[Tile, ...]:
         """The parts of the interval that ends before pane number `end`."""
         return self.ways[(end - self.phase) // self.every % len(self.ways)]
 
@@ -165,10 +165,10 @@ def _formed(families: Sequence[Family], weight: Keys) -> tuple[Family, ...]:
     return _kept(_used(formed))
 
 
-def _ways(family: Family, shorter: Sequence[Family], weight: Keys) -> tuple[tuple[Part, ...], ...]:
+def _ways(family: Family, shorter: Sequence[Family], weight: Keys) -> tuple[tuple[Tile, ...], ...]:
     usable, ways = _usable(family, shorter)
     if not usable:
-        return ((Part(PANE, 0, family.length),),)
+        return ((Tile(PANE, 0, family.length),),)
     ends = (family.phase + i * family.every for i in range(ways))
     if family.length > _LONG:
         return tuple(_longest_first(family, end, usable, shorter) for end in ends)
@@ -220,9 +220,9 @@ def _cheapest(
 
 def _longest_first(
     family: Family, end: int, usable: Sequence[int], shorter: Sequence[Family]
-) -> tuple[Part, ...]:
+) -> tuple[Tile, ...]:
     """Always the longest part that fits, oldest first, and panes up to the next one; panes alone where that makes too many parts."""
-    parts: list[Part] = []
+    parts: list[Tile] = []
     at, start = family.length, end - family.length
     by_length = sorted(usable, key=lambda i: -shorter[i].length)
     while at and len(parts) < _LONG:
@@ -234,21 +234,21 @@ def _longest_first(
         fitting = [(i, gap) for i, gap in gaps if gap + shorter[i].length <= at]
         i, gap = min(fitting, key=lambda each: each[1], default=(PANE, at))
         if gap:
-            parts.append(Part(PANE, at - gap, gap))
+            parts.append(Tile(PANE, at - gap, gap))
         if i != PANE:
-            parts.append(Part(i, at - gap - shorter[i].length))
+            parts.append(Tile(i, at - gap - shorter[i].length))
             gap += shorter[i].length
         at, start = at - gap, start + gap
-    return tuple(parts) if not at else (Part(PANE, 0, family.length),)
+    return tuple(parts) if not at else (Tile(PANE, 0, family.length),)
 
 
-def _parts(families: Sequence[int], shorter: Sequence[Family]) -> tuple[Part, ...]:
+def _parts(families: Sequence[int], shorter: Sequence[Family]) -> tuple[Tile, ...]:
     """Parts given oldest first, with where they end; panes side by side are one part."""
-    found: list[Part] = []
+    found: list[Tile] = []
     back = 0
     for i, group in itertools.groupby(reversed(families)):
         for count in [len(list(group))] if i == PANE else [1] * len(list(group)):
-            found.append(Part(i, back, count))
+            found.append(Tile(i, back, count))
             back += count if i == PANE else shorter[i].length
     return tuple(reversed(found))
 
@@ -323,7 +323,7 @@ def _kept(families: Sequence[Family]) -> tuple[Family, ...]:
 def _per_hour(families: Sequence[Family], hourly: float, weight: Keys) -> float:
     """What all intervals of an hour cost: the sum of their parts' weights."""
 
-    def cost(parts: Iterable[Part]) -> float:
+    def cost(parts: Iterable[Tile]) -> float:
         return sum(
             part.count * weight(1 if part.family == PANE else families[part.family].length)
             for part in parts

@@ -22,7 +22,7 @@ _TRY_AGAIN = 50  # after so many steps of routing first, one lifts first to see 
 
 
 @dataclass(frozen=True, slots=True)
-class Lifted:
+class LiftCounts:
     """What a step tells: rows, the combined rows that reached the slots, and how many keys and panes these were."""
 
     rows: int
@@ -40,7 +40,7 @@ class Lifting:
     routed: int = 0  # steps that routed first since one lifted first
     reason: str = "nothing is measured yet"
 
-    def next(self, seen: Lifted) -> Lifting:
+    def next(self, seen: LiftCounts) -> Lifting:
         """The way of the step after one that has told this."""
         if seen.rows < _FEW_ROWS:
             return self

@@ -17,6 +17,11 @@ from anabranch.types import Array
 
 NEVER = np.iinfo(np.int64).min
 
+# Instead of a pane, rows that are in no window have one of these marks; no event time comes near.
+LEFT_OUT = -9_000_000_000_000_000_000  # no event time
+OUT, TOO_LATE, ELSEWHERE = LEFT_OUT + 1, LEFT_OUT + 2, LEFT_OUT + 3
+FARTHEST_US = 8_000_000_000_000_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Closing:
@@ -59,6 +64,22 @@ class Panes:
             end = panes - (panes - window.offset_us) % window.every_us + window.length_us
             np.maximum(found, end, out=found, where=end > panes)
         return found
+
+    def last_end_sql(self) -> str:
+        """The end of the last window that contains a time t; null where none does."""
+        longest = {
+            (each.every_us, each.offset_us): each
+            for each in sorted(self.windows, key=lambda each: each.length_us)
+        }
+        ends = [_last_end_sql(window) for window in longest.values()]
+        return ends[0] if len(ends) == 1 else f"greatest({', '.join(ends)})"
+
+    def pane_sql(self) -> str:
+        """The pane of a time t, or a mark where there is none or no window takes it."""
+        pane = f"t - pmod(t - {self.offset_us}L, {self.width_us}L)"
+        if self.windows and not any(window.gapless for window in self.windows):
+            pane = f"if({self.last_end_sql()} is null, {OUT}L, {pane})"
+        return f"if(t is null, {LEFT_OUT}L, {pane})"
 
     def closings(
         self, panes: Iterable[int], after_us: int | None, until_us: int | None
@@ -124,6 +145,12 @@ def _ends(window: Window, ordered: Sequence[int], after_us: int | None, until_us
         else:
             end = max(end + window.every_us, _first_end(window, ordered[at], after_us))
     return ends
+
+
+def _last_end_sql(window: Window) -> str:
+    into = f"pmod(t - {window.offset_us}L, {window.every_us}L)"
+    end = f"t - {into} + {window.length_us}L"
+    return f"({end})" if window.gapless else f"if({into} < {window.length_us}L, {end}, null)"
 
 
 def panes_of(windows: Sequence[Window]) -> Panes:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from anabranch.plan.ids import ComponentId
+
 _CHAIN = 16
 _LONG_CHAIN = 64
 
@@ -38,8 +40,8 @@ def even_route(shards: int, slots: int) -> Route:
 
 
 def routes_for(
-    components: Iterable[str], before: Mapping[str, Route], shards: int, slots: int
-) -> dict[str, Route]:
+    components: Iterable[ComponentId], before: Mapping[ComponentId, Route], shards: int, slots: int
+) -> dict[ComponentId, Route]:
     """The routes of components: those that there were, and even ones for new components."""
     return {name: before.get(name) or even_route(shards, slots) for name in components}
 

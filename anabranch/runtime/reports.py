@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from anabranch.plan.ids import ComponentId, PartId
 from anabranch.state.checkpoint.commits import Stored
 
 
@@ -31,6 +32,7 @@ class Written:
 class NodeReport:
     """One operator of one slot in one step."""
 
+    part: PartId
     shards: Mapping[int, ShardReport]
     missing: tuple[int, ...] = ()
     results: Written | None = None
@@ -52,26 +54,26 @@ class NodeReport:
 class Report:
     """One slot of a component in one step."""
 
-    component: str
+    component: ComponentId
     slot: int
     host: str
     pid: int
     started: float
     ended: float
     cpu_s: float
-    nodes: Mapping[str, NodeReport]
+    nodes: tuple[NodeReport, ...]
     phases: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of the task
     seen_us: Mapping[int, int] = field(
         default_factory=dict
     )  # the latest event time of rows for an operator, by its number
 
 
-def nodes_in(reports: Sequence[Report]) -> Iterator[tuple[str, NodeReport]]:
+def nodes_in(reports: Sequence[Report]) -> Iterator[tuple[PartId, NodeReport]]:
     """What all slots tell of their operators."""
-    return ((name, each) for report in reports for name, each in report.nodes.items())
+    return ((each.part, each) for report in reports for each in report.nodes)
 
 
-def check_complete(reports: Sequence[Report], wanted: Sequence[tuple[str, int]]) -> None:
+def check_complete(reports: Sequence[Report], wanted: Sequence[tuple[ComponentId, int]]) -> None:
     """Every slot of every level has reported once: a task that Spark ran again may have reported twice, or too late."""
     found = sorted((report.component, report.slot) for report in reports)
     if found != sorted(wanted):
@@ -83,9 +85,9 @@ def check_complete(reports: Sequence[Report], wanted: Sequence[tuple[str, int]])
         )
 
 
-def missing_in(reports: Sequence[Report]) -> dict[str, list[int]]:
+def missing_in(reports: Sequence[Report]) -> dict[PartId, list[int]]:
     """The shards that tasks did not find in the committed state, by operator."""
-    found: dict[str, list[int]] = {}
+    found: dict[PartId, list[int]] = {}
     for name, each in nodes_in(reports):
         if each.missing:
             found.setdefault(name, []).extend(each.missing)
@@ -102,10 +104,10 @@ def seen_in(reports: Sequence[Report], watched: Mapping[str, int]) -> dict[str, 
 
 
 def moving_mean(
-    before: Mapping[str, Mapping[int, float]], reports: Sequence[Report]
-) -> dict[str, dict[int, float]]:
+    before: Mapping[PartId, Mapping[int, float]], reports: Sequence[Report]
+) -> dict[PartId, dict[int, float]]:
     """Keys in intervals of so many panes, over all slots: half the last mean, half this step."""
-    now: dict[str, dict[int, float]] = {}
+    now: dict[PartId, dict[int, float]] = {}
     for name, each in nodes_in(reports):
         mine = now.setdefault(name, {})
         for length, keys in each.keys_in.items():

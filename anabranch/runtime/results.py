@@ -11,36 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch.plan.evolution import INCOMPLETE
-from anabranch.plan.operators.base import EVERYTHING, OperatorPlan
-from anabranch.plan.operators.sessions import window_names
+from anabranch.plan.operators.aggregates import AggregatePlan
+from anabranch.plan.operators.base import EVERYTHING
 from anabranch.plan.panes import NEVER
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.memory.keyed import Formed, KeyedState
-from anabranch.topology.graph import EARLY_COLUMN
-from anabranch.types import Array, arrow_type, column_type
+from anabranch.types import Array, arrow_type
 
 
-def result_schema(plan: OperatorPlan, keys: pa.Schema) -> pa.Schema:
-    """The columns of results: keys, window, window name, aggregates."""
-    moment = arrow_type(plan.time_type)
-    fields = [
-        pa.field(given.name, keys.field(i).type)
-        for i, given in enumerate(plan.keys)
-        if given != EVERYTHING
-    ]
-    fields += [
-        pa.field("window", pa.struct([("start", moment), ("end", moment)])),
-        pa.field("window_name", pa.string()),
-        *([pa.field(EARLY_COLUMN, pa.bool_())] if plan.early else []),
-    ]
-    fields += [pa.field(result.named.name, column_type(result.type)) for result in plan.results]
-    return pa.schema(fields)
-
-
-def result_table(
-    plan: OperatorPlan, state: KeyedState, closed: Sequence[Formed]
-) -> tuple[pa.Table | None, Array]:
+def result_table(state: KeyedState, closed: Sequence[Formed]) -> tuple[pa.Table | None, Array]:
     """All rows of the windows that closed, as one table, and the shard of each."""
+    plan = state.plan
     sizes = [len(each.rows) for each in closed]
     if not sum(sizes):
         return None, np.empty(0, dtype=np.int32)
@@ -75,13 +56,15 @@ def result_table(
     if plan.early:
         arrays.append(pa.array(np.repeat(np.array([each.early for each in closed]), sizes)))
     arrays += plan.finished(columns)
-    table = pa.Table.from_arrays(arrays, names=result_schema(plan, keys.schema).names)
+    table = pa.Table.from_arrays(arrays, names=[each.name for each in plan.written_fields])
     return table, state.shard_of[rows]
 
 
-def _names(plan: OperatorPlan, windows: Array, start_us: Array) -> pa.Array:
-    """The name of each row's window: its own, or the one that says that it lacks rows from before it was added."""
-    names = window_names(plan)
+def _names(plan: AggregatePlan, windows: Array, start_us: Array) -> pa.Array:
+    """The name of each row's window: its own, or the one that says that it lacks rows from before
+    it was added.
+    """
+    names = plan.window_names
     if plan.complete_from:
         since = np.array(
             [plan.complete_from.get(i, NEVER) for i in range(len(names))], dtype=np.int64

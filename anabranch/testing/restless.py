@@ -37,7 +37,7 @@ class Restless(Steering):
             stepper.pending.plan = self._planning(
                 self._rng.choice(sorted(PLANNERS)), stepper.statistics.rates()
             )
-            self.offered.add(frozenset(each.name for each in stepper.pending.plan.components))
+            self.offered.add(frozenset(str(each.name) for each in stepper.pending.plan.components))
         shards = stepper.checkpoint.header.shards
         planned = (
             [each.name for each in stepper.pending.plan.components]

@@ -17,7 +17,6 @@ from pyspark import cloudpickle
 
 from anabranch.errors import StepError, TopologyError
 from anabranch.plan import make_plan
-from anabranch.plan.fingerprint import fingerprint
 from anabranch.topology import (
     Aggregate,
     Compute,
@@ -185,7 +184,7 @@ def test_parameters_are_part_of_the_fingerprint() -> None:
             )
             .add(Consolidate(name="w", input="c", windows=(tumbling("1h"),)))
         )
-        return fingerprint(make_plan(graph).nodes[0])["aggregates"]
+        return make_plan(graph).nodes[0].fingerprint()["aggregates"]
 
     assert (
         text(approx_count_distinct("v", 10), "int") == "n = approx_count_distinct(v: int, lg_k=10)"

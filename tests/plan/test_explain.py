@@ -187,7 +187,7 @@ def test_sides_of_a_join_have_neither_partials_nor_merges() -> None:
 def test_rows_of_a_source_for_a_later_level_are_told_to_pass() -> None:
     graph = tolls()
     plan = make_plan(graph, "unfused")
-    assert [(each.name, each.level) for each in plan.components] == [
+    assert [(str(each.name), each.level) for each in plan.components] == [
         ("fine", 1),
         ("coarse", 2),
         ("all", 3),
@@ -212,7 +212,7 @@ def test_every_planner_can_be_chosen_by_name(planner: str) -> None:
             "met",
             "met",
         ]
-        names = {c.name for c in plan.components}
+        names = {str(c.name) for c in plan.components}
         assert names == (
             {"fine", "coarse", "all", "met"}
             if planner == "unfused"

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from anabranch.plan.ids import ComponentId
 from anabranch.plan.make import make_plan
 from anabranch.plan.operators.base import OperatorPlan
 from anabranch.runtime import operator as operator_state
-from anabranch.runtime.operator import Arriving, Moment, NodeTask, StateSettings
 from anabranch.runtime.reports import NodeReport, Report
 from anabranch.runtime.slot import ComponentTask, SlotTask, _Attempt
+from anabranch.runtime.tasks import ArrivingRows, NodeTask, StateSettings, Watermarks
 from anabranch.state.checkpoint.files import Files
 from anabranch.topology import Compute, Consolidate, Field, Graph, Source, count, tumbling
 from anabranch.topology.graph import Named
@@ -40,7 +41,7 @@ def plan() -> OperatorPlan:
         )
         .add(Consolidate(name="w", input="c", windows=(tumbling("1 minute"),)))
     )
-    return make_plan(graph).nodes[0].slotted
+    return make_plan(graph).nodes[0].plan
 
 
 @pytest.fixture
@@ -55,19 +56,19 @@ def task(tmp_path: Path) -> SlotTask:
         step=1,
         epoch=1,
         job=1,
-        moment=Moment(after_us=None, until_us=None),
+        marks=Watermarks(late_before_us=None, close_until_us=None),
     )
 
 
 def component(**changed: Any) -> ComponentTask:
-    rows = Arriving(columns={"k0": "k0", "c0": "c0"}, combined=True)
+    rows = ArrivingRows(columns={"k0": "k0", "c0": "c0"}, combined=True)
     node = replace(NodeTask(number=0, operator="w", plan=plan(), rows=rows), **changed)
-    return ComponentTask(name="w", route=(0,) * SHARDS, slots=1, nodes=(node,))
+    return ComponentTask(name=ComponentId(("w",)), route=(0,) * SHARDS, slots=1, nodes=(node,))
 
 
 def attempt(task: SlotTask, *keys: int) -> tuple[Report, NodeReport]:
     report = _Attempt(task, task.components[0], 0, 0).run({0: lifted(*keys)} if keys else {})
-    return report, report.nodes["w"]
+    return report, report.nodes[0]
 
 
 def lifted(*keys: int) -> pa.Table:
@@ -126,7 +127,9 @@ def test_a_damaged_shard_is_missing_and_then_restored_whatever_is_in_its_place(
         2: 1,
     }
     closing = replace(
-        after(second, restored), step=3, moment=Moment(after_us=None, until_us=60_000_000)
+        after(second, restored),
+        step=3,
+        marks=Watermarks(late_before_us=None, close_until_us=60_000_000),
     )
     _, closed = attempt(closing)
     assert closed.missing == ()

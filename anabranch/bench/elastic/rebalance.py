@@ -247,7 +247,7 @@ def _changed(bench: Bench[RebalanceOptions], source: Input, moves: int) -> dict[
 
     def changed(act: int | str) -> None:
         run.resize(act) if isinstance(act, int) else run.reroute(
-            _moved(stepper.routes["held"], moves, rng)
+            _moved(next(iter(stepper.routes.values())), moves, rng)
         )
 
     stepper.steering = Acting(

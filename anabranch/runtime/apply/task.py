@@ -20,10 +20,10 @@ from anabranch.elastic.grouping.sketches import Osg, Sketches
 from anabranch.elastic.grouping.steps import Grouping, TaskSeen, partition_scheduler, pays_not
 from anabranch.faults import Faults
 from anabranch.runtime.apply.calls import Calls
-from anabranch.runtime.operator import Emitted
 from anabranch.runtime.reports import Written
 from anabranch.runtime.results import write_table
 from anabranch.runtime.slot import room, spread
+from anabranch.runtime.tasks import Emitted
 from anabranch.runtime.worker import TaskId, received
 from anabranch.state.checkpoint.files import Files
 from anabranch.topology.apply import ERROR_COLUMN, HASH, OSG

@@ -29,7 +29,7 @@ from anabranch.topology.apply import (
 )
 from anabranch.topology.durations import Duration
 from anabranch.topology.process import aggregates_of, logic_of
-from anabranch.topology.windows import Session, Window
+from anabranch.topology.windows import Session, Window, WindowDefinition
 
 if TYPE_CHECKING:
     from anabranch.spark.api.topology import Topology
@@ -103,7 +103,7 @@ class Stream:
             raise TopologyError(
                 f"{ERROR_COLUMN!r} is a column of rows that failed; rename it in a map()"
             )
-        if dead_letters and not isinstance(self._app.graph.root_of(self.name), g.Source):
+        if dead_letters and self._app.graph.root_of(self.name).stateful:
             raise NotYetError(
                 "an apply on results of windows has no dead letters so far; valid: on_error='fail'"
             )
@@ -142,7 +142,7 @@ class Stream:
         **aggregates: Aggregate,
     ) -> Windowed:
         """`compute` and `consolidate` in one call."""
-        listed = [windows] if isinstance(windows, Window | Session) else list(windows)
+        listed = [windows] if isinstance(windows, WindowDefinition) else list(windows)
         g.check_windows(listed)
         return self.compute(by, name=None, **aggregates).consolidate(
             *listed, early=early, share=share, name=name
@@ -192,9 +192,8 @@ class Stream:
         chosen = as_target(target)
         self._app.check_results(self.name, chosen)
         stream = self.name
-        if isinstance(
-            self._app.graph.stream_of(stream)[0], g.Source
-        ):  # what writes files is a task: rows pass through one
+        # What writes files is a task: rows of a source pass through one.
+        if not self._app.graph.stream_of(stream)[0].writes_results:
             fields = fields_of(self._frame.schema)
             work = Work(fn=None, grouping=ROUND_ROBIN)
             node = g.Apply(
@@ -320,8 +319,7 @@ class Computed:
         node = g.Consolidate(
             name=self._app.name_for(name, f"{self.name}_windows"),
             input=self.name,
-            windows=tuple(each for each in checked if isinstance(each, Window)),
-            sessions=tuple(each for each in checked if isinstance(each, Session)),
+            windows=checked,
             early=g.check_early(early, names),
             share=share,
         )
@@ -391,6 +389,6 @@ class Late:
     def to(self, target: object, *, name: str | None = None) -> Late:
         """Sends the rows to a sink."""
         chosen = as_target(target)
-        self._app.check_late(self.name)
+        self._app.graph.operator(self.name).check_late(self._app.graph)
         self._app.add_sink(self.name, chosen, late=True, name=name)
         return self

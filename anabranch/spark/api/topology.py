@@ -18,11 +18,11 @@ from anabranch.plan import explain, make_plan
 from anabranch.plan.lifting import AUTO
 from anabranch.plan.make import plan_again
 from anabranch.plan.model import Plan
-from anabranch.plan.operators.joins import LATE_COLUMNS, join_input, join_plan
+from anabranch.plan.operators.joins import join_input, join_plan
 from anabranch.plan.planners.cost import Adaptation
 from anabranch.plan.planners.measured import Measures
 from anabranch.plan.planners.registry import AUTO as PLAN_AUTO
-from anabranch.runtime.operator import StateSettings
+from anabranch.runtime.tasks import StateSettings
 from anabranch.spark.api.run import Run, as_trigger
 from anabranch.spark.api.streams import Joined, Stream
 from anabranch.spark.compile.applies import applied_to_results
@@ -285,11 +285,9 @@ class Topology:
                 )
                 for outlet in outlets
             }
-            for node in self.graph.operators:
-                stream, maps = (
-                    self.graph.stream_of(node.name) if isinstance(node, g.Map) else (None, ())
-                )
-                if stream is not None and stream.name in found:
+            for node in self.graph.maps:
+                stream, maps = self.graph.stream_of(node.name)
+                if stream.name in found:
                     found[node.name] = behind(found[stream.name], [one.fn for one in maps])
             return found
         finally:
@@ -344,28 +342,6 @@ class Topology:
         session = next(iter(self._frames.values())).sparkSession
         return session.createDataFrame(session.sparkContext.emptyRDD(), schema)
 
-    def check_late(self, operator: str) -> None:
-        """Refuses a late stream of rows that Spark cannot combine: duplicates are counted on the way."""
-        node = self.graph.operator(operator)
-        if isinstance(node, g.Process):
-            return
-        inputs = g.inputs_of(node if isinstance(node, g.Join) else self.graph.compute_of(operator))
-        if not any(
-            isinstance(self.graph.stream_of(each)[0], g.Source | g.Apply) for each in inputs
-        ):
-            raise TopologyError(
-                f"operator {operator!r} reads windowed results, of which none is late; it has no late rows"
-            )
-        for field in (field for each in inputs for field in self.graph.fields_of(each)):
-            if "map<" in field.type or "variant" in field.type:
-                raise TopologyError(
-                    f"late rows cannot carry column {field.name!r} of type {field.type}; drop it in a map()"
-                )
-            if isinstance(node, g.Join) and field.name.lower() in LATE_COLUMNS:
-                raise TopologyError(
-                    f"late rows of a join have columns side and reason; rename {field.name!r} in a map()"
-                )
-
     def check_results(self, stream: str, target: Target) -> None:
         """Refuses files that cannot hold the results."""
         if isinstance(target, FileTarget) and target.format == "csv":
@@ -406,14 +382,13 @@ class Topology:
         """The operator whose results a stream has, and what they pass on the way to a sink: maps, and applies on windows."""
         stream, maps = self.graph.stream_of(name)
         passed = tuple(each.fn for each in maps)
-        if not isinstance(stream, g.Apply) or isinstance(
-            self.graph.root_of(stream.input), g.Source
-        ):
+        apply = stream.in_sinks(self.graph)
+        if apply is None:
             return stream.name, passed
-        before, behind = self._behind(stream.input)
+        before, behind = self._behind(apply.input)
         return before, (
             *behind,
-            applied_to_results(stream, self.graph.fields_of(stream.input)),
+            applied_to_results(apply, self.graph.fields_of(apply.input)),
             *passed,
         )
 

@@ -14,13 +14,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType, StructField, StructType
 
 from anabranch.elastic.grouping.steps import Grouping
 from anabranch.plan.exchange import raw
 from anabranch.plan.model import Plan
-from anabranch.plan.operators.applies import Applied, stages_of
+from anabranch.plan.operators.applies import ApplyPlan, stages_of
 from anabranch.runtime.apply.calls import Calls
 from anabranch.runtime.apply.task import (
     ORDER,
@@ -31,9 +29,10 @@ from anabranch.runtime.apply.task import (
     ResultsTask,
     ScheduleTask,
 )
-from anabranch.runtime.operator import Emitted
+from anabranch.runtime.tasks import Emitted
 from anabranch.spark.compile.lift import Lift, Reader, mapped
 from anabranch.spark.compile.rowwise import RowWise, Taken, chosen, chosen_sql
+from anabranch.spark.compile.schemas import arrow_of, struct_of
 from anabranch.spark.jvm import jcolumns
 from anabranch.spark.outlets import Wanted
 from anabranch.spark.task import SparkTask
@@ -41,16 +40,6 @@ from anabranch.topology.apply import HASH, OSG
 from anabranch.topology.graph import Apply, Field
 
 _ROW_NUMBER = "(monotonically_increasing_id() & 8589934591L)"  # in its partition
-
-
-def struct_of(fields: Sequence[Field]) -> StructType:
-    """Columns as Spark's schema."""
-    return StructType([StructField(each.name, DataType.fromDDL(each.type)) for each in fields])
-
-
-def arrow_of(fields: Sequence[Field]) -> pa.Schema:
-    """Columns as Arrow's schema."""
-    return to_arrow_schema(struct_of(fields), timezone="UTC")
 
 
 def applied_to_results(apply: Apply, given: Sequence[Field]) -> Callable[[DataFrame], DataFrame]:
@@ -64,8 +53,8 @@ def applied_to_results(apply: Apply, given: Sequence[Field]) -> Callable[[DataFr
 class Stage:
     """The applies of one stage, those who read what they make, and what each makes of it."""
 
-    applies: tuple[Applied, ...]
-    readers: tuple[tuple[Applied, Reader], ...]
+    applies: tuple[ApplyPlan, ...]
+    readers: tuple[tuple[ApplyPlan, Reader], ...]
     alone: bool  # every row that comes is for its only apply, in the order of its source
 
 
@@ -98,7 +87,7 @@ class ApplyStages:
         schema: pa.Schema = self._once("schema", lambda: arrow_of(self._columns))
         return schema
 
-    def work(self, applied: Applied, grouping: Grouping, wanted: Wanted) -> ApplyWork:
+    def work(self, applied: ApplyPlan, grouping: Grouping, wanted: Wanted) -> ApplyWork:
         """What a task needs to know of an apply."""
         if applied.name not in self._calls:
             given, made = arrow_of(applied.feed.fields), arrow_of(applied.fields)
@@ -175,7 +164,7 @@ class ApplyStages:
         )
         return valued.mapInArrow(SparkTask(task), f"{self._ddl}, {VALUE} bigint, {SLOT} int")
 
-    def _value_sql(self, applied: Applied) -> str:
+    def _value_sql(self, applied: ApplyPlan) -> str:
         fields = [each.name for each in applied.feed.fields]
         places = list(self._lift.packed.places[applied.name].values())
         columns = [places[fields.index(name)] for name in applied.work.cost_by]
@@ -221,7 +210,7 @@ class ApplyStages:
             rows, [F.col("to"), *columns]
         )
 
-    def _behind(self, applied: Applied, reader: Reader) -> Callable[[DataFrame], DataFrame]:
+    def _behind(self, applied: ApplyPlan, reader: Reader) -> Callable[[DataFrame], DataFrame]:
         places = self._lift.packed.places[raw(reader.name)].values()
         names = [each.name for each in applied.fields]
 

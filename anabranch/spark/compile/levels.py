@@ -18,15 +18,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from anabranch.plan.exchange import Packed, later_rows, raw
+from anabranch.plan.ids import ComponentId, PartId
 from anabranch.plan.make import plain_column
 from anabranch.plan.model import Component, Node, Plan
 from anabranch.plan.operators.base import EVERYTHING
-from anabranch.plan.operators.joins import JoinSide
-from anabranch.plan.operators.process import ProcessPlan
 from anabranch.plan.route import Route
-from anabranch.runtime.operator import Arriving, Emitted, Fused
 from anabranch.runtime.passing import REPORT
 from anabranch.runtime.slot import SlotTask
+from anabranch.runtime.tasks import ArrivingRows, Emitted, FusedRows
 from anabranch.spark.compile.applies import ApplyStages
 from anabranch.spark.compile.lift import Lift, mapped, needs, partition_sql, shard_sql
 from anabranch.spark.compile.rowwise import RowWise, Taken, chosen, chosen_sql
@@ -43,7 +42,7 @@ REPORT_SCHEMA = StructType([StructField("report", BinaryType())])
 class Inflow:
     """How the rows of a node come to its slot tasks, and where its results go on to."""
 
-    rows: Fused | Arriving
+    rows: FusedRows | ArrivingRows
     emits: tuple[Emitted, ...]
 
 
@@ -51,19 +50,19 @@ class Levels:
     """Compiles the job of each step of a plan."""
 
     def __init__(
-        self, plan: Plan, shards: int, late: frozenset[str], before: Lift | None = None
+        self, plan: Plan, shards: int, late: frozenset[PartId], before: Lift | None = None
     ) -> None:
         self.plan, self._shards = plan, shards
         self.lift = Lift(plan, shards, late)
         if before is not None:  # the query that runs gives rows as that one prepared them
-            self.lift.go_on_with(before)
+            self.lift.adopt_prepared_rows(before)
         self.stages = ApplyStages(plan, self.lift)
-        self._number = {node.name: i for i, node in enumerate(plan.nodes)}
+        self._number: dict[PartId | str, int] = {node.name: i for i, node in enumerate(plan.nodes)}
         self._packed: Packed = later_rows(plan)
         self._rowwise: dict[
             int, RowWise
         ] = {}  # one for each level: rows cannot be bound twice to the same
-        self._taken: dict[str, Taken] = {}
+        self._taken: dict[PartId, Taken] = {}
         self._cached: dict[object, Any] = {}
         self._template: tuple[object, Template | None] = (
             None,
@@ -91,28 +90,25 @@ class Levels:
             for each in plan.nodes
             if each.feed.stream == node.operator and not plan.is_fused(each)
         ]
-        users = (
-            [] if node.side == "right" else users
-        )  # the results of a join are given by its left side
+        if not node.plan.holds_state:  # the results are those of another part
+            users = []
         emits = tuple(
             Emitted(number=self._number[u.name], columns=self._packed.places[raw(u.name)])
             for u in users
         )
-        rows: Fused | Arriving
+        rows: FusedRows | ArrivingRows
         if plan.is_fused(node):
-            rows = Fused(
+            rows = FusedRows(
                 operator=node.feed.stream,
-                keys=tuple(each.name for each in node.slotted.keys if each != EVERYTHING),
+                keys=tuple(each.name for each in node.plan.keys if each != EVERYTHING),
                 inputs=tuple(_columns_of(each.expression, node) for each in node.inputs),
-                payload=tuple(each.name for each in node.slotted.payload)
-                if isinstance(node.slotted, JoinSide | ProcessPlan)
-                else (),
+                payload=tuple(each.name for each in node.plan.payload),
                 time=node.feed.clock.column,
             )
         elif node in self.lift.nodes:
-            rows = Arriving(columns=self.lift.arrives(node), combined=True)
+            rows = ArrivingRows(columns=self.lift.arrives(node), combined=True)
         else:
-            rows = Arriving(columns=self._packed.places[node.name], combined=False)
+            rows = ArrivingRows(columns=self._packed.places[node.name], combined=False)
         return Inflow(rows, emits)
 
     def job(
@@ -120,7 +116,7 @@ class Levels:
         session: SparkSession,
         rows: DataFrame | None,
         tasks: Sequence[SlotTask],
-        routes: Mapping[str, Route],
+        routes: Mapping[ComponentId, Route],
         watermark_us: int | None,
         way: str,
     ) -> DataFrame:
@@ -141,7 +137,7 @@ class Levels:
                 frame = frame.mapInArrow(SparkTask(task), self._gives(task, tasks))
             return frame
 
-        if rows is None or self.plan.applies or not self.lift.lasts:
+        if rows is None or self.plan.applies or not self.lift.is_reusable:
             return made()
         query = (way, *((name, each.slots, each.slot_of) for name, each in routes.items()))
         known, template = self._template
@@ -166,7 +162,7 @@ class Levels:
         return schema
 
     def _exchanged(
-        self, frame: DataFrame, components: Sequence[Component], routes: Mapping[str, Route]
+        self, frame: DataFrame, components: Sequence[Component], routes: Mapping[ComponentId, Route]
     ) -> DataFrame:
         """Rows for the operators of a level made ready and sent to their slots; other rows pass."""
         rowwise = self._bound(frame.sparkSession, components[0].level)
@@ -188,7 +184,7 @@ class Levels:
             rows = rows.filter(stays)
         ready = DataFrame(rows._jdf.select(columns), rows.sparkSession)
         slots = sum(routes[each.name].slots for each in components)
-        numbers = {
+        numbers: dict[PartId | str, int] = {
             node.name: self._number[node.name]
             for c in components
             for node in c.nodes
@@ -247,7 +243,7 @@ class Levels:
         """What a node needs of the results that feed it, as expressions; made once."""
         if node.name not in self._taken:
             places = self._packed.places[raw(node.name)]
-            keys = {f"k{i}": f"k{i}" for i in range(len(node.slotted.keys))}
+            keys = {f"k{i}": f"k{i}" for i in range(len(node.plan.keys))}
             shard = shard_sql(component, node, keys, self._shards)
 
             def ready(rows: DataFrame) -> DataFrame:

@@ -15,19 +15,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from anabranch.plan.exchange import ARRIVAL, LATE_ROW, Packed, arriving, is_key, pack, whole_rows
+from anabranch.plan.ids import ComponentId, PartId
 from anabranch.plan.lifting import LIFT_FIRST
 from anabranch.plan.model import Component, Node, Plan
-from anabranch.plan.operators.applies import Applied
-from anabranch.plan.operators.base import EVERYTHING
-from anabranch.plan.operators.joins import JoinSide
-from anabranch.plan.operators.process import ProcessPlan
-from anabranch.plan.panes import Panes
+from anabranch.plan.operators.applies import ApplyPlan
+from anabranch.plan.operators.base import EVERYTHING, Travel
+from anabranch.plan.panes import ELSEWHERE, FARTHEST_US, LEFT_OUT, OUT, TOO_LATE
 from anabranch.plan.route import Route
-from anabranch.runtime.lateness import ELSEWHERE, FARTHEST_US, LEFT_OUT, OUT, TOO_LATE
 from anabranch.spark.compile.rowwise import RowWise, Taken, chosen, chosen_sql
 from anabranch.spark.jvm import in_place, jseq, keeps_all, needed_columns
 from anabranch.topology.graph import Clock, Map
-from anabranch.topology.windows import Window
 from anabranch.types import WHOLE, micros_sql
 
 SEEN = "seen"
@@ -81,7 +78,7 @@ def event_micros(clock: Clock) -> Column:
 def needs(rows: DataFrame, node: Node, *, late: bool = False) -> DataFrame:
     """What a node needs of the rows that it is given: event time, keys and inputs; and all of them where late rows are wanted."""
     columns = rows.columns
-    keys = [field for field in node.slotted.keys if field != EVERYTHING]
+    keys = [field for field in node.plan.keys if field != EVERYTHING]
     wanted = [F.col(quoted(field.name)).alias(f"k{i}") for i, field in enumerate(keys)] or [
         F.lit(0).alias("k0")
     ]
@@ -93,10 +90,7 @@ def needs(rows: DataFrame, node: Node, *, late: bool = False) -> DataFrame:
                 value if given.where is None else F.when(expression(given.where, columns), value)
             ).alias(f"x{i}")
         )
-    if isinstance(node.slotted, JoinSide | ProcessPlan):
-        wanted += [
-            F.col(quoted(each.name)).alias(f"r{i}") for i, each in enumerate(node.slotted.payload)
-        ]
+    wanted += [F.col(quoted(each.name)).alias(f"r{i}") for i, each in enumerate(node.plan.payload)]
     if late:
         wanted.append(F.struct(*(F.col(quoted(name)) for name in columns)).alias(LATE_ROW))
     return rows.select(*wanted)
@@ -110,7 +104,9 @@ def mapped(rows: DataFrame, maps: Sequence[Map]) -> DataFrame:
 
 
 def partition_sql(
-    components: Sequence[Component], routes: Mapping[str, Route], number: Mapping[str, int]
+    components: Sequence[Component],
+    routes: Mapping[ComponentId, Route],
+    number: Mapping[PartId | str, int],
 ) -> dict[int, str]:
     """For each node, the partition of the slot that the row's shard belongs to: the slots of all components side by side."""
     texts, first = {}, 0
@@ -138,7 +134,7 @@ def shard_sql(component: Component, node: Node, places: Mapping[str, str], shard
 class Reader:
     """What reads the rows of a source or of an apply: a node, or another apply. What it needs of them, and in which columns."""
 
-    name: str
+    name: PartId | str
     number: int
     maps: tuple[Map, ...]
     places: Mapping[str, str]
@@ -164,22 +160,26 @@ class Lift:
     it has compiled for it. Only where late rows are wanted must the query know the watermark, to keep these rows whole.
     """
 
-    def __init__(self, plan: Plan, shards: int, late: frozenset[str]) -> None:
+    def __init__(self, plan: Plan, shards: int, late: frozenset[PartId]) -> None:
         self.nodes = tuple(node for node in plan.nodes if node.feed.stream in plan.entries)
-        self.number = {node.name: i for i, node in enumerate(plan.nodes) if node in self.nodes}
+        self.number: dict[PartId | str, int] = {
+            node.name: i for i, node in enumerate(plan.nodes) if node in self.nodes
+        }
         self.number.update({each.name: i for i, each in enumerate(plan.applies, len(plan.nodes))})
         self._plan, self._shards = plan, shards
-        self._raw = [node for node in self.nodes if node.row_by_row]
+        self._raw = [node for node in self.nodes if node.plan.travel is Travel.ROW_BY_ROW]
         self._all_raw = bool(self._raw) and len(self._raw) == len(self.nodes)
         self._timeless = bool(self.nodes) and all(
-            node.process and not node.row_by_row for node in self.nodes
+            node.plan.travel is Travel.PER_KEY for node in self.nodes
         )
-        self._late = [node for node in self.nodes if node.name in late and node.process is None]
+        self._late = [
+            node for node in self.nodes if node.name in late and node.plan.sends_late_rows
+        ]
         self._packed = pack(
             {**{n.name: arriving(n, late=n in self._late) for n in self.nodes}, **whole_rows(plan)}
         )
         self.readers: dict[str, list[Reader]] = {}
-        reading: list[Node | Applied] = [*self.nodes, *plan.applies]
+        reading: list[Node | ApplyPlan] = [*self.nodes, *plan.applies]
         for each in reading:
             self.readers.setdefault(each.feed.stream, []).append(self._reader(each))
         self._keys = sorted(
@@ -193,7 +193,7 @@ class Lift:
             str, int
         ] = {}  # by source the number of the node that sees all its rows and tells their latest time
 
-    def go_on_with(self, before: Lift) -> None:
+    def adopt_prepared_rows(self, before: Lift) -> None:
         """Takes rows that another lift has prepared, which are those that this one expects: plans change, nodes do not."""
         assert (self._packed, self.number, self._keys) == (
             before._packed,
@@ -207,7 +207,7 @@ class Lift:
         """The columns that rows share, and where each kind of row has its own."""
         return self._packed
 
-    def _reader(self, each: Node | Applied) -> Reader:
+    def _reader(self, each: Node | ApplyPlan) -> Reader:
         number, places = self.number[each.name], self._packed.places[each.name]
         if isinstance(each, Node):
             late, node = each in self._late, each
@@ -295,7 +295,7 @@ class Lift:
         return "pane" if self._all_raw else self._seen
 
     @property
-    def lasts(self) -> bool:
+    def is_reusable(self) -> bool:
         """Whether the query is the same in all steps: no part of it tells by the watermark what is late."""
         return not self._judged(None)
 
@@ -359,7 +359,7 @@ class Lift:
         self,
         rows: DataFrame,
         watermark_us: int | None,
-        routes: Mapping[str, Route],
+        routes: Mapping[ComponentId, Route],
         way: str = LIFT_FIRST,
     ) -> DataFrame:
         """The combined rows in the partitions of their slots."""
@@ -414,7 +414,9 @@ class Lift:
                 *columns, *(f"{text} as {name}" for name, text in judged.items())
             )
             others = [
-                str(self.number[node.name]) for node in self.nodes if not self._is_first(node.name)
+                str(self.number[node.name])
+                for node in self.nodes
+                if not self._plan.is_first_part(node)
             ]
             rows = (
                 rows.filter(f"not (pane = {ELSEWHERE}L and to in ({', '.join(others)}))")
@@ -426,7 +428,9 @@ class Lift:
         )
 
     def _pane(self) -> str:
-        return chosen_sql("to", {self.number[node.name]: _pane_sql(node) for node in self.nodes})
+        return chosen_sql(
+            "to", {self.number[node.name]: node.plan.pane_sql() for node in self.nodes}
+        )
 
     def _select(self, rows: DataFrame, expressions: Sequence[str]) -> DataFrame:
         columns = self._once(tuple(expressions), lambda: jseq(rows, expressions))
@@ -438,13 +442,13 @@ class Lift:
         Parts of one operator take different rows. What none of them takes is told by the first part, and only by it.
         """
         texts: dict[str, dict[int, str]] = {}
-        parted = {node.name: self._plan.together(node) for node in self.nodes}
+        parted = {node.name: self._plan.sibling_parts(node) for node in self.nodes}
         for node in self._late:
             place = self._places(node)[LATE_ROW]
-            late = " and ".join(_late_sql(part, watermark_us) for part in parted[node.name])
+            late = " and ".join(part.plan.late_sql(watermark_us) for part in parted[node.name])
             texts.setdefault(place, {})[self.number[node.name]] = f"if({late}, {place}, null)"
         if any(
-            len(parts) > 1 or node.session
+            len(parts) > 1 or node.plan.marks_late
             for node, parts in zip(self.nodes, parted.values(), strict=True)
         ):
             texts["pane"] = {
@@ -453,19 +457,16 @@ class Lift:
         return {name: chosen_sql("to", text) for name, text in texts.items()}
 
     def _judged_pane(self, node: Node, watermark_us: int | None) -> str:
-        parts = self._plan.together(node)
-        if len(parts) == 1 and node.session is None:
+        parts = self._plan.sibling_parts(node)
+        if len(parts) == 1 and not node.plan.marks_late:
             return "pane"
-        late = _late_sql(node, watermark_us)
-        if not self._is_first(node.name):
+        late = node.plan.late_sql(watermark_us)
+        if not self._plan.is_first_part(node):
             return f"if({late}, {ELSEWHERE}L, pane)"
-        by_all = " and ".join(_late_sql(part, watermark_us) for part in parts)
-        outside = " and ".join(f"{_end_sql(part)} is null" for part in parts)
+        by_all = " and ".join(part.plan.late_sql(watermark_us) for part in parts)
+        outside = " and ".join(f"{part.plan.end_sql()} is null" for part in parts)
         left_out = f"if(t is null, {LEFT_OUT}L, if({outside}, {OUT}L, {TOO_LATE}L))"
         return f"if({by_all}, {left_out}, if({late}, {ELSEWHERE}L, pane))"
-
-    def _is_first(self, name: str) -> bool:
-        return self._plan.together(self._plan.node(name))[0].name == name
 
     def _shard_sql(self) -> str:
         of = {
@@ -509,8 +510,8 @@ class Lift:
 
 
 def _aggregates(
-    nodes: Sequence[Node], packed: Packed, number: Mapping[str, int]
-) -> tuple[dict[str, dict[str, str]], list[str]]:
+    nodes: Sequence[Node], packed: Packed, number: Mapping[PartId | str, int]
+) -> tuple[dict[PartId, dict[str, str]], list[str]]:
     """For each node, the column that has each of its lifted ones; and the expressions, each once for all nodes that share it.
 
     A place holds other things in rows of other nodes, which must not be aggregated: their sums may overflow.
@@ -520,7 +521,7 @@ def _aggregates(
     lifts = [
         (node, name, sql, packed.places[node.name][f"x{kept.input}"] if kept.input else "1")
         for node in nodes
-        for kept in node.slotted.kept
+        for kept in node.plan.kept
         for name, sql in zip(kept.lifted, kept.partial.lift, strict=True)
     ]
     for node, _, sql, place in lifts:
@@ -537,7 +538,7 @@ def _aggregates(
         texts.append(
             f"{sql.format(x=place if alone else f'(if(to in ({of}), {place}, null))', t='t')} as {columns[sql, place]}"
         )
-    lifted: dict[str, dict[str, str]] = {node.name: {} for node in nodes}
+    lifted: dict[PartId, dict[str, str]] = {node.name: {} for node in nodes}
     for node, name, sql, place in lifts:
         lifted[node.name][name] = columns[sql, place]
     return lifted, texts
@@ -556,54 +557,6 @@ def _common_maps(readers: Sequence[Reader]) -> int:
     return next(
         (i for i in range(shortest) if len({each.maps[i].name for each in readers}) > 1), shortest
     )
-
-
-def _pane_sql(node: Node) -> str:
-    if (
-        node.process is not None and not node.row_by_row
-    ):  # one row a key and step, whatever the times
-        return "0L"
-    panes = node.slotted.panes
-    pane = f"t - pmod(t - {panes.offset_us}L, {panes.width_us}L)"
-    if panes.windows and not any(window.gapless for window in panes.windows):
-        pane = f"if({_greatest(panes)} is null, {OUT}L, {pane})"
-    return f"if(t is null, {LEFT_OUT}L, {pane})"
-
-
-def _late_sql(node: Node, watermark_us: int | None) -> str:
-    """Whether no open window takes a row."""
-    end = _end_sql(node)
-    # Taken from an array by a place that Spark cannot know, a number is data and not code: the query is not compiled anew for it.
-    late = (
-        ""
-        if watermark_us is None
-        else f" or {end} <= get(array({watermark_us}L), if(t is null, 1, 0))"
-    )
-    return f"(t is null or {end} is null{late})"
-
-
-def _end_sql(node: Node) -> str:
-    """The end of the last window that takes a row, or of the session that it would be alone; null where there is none."""
-    return (
-        f"(t + {node.session.gap_us}L)"
-        if node.session is not None
-        else _greatest(node.slotted.panes)
-    )
-
-
-def _greatest(panes: Panes) -> str:
-    """The end of the last window that contains t, null where none does."""
-    longest = {
-        (w.every_us, w.offset_us): w for w in sorted(panes.windows, key=lambda w: w.length_us)
-    }
-    ends = [_last_end(window) for window in longest.values()]
-    return ends[0] if len(ends) == 1 else f"greatest({', '.join(ends)})"
-
-
-def _last_end(window: Window) -> str:
-    into = f"pmod(t - {window.offset_us}L, {window.every_us}L)"
-    end = f"t - {into} + {window.length_us}L"
-    return f"({end})" if window.gapless else f"if({into} < {window.length_us}L, {end}, null)"
 
 
 def observed_micros(metrics: Any, name: str) -> int | None:

@@ -10,14 +10,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from anabranch.elastic.grouping.steps import Grouping, after_step, new_grouping, with_slots
+from anabranch.plan.ids import APPLIES, ComponentId
 from anabranch.plan.model import Plan
 from anabranch.plan.route import Route
 from anabranch.runtime.apply.task import ApplyReport, ApplyTask, Told
 from anabranch.runtime.slot import SlotTask
-from anabranch.spark.compile.applies import ApplyStages, arrow_of, struct_of
+from anabranch.spark.compile.applies import ApplyStages
+from anabranch.spark.compile.schemas import arrow_of, struct_of
 from anabranch.spark.driver.progress import ApplyProgress
 from anabranch.spark.outlets import Outlet, wanted_of
-from anabranch.topology.graph import APPLIES, failed_fields
+from anabranch.topology.graph import failed_fields
 
 
 class Telling(AccumulatorParam[Told]):
@@ -39,7 +41,7 @@ class Applying:
         session: SparkSession,
         plan: Plan,
         outlets: Sequence[Outlet],
-        routes: Mapping[str, Route],
+        routes: Mapping[ComponentId, Route],
     ) -> None:
         self.plan, self._outlets = plan, outlets
         self._slots = slots = routes[APPLIES].slots if plan.applies else 0
@@ -58,7 +60,7 @@ class Applying:
         rows: DataFrame | None,
         stages: ApplyStages,
         task: SlotTask,
-        routes: Mapping[str, Route],
+        routes: Mapping[ComponentId, Route],
     ) -> DataFrame | None:
         """The rows of a step behind all applies; a closing step has none."""
         self._reports, self._waiting = {}, rows is not None and self._told is not None

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anabranch.errors import TopologyError, unknown
+from anabranch.plan.ids import ComponentId
 from anabranch.plan.model import Plan
 from anabranch.plan.route import Route
 
@@ -19,7 +20,7 @@ class Pending:
 
     plan: Plan | None = None
     slots: int | None = None
-    routes: dict[str, Route] = field(default_factory=dict)
+    routes: dict[ComponentId, Route] = field(default_factory=dict)
 
     def resize(self, slots: int, shards: int) -> None:
         """Asks for another number of slots."""
@@ -30,7 +31,11 @@ class Pending:
         self.slots = slots
 
     def reroute(
-        self, slot_of: Sequence[int], component: str | None, now: Mapping[str, Route], shards: int
+        self,
+        slot_of: Sequence[int],
+        component: str | None,
+        now: Mapping[ComponentId, Route],
+        shards: int,
     ) -> None:
         """Asks for another slot of each shard of a component, or of all."""
         table = tuple(slot_of)
@@ -40,10 +45,11 @@ class Pending:
             raise TopologyError(
                 f"slot_of={list(table)!r}; valid: a slot from 0 to {shards - 1} for each of the {shards} shards"
             )
-        if component is not None and component not in now:
-            raise TopologyError(unknown("component", component, now))
+        named = {str(each): each for each in now}
+        if component is not None and component not in named:
+            raise TopologyError(unknown("component", component, named))
         wanted = Route(table, max(table) + 1, 0)
-        self.routes.update(dict.fromkeys(now if component is None else [component], wanted))
+        self.routes.update(dict.fromkeys(now if component is None else [named[component]], wanted))
 
     def take_plan(self, now: Plan) -> Plan | None:
         """The plan that is wanted, where it is another one."""
@@ -54,7 +60,9 @@ class Pending:
             else plan
         )
 
-    def take_routes(self, now: Mapping[str, Route]) -> Iterator[tuple[str, Route, Route]]:
+    def take_routes(
+        self, now: Mapping[ComponentId, Route]
+    ) -> Iterator[tuple[ComponentId, Route, Route]]:
         """The components whose route changes, with the route before and after."""
         slots, self.slots = self.slots, None
         routes, self.routes = self.routes, {}

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from anabranch.elastic.observation import ComponentSeen, Observation, SourceSeen
+from anabranch.plan.ids import APPLIES, PartId
 from anabranch.plan.model import Component, Plan
 from anabranch.plan.route import Route
-from anabranch.runtime.reports import Report
+from anabranch.runtime.reports import Report, nodes_in
 from anabranch.spark.driver.progress import Progress
 from anabranch.spark.driver.source_progress import BatchProgress
 from anabranch.state.checkpoint.commits import Commit
-from anabranch.topology.graph import APPLIES
 
 _BESIDE = frozenset({"open", "load"})  # phases of a slot task that do not depend on its rows
 
@@ -59,14 +59,14 @@ def _component(
     entering = {
         node.name
         for node in component.nodes
-        if not plan.is_fused(node) and plan.together(node)[0].name == node.name
+        if not plan.is_fused(node) and plan.is_first_part(node)
     }
     leaving = _leaving(plan, component)
     for report in (each for each in reports if each.component == component.name):
         slot_s[report.slot] = sum(report.phases.values()) or report.ended - report.started
         work_s = sum(seconds for phase, seconds in report.phases.items() if phase not in _BESIDE)
         own = np.zeros(shards)
-        for name, node in report.nodes.items():
+        for name, node in ((each.part, each) for each in report.nodes):
             for shard, each in node.shards.items():
                 own[shard] += each.cpu_s
                 state_bytes[shard] += each.state_bytes
@@ -76,7 +76,7 @@ def _component(
         if (total := own.sum()) > 0:
             busy_s += own * (work_s / total)
     return ComponentSeen(
-        name=component.name,
+        name=str(component.name),
         route=route,
         rows=rows,
         rows_out=rows_out,
@@ -108,7 +108,7 @@ def _applied(plan: Plan, route: Route, progress: Progress) -> ComponentSeen:
     last = {each.name for each in plan.applies} - {each.feed.stream for each in plan.applies}
     busy_s = part * slot_s.sum()
     return ComponentSeen(
-        name=APPLIES,
+        name=str(APPLIES),
         route=route,
         rows=part * sum(each.rows_in for name, each in seen.items() if name in first),
         rows_out=part * sum(each.rows_out for name, each in seen.items() if name in last),
@@ -126,10 +126,10 @@ def _parents(plan: Plan, component: Component) -> list[str]:
         for node in component.nodes
         if not plan.is_fused(node) and node.feed.stream in operators
     ]
-    return [plan.component_of(plan.parts_of(stream)[0].name).name for stream in streams]
+    return [str(plan.component_of(plan.parts_of(stream)[0].name).name) for stream in streams]
 
 
-def _leaving(plan: Plan, component: Component) -> set[str]:
+def _leaving(plan: Plan, component: Component) -> set[PartId]:
     """The nodes whose results other components read; where none is read, all."""
     inside = {node.name for node in component.nodes}
     read = {node.feed.stream for node in plan.nodes if node.name not in inside}
@@ -140,12 +140,9 @@ def _sources(
     plan: Plan, commit: Commit, reports: Sequence[Report], progress: Progress
 ) -> dict[str, SourceSeen]:
     """Rows by what operators took of each source, until Spark tells how many it read."""
-    taken: dict[str, float] = {}
-    for report in reports:
-        for name, each in report.nodes.items():
-            taken[name] = taken.get(name, 0.0) + sum(
-                shard.rows_in for shard in each.shards.values()
-            )
+    taken: dict[PartId, float] = {}
+    for name, each in nodes_in(reports):
+        taken[name] = taken.get(name, 0.0) + sum(shard.rows_in for shard in each.shards.values())
     found = {}
     for source in plan.sources:
         seen_us = commit.seen.get(source.name)

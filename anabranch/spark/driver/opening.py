@@ -11,10 +11,11 @@ from pyspark.sql import SparkSession
 from anabranch.elastic.settings import OFF, Elastic
 from anabranch.errors import TopologyError, unknown
 from anabranch.faults import from_environment
+from anabranch.plan.ids import ComponentId
 from anabranch.plan.lifting import AUTO, WAYS
 from anabranch.plan.model import Plan
 from anabranch.plan.route import Route, even_route
-from anabranch.runtime.operator import StateSettings
+from anabranch.runtime.tasks import StateSettings
 from anabranch.spark.driver.resharding import reshard
 from anabranch.spark.driver.step import Settings
 from anabranch.state.checkpoint.commits import Checkpoint, open_checkpoint
@@ -29,7 +30,7 @@ class Opened:
     """A checkpoint as a run goes on with it: the plan over its panes, a route for each component, and what has changed."""
 
     checkpoint: Checkpoint
-    routes: dict[str, Route]
+    routes: dict[ComponentId, Route]
     plan: Plan
     changed: str | None
     first_step: int
@@ -74,7 +75,7 @@ def open_run(
     plan = over_checkpoint(plan, checkpoint)
     moved = reshard(session, checkpoint, plan, routes)
     if moved:
-        told = f"the state of {', '.join(moved)} has other shards, because it is partitioned by other attributes"
+        told = f"the state of {', '.join(map(str, moved))} has other shards, because it is partitioned by other attributes"
         changed = f"{changed}; {told}" if changed else told
     return Opened(checkpoint, routes, plan, changed, first_step)
 

@@ -93,5 +93,5 @@ def progress_of(
         key_numbers=sum(each.key_numbers for _, each in nodes_in(reports)),
         attempts=attempts,
         restored=restored,
-        slots_of={name: route.slots for name, route in commit.routes.items()},
+        slots_of={str(name): route.slots for name, route in commit.routes.items()},
     )

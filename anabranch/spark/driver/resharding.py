@@ -6,29 +6,27 @@ snapshots. One commit record makes it happen; a crash before it leaves everythin
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, LongType, StructField, StructType
 
+from anabranch.plan.ids import ComponentId, PartId
 from anabranch.plan.model import Node, Plan
 from anabranch.plan.route import Route
 from anabranch.spark.compile.lift import shard_sql
 from anabranch.state.checkpoint.commits import Checkpoint, Stored
-from anabranch.state.checkpoint.moved_cells import cell_snapshots, whole_cells
-from anabranch.state.codec.cells import decoded_keys
-from anabranch.state.memory.keyed import NumberedState
-from anabranch.state.memory.kinds import decoded, encoded, state_of
+from anabranch.state.kinds import STATES
 from anabranch.state.store.version import Version
 from anabranch.types import Array
 
 
-def attributes_of(plan: Plan) -> dict[str, tuple[str, ...]]:
+def attributes_of(plan: Plan) -> dict[PartId, tuple[str, ...]]:
     """The attributes that each operator's shards are found by, in the order in which they are hashed."""
     return {
         node.name: tuple(each.name for each in plan.component_of(node.name).attributes)
@@ -40,7 +38,7 @@ def moved_operators(checkpoint: Checkpoint, plan: Plan) -> list[Node]:
     """The operators whose state lies in shards by other attributes than those of a plan."""
     before = checkpoint.last.attributes if checkpoint.last else {}
     wanted = attributes_of(plan)
-    stateful = [node for node in plan.nodes if node.side != "right"]
+    stateful = [node for node in plan.nodes if node.plan.holds_state]
     return [
         node
         for node in stateful
@@ -49,31 +47,21 @@ def moved_operators(checkpoint: Checkpoint, plan: Plan) -> list[Node]:
 
 
 def reshard(
-    session: SparkSession, checkpoint: Checkpoint, plan: Plan, routes: Mapping[str, Route]
-) -> list[str]:
+    session: SparkSession, checkpoint: Checkpoint, plan: Plan, routes: Mapping[ComponentId, Route]
+) -> list[PartId]:
     """Commits the plan to the checkpoint: state that lies in other shards than it wants is written anew. Gives the operators."""
     moved, last = moved_operators(checkpoint, plan), checkpoint.last
     if not moved or last is None:
         return []
     step = last.step + 1
     token = f"{checkpoint.epoch}.0.0.{uuid.uuid4().hex[:8]}"
-    stored: dict[str, dict[int, Stored]] = {}
+    stored: dict[PartId, dict[int, Stored]] = {}
     for number, node in enumerate(moved):
-        name, version, shards = (
-            f"state/{step:08d}/plan-{number}-{token}.bin",
-            Version(step, token),
-            checkpoint.header.shards,
+        name = f"state/{step:08d}/plan-{number}-{token}.bin"
+        shards_of = functools.partial(_shards, session, plan, node, checkpoint.header.shards)
+        stored[node.name], blobs = STATES[node.plan.kind].moved(
+            checkpoint, node.plan, shards_of, Version(step, token), name
         )
-        if node.process is not None:
-            cells = whole_cells(checkpoint, node.name)
-            placed = _shards(
-                session, decoded_keys(list(cells), node.slotted.keys), plan, node, shards
-            )
-            stored[node.name], blobs = cell_snapshots(cells, placed, version, name, shards)
-        else:
-            state = _whole(checkpoint, node)
-            state.shard_of = _shards(session, state.keys.table(), plan, node, shards)
-            stored[node.name], blobs = _snapshots(state, node, version, name, shards)
         checkpoint.files.write(name, blobs)
     checkpoint.commit(
         replace(
@@ -89,24 +77,12 @@ def reshard(
     return [node.name for node in moved]
 
 
-def _whole(checkpoint: Checkpoint, node: Node) -> NumberedState[Any, Any]:
-    """All state of an operator, from the durable log."""
-    state = state_of(node.slotted)
-    for shard in checkpoint.chains.get(node.name, {}):
-        for write in checkpoint.writes(node.name, shard):
-            state.absorb([(shard, decoded(node.slotted, write.snapshot or write.delta))])
-    state.forget(node.slotted.forgotten_us)
-    state.drop(checkpoint.last.watermark_us if checkpoint.last else None)
-    return state
-
-
-def _shards(session: SparkSession, keys: pa.Table, plan: Plan, node: Node, shards: int) -> Array:
+def _shards(session: SparkSession, plan: Plan, node: Node, shards: int, keys: pa.Table) -> Array:
     """The shard of each key by the plan's attributes."""
     if not len(keys):
         return np.empty(0, dtype=np.int32)
     fields = [
-        StructField(f"k{i}", DataType.fromDDL(each.type))
-        for i, each in enumerate(node.slotted.keys)
+        StructField(f"k{i}", DataType.fromDDL(each.type)) for i, each in enumerate(node.plan.keys)
     ]
     numbered = keys.append_column("n", pa.array(np.arange(len(keys)), pa.int64()))
     frame = session.createDataFrame(
@@ -119,19 +95,3 @@ def _shards(session: SparkSession, keys: pa.Table, plan: Plan, node: Node, shard
     placed = np.empty(len(keys), dtype=np.int32)
     placed[found["n"].to_numpy()] = found["shard"].to_numpy()
     return placed
-
-
-def _snapshots(
-    state: NumberedState[Any, Any], node: Node, version: Version, name: str, shards: int
-) -> tuple[dict[int, Stored], list[bytes]]:
-    """A snapshot of every shard, side by side in one file; those that hold nothing say so."""
-    nothing = encoded(node.slotted, state.nothing())
-    blobs, at, stored = [nothing], len(nothing), {}
-    for shard, entries in sorted(state.snapshot(range(shards)).items()):
-        blob = encoded(node.slotted, entries)
-        blobs.append(blob)
-        stored[shard] = Stored(
-            version=version, file=name, delta=(0, len(nothing)), snapshot=(at, len(blob))
-        )
-        at += len(blob)
-    return stored, blobs

@@ -159,15 +159,16 @@ class Steering:
             return
         if decision.pause_s:
             time.sleep(decision.pause_s)
+        named = {str(each): each for each in stepper.routes}
         for change in decision.changes:
-            stepper.pending.routes[change.component] = change.route
+            stepper.pending.routes[named[change.component]] = change.route
         if decision.replan is not None:
             stepper.pending.plan = self._offered
 
 
 def offer_of(now: Plan, offered: Plan) -> Offer | None:
     """What another plan would save; None where it is the same."""
-    before, after = (tuple(each.name for each in plan.components) for plan in (now, offered))
+    before, after = (tuple(str(each.name) for each in plan.components) for plan in (now, offered))
     if {*before} == {*after}:
         return None
     of = {node.operator: each.name for each in now.components for node in each.nodes}

@@ -20,11 +20,12 @@ from pyspark.sql.types import StructType
 
 from anabranch.errors import CheckpointError, StepError
 from anabranch.faults import Faults
-from anabranch.plan.lifting import AUTO, Lifted, Lifting
+from anabranch.plan.ids import APPLIES, ComponentId, PartId
+from anabranch.plan.lifting import AUTO, LiftCounts, Lifting
 from anabranch.plan.model import Component, Node, Plan
+from anabranch.plan.operators.base import Travel
 from anabranch.plan.route import Route, routes_for, snapshots_due
 from anabranch.plan.watermark import watermark_after
-from anabranch.runtime.operator import Moment, NodeTask, StateSettings
 from anabranch.runtime.reports import (
     Report,
     check_complete,
@@ -34,6 +35,7 @@ from anabranch.runtime.reports import (
     seen_in,
 )
 from anabranch.runtime.slot import ComponentTask, SlotTask
+from anabranch.runtime.tasks import NodeTask, StateSettings, Watermarks
 from anabranch.spark.compile.levels import Levels
 from anabranch.spark.compile.schemas import late_schema, spark_schema
 from anabranch.spark.driver.applies import Applying
@@ -48,14 +50,13 @@ from anabranch.state.checkpoint.commits import Checkpoint, Commit, Stored
 from anabranch.state.checkpoint.events import EventLog
 from anabranch.state.checkpoint.header import over_checkpoint
 from anabranch.state.checkpoint.statistics import read_statistics
-from anabranch.topology.graph import APPLIES
 
 _CLEAN_EVERY = 8
 _KEPT_PROGRESS = 10_000
 _TRUSTING_ATTEMPTS = 2
 
 
-Missing: TypeAlias = Mapping[str, Sequence[int]]  # shards by operator
+Missing: TypeAlias = Mapping[PartId, Sequence[int]]  # shards by operator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +79,11 @@ class Stepper:
         checkpoint: Checkpoint,
         outlets: Sequence[Outlet],
         settings: Settings,
-        routes: Mapping[str, Route],
+        routes: Mapping[ComponentId, Route],
     ) -> None:
         self.session, self.plan, self.checkpoint = session, plan, checkpoint
         self.outlets, self.settings = tuple(outlets), settings
-        self.routes: dict[str, Route] = dict(routes)
+        self.routes: dict[ComponentId, Route] = dict(routes)
         self.pending = Pending()
         self.steering: Steering | None = None
         self.log: EventLog | None = None
@@ -97,7 +98,7 @@ class Stepper:
         self.first_step = checkpoint.last.step + 1 if checkpoint.last else 1
         self.statistics = read_statistics(checkpoint.files)
         self._jobs = itertools.count(1)
-        self._early_at: dict[str, float] = {}
+        self._early_at: dict[PartId, float] = {}
         self._heard_at = dict.fromkeys((source.name for source in plan.sources), time.monotonic())
         self._phases: dict[str, float] = {}
         self._schemas: dict[
@@ -175,10 +176,12 @@ class Stepper:
         self._apply_pending()
         last = self.last
         step = last.step + 1 if last else 1
-        moment = Moment(
-            after_us=last.watermark_us if last else None, until_us=self.watermark(), finish=finish
+        marks = Watermarks(
+            late_before_us=last.watermark_us if last else None,
+            close_until_us=self.watermark(),
+            finish=finish,
         )
-        tasks = self._tasks(step, moment)
+        tasks = self._tasks(step, marks)
         self._fault("job.before", step)
         reports, attempts = self._run(rows, tasks)
         mark = self._phase("job", mark)
@@ -221,7 +224,7 @@ class Stepper:
             self.steering.after(self, commit, progress, reports)
         return progress
 
-    def _tasks(self, step: int, moment: Moment) -> list[SlotTask]:
+    def _tasks(self, step: int, marks: Watermarks) -> list[SlotTask]:
         """The tasks of a step, one for each level."""
         checkpoint, levels = (
             self.checkpoint,
@@ -230,7 +233,7 @@ class Stepper:
         return [
             SlotTask(
                 components=tuple(
-                    self._component(each, step, moment) for each in self.plan.at(level)
+                    self._component(each, step, marks) for each in self.plan.at(level)
                 ),
                 checkpoint=checkpoint.files,
                 checkpoint_id=checkpoint.header.id,
@@ -238,31 +241,31 @@ class Stepper:
                 step=step,
                 epoch=checkpoint.epoch,
                 job=0,
-                moment=moment,
+                marks=marks,
                 onward=self.levels.onward if level < levels else None,
                 faults=self.settings.faults.behind(self.last.replans if self.last else 0),
             )
             for level in range(1, levels + 1)
         ]
 
-    def _component(self, component: Component, step: int, moment: Moment) -> ComponentTask:
+    def _component(self, component: Component, step: int, marks: Watermarks) -> ComponentTask:
         route = self.routes[component.name]
-        nodes = tuple(self._node(node, step, moment) for node in component.nodes)
+        nodes = tuple(self._node(node, step, marks) for node in component.nodes)
         return ComponentTask(
             name=component.name, route=route.slot_of, slots=route.slots, nodes=nodes
         )
 
-    def _node(self, node: Node, step: int, moment: Moment) -> NodeTask:
+    def _node(self, node: Node, step: int, marks: Watermarks) -> NodeTask:
         inflow = self.levels.inflow(node)
         chains = {
             shard: [(s.delta[1], s.snapshot[1] if s.snapshot else None) for s in chain]
             for shard, chain in self.checkpoint.chains.get(node.name, {}).items()
-            if node.process is None  # its deltas carry a slice of all that there is
+            if node.plan.needs_snapshots
         }
         return NodeTask(
             number=next(i for i, each in enumerate(self.plan.nodes) if each.name == node.name),
             operator=node.operator,
-            plan=node.slotted,
+            plan=node.plan,
             rows=inflow.rows,
             emits=inflow.emits,
             written=any(each.operator == node.operator and not each.late for each in self.outlets),
@@ -270,16 +273,16 @@ class Stepper:
             committed=self.checkpoint.versions(node.name),
             snapshot=frozenset(snapshots_due(chains, self.checkpoint.header.shards)),
             others=tuple(
-                each.slotted for each in self.plan.together(node) if each.name != node.name
+                each.plan for each in self.plan.sibling_parts(node) if each.name != node.name
             ),
-            first=self.plan.together(node)[0].name == node.name,
-            early=not moment.finish and self._early_due(node, step),
+            first=self.plan.is_first_part(node),
+            early=not marks.finish and self._early_due(node, step),
             seen=self.levels.lift.seen_in(node) if node in self.levels.lift.nodes else None,
         )
 
     def _early_due(self, node: Node, step: int) -> bool:
         """Whether this step writes early results. A step that runs again replaces all that it wrote, so it may decide anew."""
-        early = node.consolidate.early
+        early = node.early
         if early is None:
             return False
         if early.steps is not None:
@@ -297,7 +300,7 @@ class Stepper:
 
         What crashed two attempts may be node-local state that kills its readers: later ones do not open it any more.
         """
-        step, moment = tasks[0].step, tasks[0].moment
+        step, marks = tasks[0].step, tasks[0].marks
         for attempt in itertools.count(1):
             last_chance = attempt > self.settings.retries
             distrust = attempt > min(self.settings.retries, _TRUSTING_ATTEMPTS)
@@ -306,7 +309,7 @@ class Stepper:
             try:
                 ready = self.applying.frame(rows, self.levels.stages, tried[0], self.routes)
                 frame = self.levels.job(
-                    self.session, ready, tried, self.routes, moment.after_us, self.way
+                    self.session, ready, tried, self.routes, marks.late_before_us, self.way
                 )
                 reports = [msgspec.json.decode(row.report, type=Report) for row in frame.collect()]
                 self.applying.hear(job)
@@ -336,10 +339,14 @@ class Stepper:
 
     def _learn(self, reports: Sequence[Report]) -> None:
         """Chooses the way of the next step by what this one has measured."""
-        lifted = {node.name for node in self.levels.lift.nodes if not node.row_by_row}
+        lifted = {
+            node.name
+            for node in self.levels.lift.nodes
+            if node.plan.travel is not Travel.ROW_BY_ROW
+        }
         nodes = [each for name, each in nodes_in(reports) if name in lifted]
         rows = sum(shard.rows_in for each in nodes for shard in each.shards.values())
-        seen = Lifted(
+        seen = LiftCounts(
             rows, sum(each.arrived for each in nodes), sum(each.distinct for each in nodes)
         )
         before, self.lifting = self.lifting, self.lifting.next(seen)
@@ -375,7 +382,7 @@ class Stepper:
             loads = {shard: s.rows_in for each in mine for shard, s in each.items()}
             out = sum(s.rows_out for each in mine for s in each.values())
             size = sum(s.state_bytes for each in mine for s in each.values())
-            if self.plan.together(node)[0].name == node.name and node.side != "right":
+            if self.plan.is_first_part(node) and node.plan.holds_state:
                 by = tuple(each.name for each in self.plan.component_of(node.name).attributes)
                 shards = range(self.checkpoint.header.shards)
                 self.statistics.add(
@@ -405,9 +412,9 @@ class Stepper:
 
     def _restoring(self, task: SlotTask, missing: Missing) -> SlotTask:
         def restored(node: NodeTask) -> NodeTask:
-            chains = self.checkpoint.chains.get(node.plan.operator, {})
+            chains = self.checkpoint.chains.get(node.plan.part, {})
             lost: dict[int, list[Stored]] = {
-                shard: chains.get(shard, []) for shard in missing.get(node.plan.operator, ())
+                shard: chains.get(shard, []) for shard in missing.get(node.plan.part, ())
             }
             return replace(node, restore=lost)
 
@@ -459,7 +466,7 @@ class Stepper:
         seen: Mapping[str, int],
     ) -> Commit:
         last, now = self.last, time.monotonic()
-        stored: dict[str, dict[int, Stored]] = {}
+        stored: dict[PartId, dict[int, Stored]] = {}
         for name, each in nodes_in(reports):
             stored.setdefault(name, {}).update(
                 {shard: s.stored for shard, s in each.shards.items() if s.stored}
@@ -470,10 +477,10 @@ class Stepper:
             known[source] = max(us, known.get(source, us))
         closed = [each.until_us for _, each in nodes_in(reports) if each.until_us is not None]
         totals = dict(last.rows) if last else {}
-        for name, count in self._counts(reports).items():
-            totals[name] = totals.get(name, 0) + count
-        until_us = task.moment.until_us
-        watermark_us = max(closed, default=until_us) if task.moment.finish else until_us
+        for what, count in self._counts(reports).items():
+            totals[what] = totals.get(what, 0) + count
+        until_us = task.marks.close_until_us
+        watermark_us = max(closed, default=until_us) if task.marks.finish else until_us
         return Commit(
             step=task.step,
             epoch=self.checkpoint.epoch,
@@ -493,7 +500,7 @@ class Stepper:
         """Rows that operators took from sources, results that were written, and rows that were left out, by reason."""
         sources = {source.name for source in self.plan.sources}
         firsts = {
-            self.plan.together(n)[0].name
+            self.plan.sibling_parts(n)[0].name
             for n in self.levels.lift.nodes
             if n.feed.stream in sources
         }
@@ -539,9 +546,9 @@ class Stepper:
         moved = reshard(self.session, self.checkpoint, plan, routes)
         self.plan, self.routes = plan, routes
         self.levels = Levels(plan, self.checkpoint.header.shards, self._late, self.levels.lift)
-        names = ", ".join(c.name for c in plan.components)
-        text = f"components {', '.join(before)} -> {names} by {plan.fusion.planner}, {cost:,.6g} rows a step between them"
-        self.event("plan", f"{text}; state in other shards: {', '.join(moved) or 'none'}")
+        names = ", ".join(str(c.name) for c in plan.components)
+        text = f"components {', '.join(map(str, before))} -> {names} by {plan.fusion.planner}, {cost:,.6g} rows a step between them"
+        self.event("plan", f"{text}; state in other shards: {', '.join(map(str, moved)) or 'none'}")
 
     def event(self, kind: str, text: str, figures: Mapping[str, float] | None = None) -> None:
         """Tells what a person should know, and notes it beside the checkpoint."""

@@ -1,6 +1,6 @@
 """What the decoded states of a slot have in common: keys have numbers, numbers have shards, and entries come in and go out by shard.
 
-`SlotState` makes windows of partials, `SessionState` makes sessions of them; a slot task uses both in the same way. `JoinState`
+`WindowsState` makes windows of partials, `SessionState` makes sessions of them; a slot task uses both in the same way. `JoinState`
 holds the rows of two streams.
 """
 
@@ -15,6 +15,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from anabranch.plan.operators.aggregates import AggregatePlan
 from anabranch.plan.operators.base import OperatorPlan
 from anabranch.state.codec.blob import Entries
 from anabranch.state.memory.keys import KeyTable
@@ -147,7 +148,7 @@ class NumberedState(ABC, Generic[PlanT, EntriesT]):
 
 
 @dataclass(slots=True)
-class KeyedState(NumberedState[OperatorPlan, Entries]):
+class KeyedState(NumberedState[AggregatePlan, Entries]):
     """What a slot holds in partials: they come in and go out by shard, and are formed into windows or sessions."""
 
     @abstractmethod

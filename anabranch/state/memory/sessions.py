@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from anabranch.plan.operators.base import Kept
+from anabranch.plan.operators.base import KeptPartial
 from anabranch.plan.operators.sessions import SessionPlan
 from anabranch.plan.panes import NEVER
 from anabranch.state.codec.blob import Entries
@@ -210,7 +210,7 @@ def _swept(rows: Array, first: Array, last: Array) -> tuple[Array, Array]:
     return order, reached + start if told is None else told[reached]
 
 
-def _merge_runs(kept: Sequence[Kept], columns: Sequence[Array], starts: Array) -> None:
+def _merge_runs(kept: Sequence[KeptPartial], columns: Sequence[Array], starts: Array) -> None:
     """Merges each run of neighbours into its first row; a run begins at each of `starts`.
 
     In pairs, then in pairs of pairs: a run of n takes log2(n) operations, over all runs at once.

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from anabranch.plan.consolidation import PANE
+from anabranch.plan.operators.windows import WindowsPlan
 from anabranch.plan.panes import Closing
 from anabranch.state.codec.blob import Entries
 from anabranch.state.memory.keyed import Formed, KeyedState, groups, numbered
@@ -73,9 +74,10 @@ class Closed:
 
 
 @dataclass(slots=True)
-class SlotState(KeyedState):
+class WindowsState(KeyedState):
     """The panes of all shards of a slot, and the windows that are formed from them."""
 
+    plan: WindowsPlan
     panes: dict[int, list[Chunk]] = field(default_factory=dict)
     formed: dict[tuple[int, int], tuple[Chunk, int]] = field(
         default_factory=dict

@@ -22,7 +22,7 @@ from anabranch.runtime.apply.task import (
     ApplyWork,
     ScheduleTask,
 )
-from anabranch.runtime.operator import Emitted
+from anabranch.runtime.tasks import Emitted
 from anabranch.runtime.worker import TaskId
 from anabranch.spark.driver.applies import Telling
 from anabranch.state.checkpoint.files import Files

@@ -10,6 +10,7 @@ import pytest
 
 from anabranch.elastic import Elastic, Evaluation, Guards, Wanted
 from anabranch.errors import TopologyError
+from anabranch.plan.ids import ComponentId, PartId
 from anabranch.plan.make import make_plan
 from anabranch.plan.model import Plan
 from anabranch.plan.route import Route, even_route
@@ -42,7 +43,12 @@ def graph() -> Graph:
     )
 
 
-def report(component: str, slot: int, nodes: dict[str, dict[int, tuple[int, int]]]) -> Report:
+W0, W1, BOTH = (ComponentId(names) for names in (("w0",), ("w1",), ("w0", "w1")))
+
+
+def report(
+    component: ComponentId, slot: int, nodes: dict[str, dict[int, tuple[int, int]]]
+) -> Report:
     """A slot with rows in and out by operator and shard; each row takes 1 ms of CPU and 4 ms of work."""
     rows = sum(given for shards in nodes.values() for given, _ in shards.values())
     return Report(
@@ -54,8 +60,9 @@ def report(component: str, slot: int, nodes: dict[str, dict[int, tuple[int, int]
         ended=9.9,
         cpu_s=0.001 * rows,
         phases={"read": 0.001 * rows, "open": 0.5, "load": 0.25, "merge": 0.003 * rows},
-        nodes={
-            name: NodeReport(
+        nodes=tuple(
+            NodeReport(
+                part=PartId(name),
                 shards={
                     shard: ShardReport(
                         rows_in=given,
@@ -65,14 +72,14 @@ def report(component: str, slot: int, nodes: dict[str, dict[int, tuple[int, int]
                         stored=None,
                     )
                     for shard, (given, out) in shards.items()
-                }
+                },
             )
             for name, shards in nodes.items()
-        },
+        ),
     )
 
 
-def commit(step: int, routes: dict[str, Route]) -> Commit:
+def commit(step: int, routes: dict[ComponentId, Route]) -> Commit:
     return Commit(
         step=step,
         epoch=1,
@@ -94,11 +101,11 @@ def progress(made: Commit, reports: list[Report], **given: Any) -> Progress:
 
 def test_components_that_feed_each_other() -> None:
     plan = make_plan(graph(), "unfused")
-    routes = {"w0": even_route(SHARDS, 2), "w1": even_route(SHARDS, 1)}
+    routes = {W0: even_route(SHARDS, 2), W1: even_route(SHARDS, 1)}
     reports = [
-        report("w0", 1, {"w0": {1: (10, 2), 3: (30, 3)}}),
-        report("w0", 0, {"w0": {0: (5, 1), 2: (0, 0)}}),
-        report("w1", 0, {"w1": {0: (6, 0), 1: (0, 1), 2: (0, 0), 3: (0, 0)}}),
+        report(W0, 1, {"w0": {1: (10, 2), 3: (30, 3)}}),
+        report(W0, 0, {"w0": {0: (5, 1), 2: (0, 0)}}),
+        report(W1, 0, {"w1": {0: (6, 0), 1: (0, 1), 2: (0, 0), 3: (0, 0)}}),
     ]
     made = commit(1, routes)
     seen = observe(plan, made, progress(made, reports), reports, Place(cores=2, interval_s=3.0))
@@ -142,7 +149,7 @@ def test_a_plan_is_offered_with_the_rows_that_it_saves() -> None:
 class Stub:
     """As much of a Stepper as steering needs."""
 
-    def __init__(self, plan: Plan, routes: dict[str, Route]) -> None:
+    def __init__(self, plan: Plan, routes: dict[ComponentId, Route]) -> None:
         self.plan, self.routes, self.pending, self.statistics = (
             plan,
             routes,
@@ -177,24 +184,24 @@ def run(stub: Stub, steering: Steering, steps: int) -> None:
     for number in range(1, steps + 1):
         steering.before(stub)  # type: ignore[arg-type]
         stub.begin()
-        route = stub.routes["w0 + w1"]
+        route = stub.routes[BOTH]
         made = commit(number, dict(stub.routes))
         reports = []
         for slot in range(route.slots):
             rows = {shard: (100, 1) for shard in range(SHARDS) if route.slot_of[shard] == slot}
-            reports.append(report("w0 + w1", slot, {"w0": rows, "w1": {}}))
+            reports.append(report(BOTH, slot, {"w0": rows, "w1": {}}))
         steering.after(stub, made, progress(made, reports), reports)  # type: ignore[arg-type]
 
 
 def test_what_is_decided_is_applied_to_the_next_step_and_its_effect_told() -> None:
     plan = make_plan(graph(), "fusion by attributes")
-    stub = Stub(plan, {"w0 + w1": even_route(SHARDS, 1)})
+    stub = Stub(plan, {BOTH: even_route(SHARDS, 1)})
     steering = Steering(
         Elastic(policy=More(), max_slots=4, guards=HASTY, replan=False), Place(cores=4), None, None
     )
     steering.told = lambda: BatchProgress(batch_id=0, seconds=2.5, rows=(400.0,), backlog=(None,))
     run(stub, steering, 8)
-    assert stub.routes["w0 + w1"].slots == 2
+    assert stub.routes[BOTH].slots == 2
     assert [event.kind for event in stub.events] == ["decision", "effect"]
     decision, effect = stub.events
     assert decision.text == "w0 + w1: 1 -> 2 slots (more)"
@@ -204,16 +211,16 @@ def test_what_is_decided_is_applied_to_the_next_step_and_its_effect_told() -> No
 
 
 def test_advice_changes_nothing() -> None:
-    stub = Stub(make_plan(graph(), "fusion by attributes"), {"w0 + w1": even_route(SHARDS, 1)})
+    stub = Stub(make_plan(graph(), "fusion by attributes"), {BOTH: even_route(SHARDS, 1)})
     elastic = Elastic(policy=More(), max_slots=4, guards=HASTY, mode="advise")
     run(stub, Steering(elastic, Place(cores=4), None, None), 8)
-    assert stub.routes["w0 + w1"].version == 1
+    assert stub.routes[BOTH].version == 1
     assert [event.kind for event in stub.events] == ["advice"]
 
 
 def test_a_better_plan_is_looked_for_now_and_then_and_handed_over() -> None:
     unfused = make_plan(graph(), "unfused")
-    stub = Stub(unfused, {"w0": even_route(SHARDS, 1), "w1": even_route(SHARDS, 1)})
+    stub = Stub(unfused, {W0: even_route(SHARDS, 1), W1: even_route(SHARDS, 1)})
     for name, rows in (("w0", 400), ("w1", 40)):
         stub.statistics.add(name, ("k",), [rows, *[0] * (SHARDS - 1)], 0, 0)
     guards = Guards(
@@ -240,12 +247,12 @@ def test_a_better_plan_is_looked_for_now_and_then_and_handed_over() -> None:
             break
         made = commit(number, dict(stub.routes))
         reports = [
-            report("w0", 0, {"w0": dict.fromkeys(range(SHARDS), (100, 10))}),
-            report("w1", 0, {"w1": dict.fromkeys(range(SHARDS), (10, 1))}),
+            report(W0, 0, {"w0": dict.fromkeys(range(SHARDS), (100, 10))}),
+            report(W1, 0, {"w1": dict.fromkeys(range(SHARDS), (10, 1))}),
         ]
         steering.after(stub, made, progress(made, reports), reports)  # type: ignore[arg-type]
     assert stub.pending.plan is not None
-    assert [each.name for each in stub.pending.plan.components] == ["w0 + w1"]
+    assert [each.name for each in stub.pending.plan.components] == [BOTH]
     assert asked[-1] == ("auto", {"w0": 400.0, "w1": 40.0})
     assert [event.kind for event in stub.events] == ["decision"]
 
@@ -255,7 +262,7 @@ def test_a_policy_that_fails_is_off_and_said_so_once() -> None:
         def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
             raise ZeroDivisionError("of the user")
 
-    stub = Stub(make_plan(graph(), "fusion by attributes"), {"w0 + w1": even_route(SHARDS, 1)})
+    stub = Stub(make_plan(graph(), "fusion by attributes"), {BOTH: even_route(SHARDS, 1)})
     run(stub, Steering(Elastic(policy=Broken(), guards=HASTY), Place(cores=4), None, None), 8)
     assert [event.text for event in stub.events] == [
         "the controller failed and is off from now on: ZeroDivisionError: of the user"
@@ -263,7 +270,7 @@ def test_a_policy_that_fails_is_off_and_said_so_once() -> None:
 
 
 def test_wishes_are_checked_and_a_number_of_slots_goes_first() -> None:
-    routes = {"w0": even_route(SHARDS, 2), "w1": even_route(SHARDS, 1)}
+    routes = {W0: even_route(SHARDS, 2), W1: even_route(SHARDS, 1)}
     pending = Pending()
     with pytest.raises(TopologyError, match="slots=5; valid: 1 to 4"):
         pending.resize(5, SHARDS)
@@ -277,12 +284,12 @@ def test_wishes_are_checked_and_a_number_of_slots_goes_first() -> None:
         pending.reroute([0, 0, 0, 0], "w7", routes, SHARDS)
     pending.reroute([1, 1, 0, 0], "w0", routes, SHARDS)
     [(name, before, after)] = list(pending.take_routes(routes))
-    assert (name, before, after) == ("w0", routes["w0"], Route((1, 1, 0, 0), 2, 2))
+    assert (name, before, after) == (W0, routes[W0], Route((1, 1, 0, 0), 2, 2))
     pending.reroute([1, 1, 0, 0], None, routes, SHARDS)
     pending.resize(3, SHARDS)
     assert {name: after.slots for name, _, after in pending.take_routes(routes)} == {
-        "w0": 3,
-        "w1": 3,
+        W0: 3,
+        W1: 3,
     }
     assert list(pending.take_routes(routes)) == []
-    assert np.array_equal(routes["w0"].slot_of, (0, 1, 0, 1))
+    assert np.array_equal(routes[W0].slot_of, (0, 1, 0, 1))

@@ -9,7 +9,8 @@ import pytest
 
 from anabranch.errors import CheckpointError
 from anabranch.plan import Plan, make_plan
-from anabranch.plan.evolution import complete_from, forgotten_before, window_key
+from anabranch.plan.evolution import complete_from, forgotten_before
+from anabranch.plan.ids import ComponentId, PartId
 from anabranch.plan.route import even_route
 from anabranch.state.checkpoint.commits import Checkpoint, Commit, Stored, open_checkpoint
 from anabranch.state.checkpoint.files import Files
@@ -54,8 +55,8 @@ def commit(step: int, shards: dict[int, bool], epoch: int = 1) -> Commit:
         watermark_us=None,
         next_us=None,
         seen={"s": 5},
-        routes={"o": even_route(2, 1)},
-        stored={"o": stored},
+        routes={ComponentId(("o",)): even_route(2, 1)},
+        stored={PartId("o"): stored},
     )
 
 
@@ -80,9 +81,9 @@ def test_what_is_committed_is_there_after_a_restart(checkpoint: Checkpoint) -> N
     assert again is not None
     assert again.last == checkpoint.last
     assert again.chains == checkpoint.chains
-    assert again.versions("o") == {0: Version(2, "t"), 1: Version(1, "t")}
-    assert [write.snapshot for write in again.writes("o", 0)] == [b"ss"]
-    assert [write.delta for write in again.writes("o", 1)] == [b"dd"]
+    assert again.versions(PartId("o")) == {0: Version(2, "t"), 1: Version(1, "t")}
+    assert [write.snapshot for write in again.writes(PartId("o"), 0)] == [b"ss"]
+    assert [write.delta for write in again.writes(PartId("o"), 1)] == [b"dd"]
 
 
 def test_garbage_collection_keeps_what_a_restart_needs(checkpoint: Checkpoint) -> None:
@@ -95,7 +96,7 @@ def test_garbage_collection_keeps_what_a_restart_needs(checkpoint: Checkpoint) -
     assert checkpoint.files.list("results") == []
     again = open_checkpoint(checkpoint.files)
     assert again is not None
-    assert [len(again.writes("o", shard)) for shard in (0, 1)] == [2, 3]
+    assert [len(again.writes(PartId("o"), shard)) for shard in (0, 1)] == [2, 3]
 
 
 def test_a_checkpoint_of_another_topology_is_refused(checkpoint: Checkpoint) -> None:
@@ -156,15 +157,15 @@ def test_windows_that_the_panes_serve_may_come_and_go(checkpoint: Checkpoint) ->
     changed, what = with_windows(checkpoint, five, hour)
     assert what is not None
     assert "windows" in what
-    assert changed.header.operators["o"].pane_us == 5 * MINUTE
-    assert changed.header.operators["o"].complete_from == {window_key(hour): 10 * MINUTE}
+    assert changed.header.operators[PartId("o")].pane_us == 5 * MINUTE
+    assert changed.header.operators[PartId("o")].complete_from == {hour.key: 10 * MINUTE}
     assert open_checkpoint(checkpoint.files).header == changed.header  # type: ignore[union-attr]
     assert with_windows(checkpoint, five, hour) == (changed, None)
     # The hour that is open has kept all rows since it began: what comes now is complete from then on.
     again, _ = with_windows(checkpoint, hour, quarter)
-    assert again.header.operators["o"].complete_from == {
-        window_key(hour): 10 * MINUTE,
-        window_key(quarter): 0,
+    assert again.header.operators[PartId("o")].complete_from == {
+        hour.key: 10 * MINUTE,
+        quarter.key: 0,
     }
 
 
@@ -196,14 +197,14 @@ def test_operators_may_come_and_go_and_one_that_comes_back_begins_anew(
     run(checkpoint, 1, {0: False})
     both, told = open_or_create(checkpoint.files, plan(names=("o", "p")), 2)
     assert told == "operator 'p' is new: windows with rows from before are incomplete"
-    assert both.header.operators["p"].complete_from == {window_key(FIVE): 6}
-    assert both.header.operators["o"] == checkpoint.header.operators["o"]
+    assert both.header.operators[PartId("p")].complete_from == {FIVE.key: 6}
+    assert both.header.operators[PartId("o")] == checkpoint.header.operators[PartId("o")]
     other, told = open_or_create(checkpoint.files, plan(names=("p",)), 2)
     assert told == "operator 'o' is gone, its state is forgotten"
-    assert other.versions("o") == {}
+    assert other.versions(PartId("o")) == {}
     again, _ = open_or_create(checkpoint.files, plan(names=("p", "o")), 2)
-    assert again.versions("o") == {}, "what it had before it went must not come back"
-    assert again.header.operators["o"].after_step == 1
+    assert again.versions(PartId("o")) == {}, "what it had before it went must not come back"
+    assert again.header.operators[PartId("o")].after_step == 1
 
 
 def test_an_operator_under_another_name_is_refused_with_the_name_that_its_state_has(
