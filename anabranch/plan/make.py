@@ -159,14 +159,9 @@ def is_plain(node: Node) -> bool:
 
 
 def plain_column(expression: object, fields: Sequence[Field]) -> str | None:
-    """The column that an expression is; None where it is more than a column."""
-    text = str(expression)
-    name = (
-        text[len("Column<'") : -len("'>")]
-        if text.startswith("Column<'") and text.endswith("'>")
-        else text
-    )
-    return name if any(each.name == name for each in fields) else None
+    """The column that an expression is; None where it is more than the name of a column."""
+    known = isinstance(expression, str) and any(each.name == expression for each in fields)
+    return str(expression) if known else None
 
 
 def _common(nodes: Sequence[Node]) -> tuple[Field, ...]:

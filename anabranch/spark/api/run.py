@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from anabranch.elastic.observation import Decision
 from anabranch.errors import AnabranchError, TopologyError
 from anabranch.plan.planners.registry import AUTO
-from anabranch.spark.compile.lift import observed_micros
+from anabranch.spark.compile.columns import observed_micros
 from anabranch.spark.driver.progress import Event, Progress
 from anabranch.spark.driver.source_progress import BatchProgress, batch_progress
 from anabranch.spark.driver.steering import Planning

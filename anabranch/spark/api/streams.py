@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
@@ -11,7 +12,7 @@ from pyspark.sql.types import StructType
 from anabranch.aggregates.specs import Aggregate, text_of
 from anabranch.errors import NotYetError, TopologyError
 from anabranch.plan.operators.process import process_plan
-from anabranch.spark.compile.lift import expression
+from anabranch.spark.compile.columns import expression
 from anabranch.spark.compile.schemas import fields_of
 from anabranch.spark.jvm import check_map
 from anabranch.spark.sinks import as_target
@@ -224,7 +225,17 @@ class Stream:
             else self._type_of(aggregate.expression, f"aggregate {name!r}")
         )
         aggregate.partials(input_type)
-        return g.Named(name=name, aggregate=aggregate, input_type=input_type)
+        plain = replace(aggregate, expression=self._plain(aggregate.expression))
+        return g.Named(name=name, aggregate=plain, input_type=input_type)
+
+    def _plain(self, value: Any) -> Any:
+        """An expression as planners read it: a Column that is a column as it is, by its name."""
+        if isinstance(value, tuple):
+            return tuple(map(self._plain, value))
+        if not isinstance(value, Column):
+            return value
+        name = str(value).removeprefix("Column<'").removesuffix("'>")
+        return name if name in self._frame.columns and "." not in name else value
 
     def _type_of(self, value: object, what: str) -> str:
         if not all(

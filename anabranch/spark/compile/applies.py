@@ -30,10 +30,11 @@ from anabranch.runtime.apply.task import (
     ScheduleTask,
 )
 from anabranch.runtime.tasks import Emitted
-from anabranch.spark.compile.lift import Lift, Reader, mapped
-from anabranch.spark.compile.rowwise import RowWise, Taken, chosen, chosen_sql
+from anabranch.spark.compile.columns import Reader, mapped
+from anabranch.spark.compile.lift import Lift
+from anabranch.spark.compile.rowwise import RowWise, Taken, chosen_sql
 from anabranch.spark.compile.schemas import arrow_of, struct_of
-from anabranch.spark.jvm import jcolumns
+from anabranch.spark.compile.shared_columns import SharedColumns, ready_columns
 from anabranch.spark.outlets import Wanted
 from anabranch.spark.task import SparkTask
 from anabranch.topology.apply import HASH, OSG
@@ -78,13 +79,13 @@ class ApplyStages:
         self._columns = (Field("to", "int"), Field("t", "bigint"), *lift.packed.columns)
         self._names = tuple(each.name for each in self._columns)
         self._ddl = ", ".join(f"{each.name} {each.type}" for each in self._columns)
-        self._cached: dict[object, Any] = {}
+        self._shared = SharedColumns()
         self._calls: dict[str, Calls] = {}
 
     @property
     def schema(self) -> pa.Schema:
         """Of rows between stages."""
-        schema: pa.Schema = self._once("schema", lambda: arrow_of(self._columns))
+        schema: pa.Schema = self._shared.once("schema", lambda: arrow_of(self._columns))
         return schema
 
     def work(self, applied: ApplyPlan, grouping: Grouping, wanted: Wanted) -> ApplyWork:
@@ -186,29 +187,14 @@ class ApplyStages:
                 r.number: rowwise.take(self._behind(applied, r), r.what)
                 for applied, r in stage.readers
             }
-            return (rowwise, taken, *self._made_ready(rows, taken, stage))
+            places = {reader.number: reader.places for _, reader in stage.readers}
+            return (rowwise, taken, *ready_columns(rows, self._names, taken, places))
 
-        rowwise, taken, stays, columns = self._once(("read", number), made)
+        rowwise, taken, stays, columns = self._shared.once(("read", number), made)
         bound = rowwise.stepped(rowwise.bind(rows), taken, "to")
         if stays is not None:
             bound = bound.filter(stays)
         return DataFrame(bound._jdf.select(columns), rows.sparkSession)
-
-    def _made_ready(
-        self, rows: DataFrame, taken: Mapping[int, Taken], stage: Stage
-    ) -> tuple[Column | None, Any]:
-        stays = {number: each.stays for number, each in taken.items() if each.stays is not None}
-        filled: dict[str, dict[int, Column]] = {name: {} for name in self._names if name != "to"}
-        for _, reader in stage.readers:
-            for name, place in reader.places.items():
-                filled[place][reader.number] = taken[reader.number].columns[name]
-        columns = [
-            chosen("to", by_number, F.col(place)).alias(place) if by_number else F.col(place)
-            for place, by_number in filled.items()
-        ]
-        return (chosen("to", stays, F.lit(True)) if stays else None), jcolumns(
-            rows, [F.col("to"), *columns]
-        )
 
     def _behind(self, applied: ApplyPlan, reader: Reader) -> Callable[[DataFrame], DataFrame]:
         places = self._lift.packed.places[raw(reader.name)].values()
@@ -228,8 +214,3 @@ class ApplyStages:
             rowwise = RowWise(session, struct_of(self._columns))
             for applied, reader in stage.readers:
                 rowwise.take(self._behind(applied, reader), reader.what)
-
-    def _once(self, key: object, make: Callable[[], Any]) -> Any:
-        if key not in self._cached:
-            self._cached[key] = make()
-        return self._cached[key]

@@ -8,12 +8,11 @@ before it, combined as they are. Reports travel along to the end of the chain.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructField, StructType
 
@@ -27,10 +26,11 @@ from anabranch.runtime.passing import REPORT
 from anabranch.runtime.slot import SlotTask
 from anabranch.runtime.tasks import ArrivingRows, Emitted, FusedRows
 from anabranch.spark.compile.applies import ApplyStages
-from anabranch.spark.compile.lift import Lift, mapped, needs, partition_sql, shard_sql
-from anabranch.spark.compile.rowwise import RowWise, Taken, chosen, chosen_sql
+from anabranch.spark.compile.columns import mapped, needs, partition_sql, shard_sql
+from anabranch.spark.compile.lift import Lift
+from anabranch.spark.compile.rowwise import RowWise, Taken, chosen_sql
+from anabranch.spark.compile.shared_columns import SharedColumns, ready_columns
 from anabranch.spark.compile.template import Template
-from anabranch.spark.jvm import jcolumns
 from anabranch.spark.task import SparkTask
 from anabranch.types import column_type
 
@@ -63,7 +63,7 @@ class Levels:
             int, RowWise
         ] = {}  # one for each level: rows cannot be bound twice to the same
         self._taken: dict[PartId, Taken] = {}
-        self._cached: dict[object, Any] = {}
+        self._columns = SharedColumns()
         self._template: tuple[object, Template | None] = (
             None,
             None,
@@ -176,8 +176,14 @@ class Levels:
             self._number[node.name]: self._take(rowwise, component, node)
             for component, node in nodes
         }
-        stays, columns = self._once(
-            ("columns", components[0].level), lambda: self._made_ready(frame, taken, nodes)
+        places = {
+            self._number[node.name]: {**self._packed.places[node.name], "shard": "shard"}
+            for _, node in nodes
+        }
+        shared = [each.name for each in self._packed.columns]
+        stays, columns = self._columns.once(
+            ("columns", components[0].level),
+            lambda: ready_columns(frame, ["to", "report", "shard", *shared], taken, places),
         )
         rows = rowwise.stepped(rowwise.bind(frame), taken, "to")
         if stays is not None:
@@ -195,32 +201,7 @@ class Levels:
         spread = ", ".join(["shard", *(each.name for each in self._packed.columns)])
         passing = f"if(to = {REPORT}, 0, pmod(hash({spread}), {slots}))"
         text = f"coalesce({slot}, {passing})"
-        return ready.repartitionById(slots, self._once(text, lambda: F.expr(text)))
-
-    def _made_ready(
-        self, frame: DataFrame, taken: Mapping[int, Taken], nodes: Sequence[tuple[Component, Node]]
-    ) -> tuple[Column | None, Any]:
-        """Which rows stay, and the columns that they have behind the maps of their node; the same in every step."""
-        stays = {number: each.stays for number, each in taken.items() if each.stays is not None}
-        filled: dict[str, dict[int, Column]] = {each.name: {} for each in self._packed.columns}
-        for _, node in nodes:
-            number = self._number[node.name]
-            for name, place in self._packed.places[node.name].items():
-                filled[place][number] = taken[number].columns[name]
-        columns = [
-            chosen("to", by_number, F.col(place)).alias(place) if by_number else F.col(place)
-            for place, by_number in filled.items()
-        ]
-        shards = {number: each.columns["shard"] for number, each in taken.items()}
-        shard = (chosen("to", shards, F.col("shard")) if shards else F.col("shard")).alias("shard")
-        every = [F.col("to"), F.col("report"), shard, *columns]
-        return (chosen("to", stays, F.lit(True)) if stays else None), jcolumns(frame, every)
-
-    def _once(self, key: object, make: Callable[[], Any]) -> Any:
-        """Columns in the JVM, made once: a level took some 600 calls into it in every step."""
-        if key not in self._cached:
-            self._cached[key] = make()
-        return self._cached[key]
+        return ready.repartitionById(slots, self._columns.once(text, lambda: F.expr(text)))
 
     def check(self, session: SparkSession) -> None:
         """Refuses, before anything runs, maps on results that cannot be done row by row."""

@@ -1,153 +1,45 @@
-"""From rows to combined rows, in the JVM: event time, lateness, pane, and the partials of each (key, pane).
+"""From rows to combined rows, in the JVM: event time, lateness, pane, and the partials of each (key,
+pane).
 
-What can be decided before a batch comes is part of the streaming query (`Lift.prepare`), so that Spark reads only the columns that
-are needed and fixes the current time per batch. The rest is added to each batch (`Lift.__call__`). Where several operators read a
-source, each of its rows is read once and multiplied, one for each of them.
+What can be decided before a batch comes is part of the streaming query (`Lift.prepare`), so that
+Spark reads only the columns that are needed and fixes the current time per batch. The rest is added
+to each batch (`Lift.__call__`). Where several operators read a source, each of its rows is read once
+and multiplied, one for each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from anabranch.plan.exchange import ARRIVAL, LATE_ROW, Packed, arriving, is_key, pack, whole_rows
 from anabranch.plan.ids import ComponentId, PartId
 from anabranch.plan.lifting import LIFT_FIRST
-from anabranch.plan.model import Component, Node, Plan
+from anabranch.plan.model import Node, Plan
 from anabranch.plan.operators.applies import ApplyPlan
-from anabranch.plan.operators.base import EVERYTHING, Travel
-from anabranch.plan.panes import ELSEWHERE, FARTHEST_US, LEFT_OUT, OUT, TOO_LATE
+from anabranch.plan.operators.base import Travel
+from anabranch.plan.panes import ELSEWHERE, LEFT_OUT, OUT, TOO_LATE
 from anabranch.plan.route import Route
-from anabranch.spark.compile.rowwise import RowWise, Taken, chosen, chosen_sql
+from anabranch.spark.compile.columns import (
+    Reader,
+    event_micros,
+    mapped,
+    needs,
+    partition_sql,
+    quoted,
+    shard_sql,
+)
+from anabranch.spark.compile.packing import lift_aggregates, packed_rows
+from anabranch.spark.compile.rowwise import chosen_sql
+from anabranch.spark.compile.shared_columns import SharedColumns
 from anabranch.spark.jvm import in_place, jseq, keeps_all, needed_columns
-from anabranch.topology.graph import Clock, Map
-from anabranch.types import WHOLE, micros_sql
+from anabranch.topology.graph import Clock
 
 SEEN = "seen"
-_LIES = "lies"  # the partition that a row lies in, where no key says so
-_TO = "__to"  # the operator that a row is for, beside the columns of the source, which may well have a `to`
-
-
-def expression(value: object, columns: list[str]) -> Column:
-    """A Column, the column of that name, or a Spark SQL expression; of several, in a tuple, a struct of a0, a1, ..."""
-    if isinstance(value, tuple):
-        return F.struct(*(expression(each, columns).alias(f"a{i}") for i, each in enumerate(value)))
-    if isinstance(value, Column):
-        return value
-    return F.col(quoted(value)) if value in columns else F.expr(str(value))
-
-
-def quoted(name: object) -> str:
-    """A column name that Spark SQL takes as it is."""
-    return "`{}`".format(str(name).replace("`", "``"))
-
-
-def event_micros(clock: Clock) -> Column:
-    """The event time in microseconds since 1970 UTC (of a time without zone: as if it were UTC); null where there is none."""
-    kind, t = clock.type, quoted(clock.column)
-    if kind.startswith("struct<"):  # a window: its rows are seen just before its end
-        text = (
-            micros_sql(f"{t}.end") if clock.moment == "timestamp_ntz" else f"unix_micros({t}.end)"
-        )
-        return F.expr(f"{text} - 1L")
-    if kind == "timestamp":
-        text = f"unix_micros({t})"
-    elif kind == "timestamp_ntz":
-        text = micros_sql(t)
-    elif kind == "date":
-        text = f"unix_date({t}) * 86400000000L"
-    elif clock.unit_us == 0:
-        whole = f"cast({t} as bigint)" if kind in WHOLE else f"try_cast(floor({t}) as bigint)"
-        text = f"({whole} - pmod({whole}, 1000L)) div 1000L"
-    elif kind in WHOLE:
-        text = f"try_multiply(cast({t} as bigint), {clock.unit_us}L)"
-    else:
-        text = f"try_cast(round({t} * {clock.unit_us}) as bigint)"
-    micros = F.expr(text)
-    return (
-        micros
-        if kind in {"timestamp", "date"}
-        else F.when(micros.between(-FARTHEST_US, FARTHEST_US), micros)
-    )
-
-
-def needs(rows: DataFrame, node: Node, *, late: bool = False) -> DataFrame:
-    """What a node needs of the rows that it is given: event time, keys and inputs; and all of them where late rows are wanted."""
-    columns = rows.columns
-    keys = [field for field in node.plan.keys if field != EVERYTHING]
-    wanted = [F.col(quoted(field.name)).alias(f"k{i}") for i, field in enumerate(keys)] or [
-        F.lit(0).alias("k0")
-    ]
-    wanted.append(event_micros(node.feed.clock).alias("t"))
-    for i, given in enumerate(node.inputs[1:], 1):
-        value = F.lit(1) if given.expression is None else expression(given.expression, columns)
-        wanted.append(
-            (
-                value if given.where is None else F.when(expression(given.where, columns), value)
-            ).alias(f"x{i}")
-        )
-    wanted += [F.col(quoted(each.name)).alias(f"r{i}") for i, each in enumerate(node.plan.payload)]
-    if late:
-        wanted.append(F.struct(*(F.col(quoted(name)) for name in columns)).alias(LATE_ROW))
-    return rows.select(*wanted)
-
-
-def mapped(rows: DataFrame, maps: Sequence[Map]) -> DataFrame:
-    """The rows behind some maps."""
-    for each in maps:
-        rows = each.fn(rows)
-    return rows
-
-
-def partition_sql(
-    components: Sequence[Component],
-    routes: Mapping[ComponentId, Route],
-    number: Mapping[PartId | str, int],
-) -> dict[int, str]:
-    """For each node, the partition of the slot that the row's shard belongs to: the slots of all components side by side."""
-    texts, first = {}, 0
-    for component in components:
-        route = routes[component.name]
-        slots = ", ".join(str(first + slot) for slot in route.slot_of)
-        texts.update(
-            {
-                number[node.name]: f"get(array({slots}), shard)"
-                for node in component.nodes
-                if node.name in number
-            }
-        )
-        first += route.slots
-    return texts
-
-
-def shard_sql(component: Component, node: Node, places: Mapping[str, str], shards: int) -> str:
-    """The shard of a row: a hash of the component's attributes."""
-    keys = ", ".join(places[f"k{i}"] for i in component.by(node))
-    return f"pmod(hash({keys}), {shards})"
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """What reads the rows of a source or of an apply: a node, or another apply. What it needs of them, and in which columns."""
-
-    name: PartId | str
-    number: int
-    maps: tuple[Map, ...]
-    places: Mapping[str, str]
-    ready: Callable[[DataFrame], DataFrame]
-
-    @property
-    def what(self) -> str:
-        """How messages call it."""
-        return f"operator {self.name!r} behind {', '.join(each.name for each in self.maps) or 'its stream'}"
-
-    def mapped(self, rows: DataFrame) -> DataFrame:
-        """The columns that it needs, after its maps."""
-        return self.ready(mapped(rows, self.maps))
+_LIES = "lies"  # the partition that a row is in, where no key says so
 
 
 class Lift:
@@ -186,9 +78,9 @@ class Lift:
             {p for node in self.nodes for name, p in self._places(node).items() if is_key(name)}
         )
         self._rows = sorted({self._places(node)[LATE_ROW] for node in self._late})
-        self.lifted, self._aggregates = _aggregates(self.nodes, self._packed, self.number)
+        self.lifted, self._aggregates = lift_aggregates(self.nodes, self._packed, self.number)
         self._tagged = ["to"] if len(self.nodes) > 1 or plan.applies else []
-        self._cached: dict[object, Any] = {}
+        self._columns = SharedColumns()
         self.watched: dict[
             str, int
         ] = {}  # by source the number of the node that sees all its rows and tells their latest time
@@ -258,20 +150,20 @@ class Lift:
             ):
                 self.watched[source.name] = watching
             if metrics is None or source.name in self.watched:
-                rows = self._packed_rows(frame, readers)
+                rows = self._pack(frame, readers)
             else:
                 seen = F.max(event_micros(clock)).alias("max_event")
                 names = {
-                    *needed_columns(frame, self._packed_rows(frame, readers)),
+                    *needed_columns(frame, self._pack(frame, readers)),
                     source.event_time,
                 }
                 narrow = frame.select(
                     *(F.col(quoted(name)) for name in frame.columns if name in names)
                 )
                 try:
-                    rows = self._packed_rows(narrow.observe(metrics[source.name], seen), readers)
+                    rows = self._pack(narrow.observe(metrics[source.name], seen), readers)
                 except Exception:  # noqa: BLE001 - a map that names all columns by itself: give it all
-                    rows = self._packed_rows(frame.observe(metrics[source.name], seen), readers)
+                    rows = self._pack(frame.observe(metrics[source.name], seen), readers)
             prepared = rows if prepared is None else prepared.unionAll(rows)
         assert prepared is not None, "a plan has a source"
         return prepared
@@ -315,45 +207,8 @@ class Lift:
         numbers = ", ".join(str(self.number[node.name]) for node in self._raw)
         return f"if(to in ({numbers}), monotonically_increasing_id(), null)"
 
-    def _packed_rows(self, frame: DataFrame, readers: Sequence[Reader]) -> DataFrame:
-        """The rows of one source for each of its readers, in the columns that all share."""
-        stays: dict[int, Column] = {}
-        columns: dict[int, dict[str, Column]] = {}
-        if len(readers) == 1:
-            rows = readers[0].ready(mapped(frame, readers[0].maps))
-            columns[readers[0].number] = {name: F.col(name) for name in rows.columns}
-            tags = [F.lit(readers[0].number).alias("to")]
-        else:
-            every: dict[int, Taken] = {}
-            common = _common_maps(readers)
-            base = mapped(frame, readers[0].maps[:common])
-            rowwise = RowWise(frame.sparkSession, base.schema)
-            for each in readers:
-                rest = replace(each, maps=each.maps[common:])
-                every[each.number] = rowwise.take(rest.mapped, rest.what)
-            columns = {number: dict(taken.columns) for number, taken in every.items()}
-            stays = {
-                number: taken.stays for number, taken in every.items() if taken.stays is not None
-            }
-            rows = rowwise.bind(base).select(
-                "*", F.explode(F.array(*(F.lit(each.number) for each in readers))).alias(_TO)
-            )
-            rows = rowwise.stepped(rows, every, _TO)
-            tags = [F.col(_TO).alias("to")]
-        if stays:
-            rows = rows.filter(chosen(_TO, stays, F.lit(True)))
-        filled: dict[str, dict[int, Column]] = {}
-        for each in readers:
-            for name, place in each.places.items():
-                filled.setdefault(place, {})[each.number] = columns[each.number][name]
-        made = [
-            _of_place(filled.get(place, {}), kind, alone=len(readers) == 1).alias(place)
-            for place, kind in [
-                ("t", "bigint"),
-                *((each.name, each.type) for each in self._packed.columns),
-            ]
-        ]
-        return rows.select(*(tags if self._tagged else []), *made)
+    def _pack(self, frame: DataFrame, readers: Sequence[Reader]) -> DataFrame:
+        return packed_rows(frame, readers, self._packed, tagged=bool(self._tagged))
 
     def __call__(
         self,
@@ -371,7 +226,7 @@ class Lift:
             if self._plan.passes(node)
         }
         partition = chosen_sql("to", {**partition_sql(components, routes, self.number), **later})
-        slot = self._once(partition, lambda: F.expr(partition))
+        slot = self._columns.once(partition, lambda: F.expr(partition))
         shard = f"{self._shard_sql()} as shard"
         if self._all_raw:
             numbered = [f"{self._pane()} as pane", f"{self._arrival_sql()} as {ARRIVAL}"]
@@ -433,7 +288,7 @@ class Lift:
         )
 
     def _select(self, rows: DataFrame, expressions: Sequence[str]) -> DataFrame:
-        columns = self._once(tuple(expressions), lambda: jseq(rows, expressions))
+        columns = self._columns.once(tuple(expressions), lambda: jseq(rows, expressions))
         return DataFrame(rows._jdf.select(columns), rows.sparkSession)
 
     def _judged(self, watermark_us: int | None) -> dict[str, str]:
@@ -499,67 +354,5 @@ class Lift:
             ]
             return jseq(rows, by), jseq(rows, aggregates[:1]).head(), jseq(rows, aggregates[1:])
 
-        by, first, rest = self._once(("by", *where), columns)
+        by, first, rest = self._columns.once(("by", *where), columns)
         return DataFrame(rows._jdf.groupBy(by).agg(first, rest), rows.sparkSession)
-
-    def _once(self, key: object, make: Callable[[], Any]) -> Any:
-        """Columns in the JVM, made once: each is a few calls into it, which together took a tenth of a step."""
-        if key not in self._cached:
-            self._cached[key] = make()
-        return self._cached[key]
-
-
-def _aggregates(
-    nodes: Sequence[Node], packed: Packed, number: Mapping[PartId | str, int]
-) -> tuple[dict[PartId, dict[str, str]], list[str]]:
-    """For each node, the column that has each of its lifted ones; and the expressions, each once for all nodes that share it.
-
-    A place holds other things in rows of other nodes, which must not be aggregated: their sums may overflow.
-    """
-    users: dict[tuple[str, str], list[Node]] = {}
-    filled: dict[str, list[Node]] = {}
-    lifts = [
-        (node, name, sql, packed.places[node.name][f"x{kept.input}"] if kept.input else "1")
-        for node in nodes
-        for kept in node.plan.kept
-        for name, sql in zip(kept.lifted, kept.partial.lift, strict=True)
-    ]
-    for node, _, sql, place in lifts:
-        if node not in users.setdefault((sql, place), []):
-            users[sql, place].append(node)
-    for node in nodes:
-        for place in packed.places[node.name].values():
-            filled.setdefault(place, []).append(node)
-    columns = {key: f"a{i}" for i, key in enumerate(users)}
-    texts = []
-    for (sql, place), mine in users.items():
-        alone = place == "1" or len(mine) == len(filled[place])
-        of = ", ".join(str(number[node.name]) for node in mine)
-        texts.append(
-            f"{sql.format(x=place if alone else f'(if(to in ({of}), {place}, null))', t='t')} as {columns[sql, place]}"
-        )
-    lifted: dict[PartId, dict[str, str]] = {node.name: {} for node in nodes}
-    for node, name, sql, place in lifts:
-        lifted[node.name][name] = columns[sql, place]
-    return lifted, texts
-
-
-def _of_place(columns: Mapping[int, Column], kind: str, *, alone: bool) -> Column:
-    """What a shared column holds: of each node's rows its own, null where a node has no use for it."""
-    if not columns:
-        return F.lit(None).cast(kind)
-    return next(iter(columns.values())) if alone else chosen(_TO, columns)
-
-
-def _common_maps(readers: Sequence[Reader]) -> int:
-    """How many maps the readers have in common."""
-    shortest = min(len(each.maps) for each in readers)
-    return next(
-        (i for i in range(shortest) if len({each.maps[i].name for each in readers}) > 1), shortest
-    )
-
-
-def observed_micros(metrics: Any, name: str) -> int | None:
-    """The largest event time in an observation of a batch, None where it had none."""
-    row = metrics.get(name)
-    return None if row.isEmpty() or row.get().isNullAt(0) else int(row.get().getLong(0))

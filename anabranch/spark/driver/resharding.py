@@ -19,7 +19,7 @@ from pyspark.sql.types import DataType, LongType, StructField, StructType
 from anabranch.plan.ids import ComponentId, PartId
 from anabranch.plan.model import Node, Plan
 from anabranch.plan.route import Route
-from anabranch.spark.compile.lift import shard_sql
+from anabranch.spark.compile.columns import shard_sql
 from anabranch.state.checkpoint.commits import Checkpoint, Stored
 from anabranch.state.kinds import STATES
 from anabranch.state.store.version import Version
