@@ -1,4 +1,6 @@
-"""`anabranch state`: what a checkpoint holds, read from its commit records and its durable log alone; no Spark, no Java."""
+"""`anabranch state`: what a checkpoint holds, read from its commit records and its durable log
+alone; no Spark, no Java.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ def state_command(
     rows: Annotated[int, typer.Option(metavar="K", min=0, help="How many rows of it.")] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show what a checkpoint holds: operators, shards, versions, sizes, watermark; with --shard, rows of state.
+    """Show what a checkpoint holds: operators, shards, versions, sizes, watermark; with --shard,
+    rows of state.
 
     Example: anabranch state out/checkpoint --shard 3 --rows 5
     """
@@ -116,7 +119,9 @@ def look(
 
 
 def _shards(found: Checkpoint, part: PartId) -> list[dict[str, Any]]:
-    """One entry per shard: its slot, its version, and the snapshot and deltas that a restore would read."""
+    """One entry per shard: its slot, its version, and the snapshot and deltas that a restore would
+    read.
+    """
     shards = []
     routes = found.last.routes if found.last else {}
     mine = [each for name, each in routes.items() if part.operator in name.operators]
@@ -174,7 +179,8 @@ def _print(facts: dict[str, Any], console: Console) -> None:
             markup=False,
         )
     console.print(
-        f"watermark {instant(facts['watermark_us'])}, newest row {instant(facts['max_event_us'])} (UTC)"
+        f"watermark {instant(facts['watermark_us'])}, "
+        f"newest row {instant(facts['max_event_us'])} (UTC)"
     )
     console.print(
         f"{rows.pop('in', 0):,} rows in, {rows.pop('out', 0):,} results, left out: {left_out(rows)}"
@@ -184,7 +190,8 @@ def _print(facts: dict[str, Any], console: Console) -> None:
         return
     held = [each for each in facts["shards"] if each["version"] is not None]
     console.print(
-        f"{len(held)} of {len(facts['shards'])} shards hold state, {size(facts['durable_bytes'])} in the durable log\n"
+        f"{len(held)} of {len(facts['shards'])} shards hold state, "
+        f"{size(facts['durable_bytes'])} in the durable log\n"
     )
     names = ("operator", "shard", "slot", "step", "snapshot", "deltas", "bytes", "version")
     table = Table(*names, box=None, pad_edge=False, header_style="dim")
@@ -222,7 +229,9 @@ def _print_shard(shard: dict[str, Any], console: Console) -> None:
 
 
 def _steady(read: Callable[[], _T]) -> _T:
-    """A run that goes on meanwhile may remove a file that was just listed: then what there is now is read."""
+    """A run that goes on meanwhile may remove a file that was just listed: then what there is now
+    is read.
+    """
     for _ in range(_TRIES - 1):
         try:
             return read()

@@ -237,7 +237,8 @@ def _mermaid(graph: Graph, plan: Plan, facts: dict[str, Any]) -> str:
     inside = {name for node in plan.nodes for name in node.boxes}
     lines = ["graph LR", f"  %% cost: {_cost(facts['fusion'])}"]
     lines += [
-        f"  %% {each['from']} to {each['to']} {'fused' if each['fused'] else 'not fused'}: {each['reason']}"
+        f"  %% {each['from']} to {each['to']} {'' if each['fused'] else 'not '}fused: "
+        f"{each['reason']}"
         for each in facts["fusion"]["streams"]
     ]
     lines += [

@@ -1,4 +1,6 @@
-"""What is kept of rows for some aggregates: inputs, partials, and which of these each result is finished from."""
+"""What is kept of rows for some aggregates: inputs, partials, and which of these each result is
+finished from.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from anabranch.types import column_type
 def keep(
     aggregates: Sequence[Named],
 ) -> tuple[tuple[PartialInput, ...], tuple[KeptPartial, ...], tuple[ResultColumn, ...]]:
-    """Each distinct input and each distinct partial once; the first partial counts all rows and so tells presence."""
+    """Each distinct input and each distinct partial once; the first partial counts all rows and so
+    tells presence.
+    """
     inputs = [PartialInput(expression=None, where=None)]
     kept = [KeptPartial(partial=Count("bigint"), input=0, columns=slice(0, 1))]
     results = []
@@ -50,7 +54,8 @@ def keep(
 
 
 def _same(left: PartialInput, right: PartialInput) -> bool:
-    """Equal texts are one input; of Spark Columns only the very same object is (== of a Column is no comparison).
+    """Equal texts are one input; of Spark Columns only the very same object is (== of a Column is
+    no comparison).
 
     A struct of one expression is not that expression.
     """

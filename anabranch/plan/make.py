@@ -31,9 +31,10 @@ def make_plan(
 ) -> Plan:
     """The plan of a topology by one of the planners; refuses by name what cannot run.
 
-    `rates` are the rows that each operator takes in a step; "auto" plans by them, and by attributes where there are none. `measures`
-    have them too, with histograms of loads for the cost of `adaptation`.
-    `shared` says of operators whose state is there already whether their windows share panes.
+    `rates` are the rows that each operator takes in a step; "auto" plans by them, and by attributes
+    where there are none. `measures` have them too, with histograms of loads for the cost of
+    `adaptation`. `shared` says of operators whose state is there already whether their windows
+    share panes.
     """
     nodes = nodes_of(graph, shared or {})
     if not nodes:
@@ -52,7 +53,9 @@ def make_plan(
 def plan_again(
     graph: Graph, components: Iterable[frozenset[str]], *, shared: Mapping[str, bool]
 ) -> Plan:
-    """The plan with the components of an earlier one, as far as its operators are still there and may share one."""
+    """The plan with the components of an earlier one, as far as its operators are still there and
+    may share one.
+    """
     known = {node.operator for node in nodes_of(graph, shared)}
     groups = tuple(group & known for group in components if len(group & known) > 1)
     try:
@@ -124,7 +127,9 @@ def nodes_of(graph: Graph, shared: Mapping[str, bool] = MappingProxyType({})) ->
 def streams_of(
     nodes: Sequence[Node], rates: Mapping[str, float] | None = None
 ) -> tuple[Streams, Hints]:
-    """The nodes and the streams between them as planners know them, and those that Spark SQL must stand between."""
+    """The nodes and the streams between them as planners know them, and those that Spark SQL must
+    stand between.
+    """
     first = {node.operator: node for node in reversed(nodes)}
     ordered = [first[name] for name in dict.fromkeys(node.operator for node in nodes)]
     streaming = {
@@ -146,7 +151,9 @@ def streams_of(
 
 
 def is_plain(node: Node) -> bool:
-    """Whether a node needs nothing but columns of the stream that feeds it: then it can run where the rows come from."""
+    """Whether a node needs nothing but columns of the stream that feeds it: then it can run where
+    the rows come from.
+    """
     return not node.feed.maps and all(
         given.where is None
         and all(

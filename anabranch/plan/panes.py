@@ -1,6 +1,7 @@
 """Panes: the smallest intervals that all windows of an operator are unions of (Enorm 4.2, 6.1).
 
-Every window starts and ends at a pane's edge, so a row is aggregated once, into its pane, whatever the number of windows.
+Every window starts and ends at a pane's edge, so a row is aggregated once, into its pane, whatever
+the number of windows.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class Panes:
         return end is None or (watermark_us is not None and end <= watermark_us)
 
     def last_ends(self, panes: Array) -> Array:
-        """The end of the last window that contains each pane; where no window does, the least number there is."""
+        """The end of the last window that contains each pane; where no window does, the least
+        number there is.
+        """
         found = np.full(len(panes), NEVER, dtype=np.int64)
         for window in self.windows:
             end = panes - (panes - window.offset_us) % window.every_us + window.length_us
@@ -84,7 +87,9 @@ class Panes:
     def closings(
         self, panes: Iterable[int], after_us: int | None, until_us: int | None
     ) -> list[Closing]:
-        """The windows over any of these panes that end in (after, until], by end, start and definition."""
+        """The windows over any of these panes that end in (after, until], by end, start and
+        definition.
+        """
         ordered = sorted(panes)
         if until_us is None or not ordered:
             return []
@@ -132,7 +137,9 @@ def _first_end(window: Window, pane_us: int, after_us: int | None) -> int:
 
 
 def _ends(window: Window, ordered: Sequence[int], after_us: int | None, until_us: int) -> list[int]:
-    """The ends in (after, until] of windows that hold a pane; over long times without panes it leaps."""
+    """The ends in (after, until] of windows that hold a pane; over long times without panes it
+    leaps.
+    """
     ends: list[int] = []
     at, end = 0, _first_end(window, ordered[0], after_us)
     while end <= until_us:

@@ -1,4 +1,4 @@
-"""Rows as they arrive at an operator of a slot: from the exchange, or as results of the one before."""
+"""Rows as they arrive at an operator of a slot: from the exchange, or from the one before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The state of one operator in a slot task: its shards are opened, loaded, written, and kept decoded.
+"""The state of one operator in a slot task: its shards are opened, loaded, written, and kept
+decoded.
 
 A shard that is not in the expected state is left alone and reported missing. What rows make of the
 state is for the kinds to say: `runtime.kinds` knows them.
@@ -58,7 +59,12 @@ class ShardWork(ABC, Generic[StoreT, MetaT]):
         self.metas: dict[int, MetaT] = {}
 
     @classmethod
-    def of(cls, task: NodeTask, tasks: Sequence[NodeTask], place: WorkPlace) -> Self:  # noqa: ARG003
+    def of(
+        cls,
+        task: NodeTask,
+        tasks: Sequence[NodeTask],  # noqa: ARG003
+        place: WorkPlace,
+    ) -> Self:
         """The work of an operator; `tasks` are all of its slot."""
         return cls(task, place)
 
@@ -141,7 +147,7 @@ class ShardWork(ABC, Generic[StoreT, MetaT]):
 
     @abstractmethod
     def load(self, shards: Collection[int], after_us: int | None) -> None:
-        """Makes the state of these shards ready; a damaged shard is wiped and taken out of `metas`."""
+        """Makes the state of these shards ready; a damaged one is wiped and not in `metas`."""
 
     @abstractmethod
     def merge(

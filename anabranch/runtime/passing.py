@@ -1,7 +1,9 @@
-"""Rows of sources for operators of later levels: they pass the slot tasks before, wrapped by shard, as the lift has combined them.
+"""Rows of sources for operators of later levels: they pass the slot tasks before, wrapped by shard,
+as the lift has combined them.
 
-Between levels all rows share columns by type, and what the lift gives has columns of its own. So the rows of one operator and shard
-travel as one row: which operator, which shard, and the rows themselves as an Arrow stream in the column that reports have.
+Between levels all rows share columns by type, and what the lift gives has columns of its own. So
+the rows of one operator and shard travel as one row: which operator, which shard, and the rows
+themselves as an Arrow stream in the column that reports have.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ WRAPPED = "report"
 
 
 def wrapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Rows that pass a level: combined ones as one row for each operator and shard, all others as they are."""
+    """Rows that pass a level: combined ones as one row for each operator and shard, all others as
+    they are.
+    """
     combined: list[pa.RecordBatch] = []
     for batch in batches:
         if WRAPPED in batch.schema.names:

@@ -1,4 +1,6 @@
-"""Results as Arrow tables and parquet files, written by the slot tasks themselves: they never become JVM rows."""
+"""Results as Arrow tables and parquet files, written by the slot tasks themselves: they never
+become JVM rows.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ def result_table(state: KeyedState, closed: Sequence[Formed]) -> tuple[pa.Table 
     for i, given in enumerate(plan.keys):
         if given != EVERYTHING:
             column = keys.column(i).combine_chunks()
-            # Text goes out by number into the shard's keys: nothing is copied, and parquet's own dictionary is the same.
+            # Text goes out by number into the shard's keys: nothing is copied, and parquet's own
+            # dictionary is the same.
             as_numbers = pa.types.is_string(column.type) and not column.null_count
             arrays.append(
                 pa.DictionaryArray.from_arrays(numbers, column)
@@ -89,8 +92,8 @@ def write_table(table: pa.Table, files: Files, name: str) -> None:
     path = files.path(name)
     if files.local:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-    # Dictionaries and statistics where readers gain by them: keys, windows, counts. On measured floats they cost more time
-    # than all the rest of the file.
+    # Dictionaries and statistics where readers gain by them: keys, windows, counts. On measured
+    # floats they cost more time than all the rest of the file.
     worth = [name for name, kind in _leaves(table.schema) if not pa.types.is_floating(kind)]
     pq.write_table(
         table,

@@ -57,26 +57,13 @@ class WindowsWork(StateWork):
         pane = to_array(incoming.column("pane"), np.dtype(np.int64), 0)
         counts = to_array(incoming.column(named.columns["c0"]), np.dtype(np.int64), 0)
         outcome.rows_in = by_shard(shards, counts)
-        why = (
-            None
-            if all_taken(pane, plan.panes, marks.late_before_us)
-            else reasons(pane, plan.panes, marks.late_before_us)
-        )
-        if why is not None and not (on_time := why == None).all():  # noqa: E711 - element by element
-            left_out = ~on_time & (why != TAKEN)
-            outcome.left_out = {
-                str(each): int(counts[why == each].sum()) for each in set(why[left_out])
-            }
-            if "row" in named.columns and left_out.any():
-                out = incoming.filter(pa.array(left_out))
-                outcome.late = late_table(
-                    out.column(named.columns["row"]), counts[left_out], why[left_out]
-                )
-            incoming, shards, pane = (
-                incoming.filter(pa.array(on_time)),
-                shards[on_time],
-                pane[on_time],
-            )
+        if not all_taken(pane, plan.panes, marks.late_before_us):
+            why = reasons(pane, plan.panes, marks.late_before_us)
+            on_time = why == None  # noqa: E711 - element by element
+            if not on_time.all():
+                self._leave_out(incoming, counts, why, outcome)
+                incoming = incoming.filter(pa.array(on_time))
+                shards, pane = shards[on_time], pane[on_time]
         keys = [incoming.column(named.columns[f"k{i}"]) for i in range(len(plan.keys))]
         rows = state.number(keys_of(keys, plan), shards)
         columns = arrived_partials(incoming, plan, named)
@@ -85,6 +72,20 @@ class WindowsWork(StateWork):
             part = to_array(incoming.column("part"), np.dtype(np.int64), 0)
             rows, pane, columns = state.combine(rows, pane, part, columns)
         self._take(rows, pane, columns, outcome)
+
+    def _leave_out(
+        self, incoming: pa.Table, counts: Array, why: Array, outcome: NodeOutcome
+    ) -> None:
+        """Counts combined rows that no part of the operator takes, and keeps them for a sink."""
+        named = self.task.rows
+        assert isinstance(named, ArrivingRows)
+        left_out = (why != None) & (why != TAKEN)  # noqa: E711 - element by element
+        outcome.left_out = {
+            str(each): int(counts[why == each].sum()) for each in set(why[left_out])
+        }
+        if "row" in named.columns and left_out.any():
+            rows = incoming.filter(pa.array(left_out)).column(named.columns["row"])
+            outcome.late = late_table(rows, counts[left_out], why[left_out])
 
     def _merge_rows(self, given: RowColumns, marks: Watermarks, outcome: NodeOutcome) -> None:
         """Rows of another operator are never late: what closed there in this step is open here."""

@@ -12,7 +12,7 @@ from anabranch.topology.windows import WindowDefinition
 
 
 def key_fields(by: object, fields: Sequence[Field]) -> tuple[Field, ...]:
-    """The partition attributes as fields; refuses unknown columns and types that cannot be a key."""
+    """The partition attributes as fields; refuses unknown columns and types that are no keys."""
     names = [by] if isinstance(by, str) else list(by) if isinstance(by, Iterable) else None
     if names is None or not all(isinstance(name, str) for name in names):
         raise TopologyError(f"by={by!r} is not a list of column names")

@@ -222,7 +222,8 @@ class AggregateContents(Contents, frozen=True, kw_only=True):
 
     def kept(self) -> tuple[KeptPartial, ...]:
         """The partials, as a plan has them; refused where only the topology's code knows them."""
-        kinds = {kind.__name__: kind for kind in _subclasses(Partial)}  # type: ignore[type-abstract]
+        classes = _subclasses(Partial)  # type: ignore[type-abstract]
+        kinds = {kind.__name__: kind for kind in classes}
         kept: list[KeptPartial] = []
         for each in self.partials:
             if each.kind not in kinds:

@@ -172,7 +172,12 @@ class ProcessNode(Node):
         return {self.operator: f"process {self.operator}<br/>{self.plan.logic.name}"}
 
 
-def process_nodes(graph: Graph, process: Process, *, shared: bool | None) -> list[Node]:  # noqa: ARG001
+def process_nodes(
+    graph: Graph,
+    process: Process,
+    *,
+    shared: bool | None,  # noqa: ARG001 - it has no windows
+) -> list[Node]:
     """The node of a user's class: it gets rows as they are, or one per key combined of them."""
     stream, maps = graph.stream_of(process.input)
     fields, clock = graph.fields_of(process.input), graph.clock_of(process.input)

@@ -54,7 +54,8 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
     def keys_held(self) -> int:
         return sum(meta.cells for meta in self._loaded.values())
 
-    def next_end(self, after_us: int | None) -> int | None:  # noqa: ARG002 - what was due then has been called
+    def next_end(self, after_us: int | None) -> int | None:  # noqa: ARG002
+        """When the next alarm is due; what was due by the watermark has been called."""
         return self._next_us
 
     def _meta(self, store: CellShard) -> CellMeta:

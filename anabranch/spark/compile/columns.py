@@ -1,4 +1,4 @@
-"""The columns that operators need of rows, as Spark SQL: event time, keys, inputs, shard and slot."""
+"""The columns that operators need of rows, as Spark SQL: time, keys, inputs, shard and slot."""
 
 from __future__ import annotations
 

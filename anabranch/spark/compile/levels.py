@@ -1,8 +1,9 @@
 """The job of a step: a chain of levels with one exchange before each, so that every task runs once.
 
-Level 1 takes the combined rows of the sources. Results that an operator of a later level needs leave their slot task as rows, pass
-the maps of that operator in the JVM and go through the exchange to its slot. Rows of a source for a later level pass the levels
-before it, combined as they are. Reports travel along to the end of the chain.
+Level 1 takes the combined rows of the sources. Results that an operator of a later level needs
+leave their slot task as rows, pass the maps of that operator in the JVM and go through the exchange
+to its slot. Rows of a source for a later level pass the levels before it, combined as they are.
+Reports travel along to the end of the chain.
 """
 
 from __future__ import annotations
@@ -152,7 +153,9 @@ class Levels:
         return frame
 
     def _gives(self, task: SlotTask, tasks: Sequence[SlotTask]) -> StructType:
-        """The schema of what the tasks of a level give: reports at last, before that rows for later levels too."""
+        """The schema of what the tasks of a level give: reports at last, before that rows for later
+        levels too.
+        """
         return REPORT_SCHEMA if task is tasks[-1] else self._between_schema
 
     @functools.cached_property
@@ -197,7 +200,8 @@ class Levels:
             if not self.plan.is_fused(node)
         }
         slot = chosen_sql("to", {**partition_sql(components, routes, numbers), -2: "null"})
-        # Reports go to a fixed place: what a task that runs again reports must meet what it reported before.
+        # Reports go to a fixed place: what a task that runs again reports must meet what it
+        # reported before.
         spread = ", ".join(["shard", *(each.name for each in self._packed.columns)])
         passing = f"if(to = {REPORT}, 0, pmod(hash({spread}), {slots}))"
         text = f"coalesce({slot}, {passing})"
@@ -233,7 +237,8 @@ class Levels:
                     "*", f"{shard} as shard"
                 )
 
-            what = f"operator {node.name!r} behind {', '.join(each.name for each in node.feed.maps) or node.feed.stream}"
+            maps = ", ".join(each.name for each in node.feed.maps)
+            what = f"operator {node.name!r} behind {maps or node.feed.stream}"
             self._taken[node.name] = rowwise.take(ready, what)
         return self._taken[node.name]
 

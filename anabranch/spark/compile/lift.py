@@ -1,10 +1,10 @@
-"""From rows to combined rows, in the JVM: event time, lateness, pane, and the partials of each (key,
-pane).
+"""From rows to combined rows, in the JVM: event time, lateness, pane, and the partials of each
+(key, pane).
 
 What can be decided before a batch comes is part of the streaming query (`Lift.prepare`), so that
 Spark reads only the columns that are needed and fixes the current time per batch. The rest is added
-to each batch (`Lift.__call__`). Where several operators read a source, each of its rows is read once
-and multiplied, one for each of them.
+to each batch (`Lift.__call__`). Where several operators read a source, each of its rows is read
+once and multiplied, one for each of them.
 """
 
 from __future__ import annotations
@@ -43,13 +43,16 @@ _LIES = "lies"  # the partition that a row is in, where no key says so
 
 
 class Lift:
-    """Combines the rows of a step to one per node, key and pane, with its partials and its shard, in the partition of its slot.
+    """Combines the rows of a step to one per node, key and pane, with its partials and its shard,
+    in the partition of its slot.
 
-    There is one exchange, to the slots. To lift first is to combine the rows where they are and send what is left; the slot task
-    merges what several partitions have of one key and pane. To route first is to send the rows and combine them there.
+    There is one exchange, to the slots. To lift first is to combine the rows where they are and
+    send what is left; the slot task merges what several partitions have of one key and pane. To
+    route first is to send the rows and combine them there.
 
-    Whether a pane is late is left to the slot task: then the query is the same in every step, and the JVM keeps the code that
-    it has compiled for it. Only where late rows are wanted must the query know the watermark, to keep these rows whole.
+    Whether a pane is late is left to the slot task: then the query is the same in every step, and
+    the JVM keeps the code that it has compiled for it. Only where late rows are wanted must the
+    query know the watermark, to keep these rows whole.
     """
 
     def __init__(self, plan: Plan, shards: int, late: frozenset[PartId]) -> None:
@@ -81,12 +84,13 @@ class Lift:
         self.lifted, self._aggregates = lift_aggregates(self.nodes, self._packed, self.number)
         self._tagged = ["to"] if len(self.nodes) > 1 or plan.applies else []
         self._columns = SharedColumns()
-        self.watched: dict[
-            str, int
-        ] = {}  # by source the number of the node that sees all its rows and tells their latest time
+        # By source, the number of the node that sees all its rows and reports their latest time.
+        self.watched: dict[str, int] = {}
 
     def adopt_prepared_rows(self, before: Lift) -> None:
-        """Takes rows that another lift has prepared, which are those that this one expects: plans change, nodes do not."""
+        """Takes rows that another lift has prepared, which are those that this one expects: plans
+        change, nodes do not.
+        """
         assert (self._packed, self.number, self._keys) == (
             before._packed,
             before.number,
@@ -125,7 +129,9 @@ class Lift:
         return self._packed.places[node.name]
 
     def arrives(self, node: Node) -> dict[str, str]:
-        """The names of a node's columns as combined rows have them: keys, partials, and the row where it is late."""
+        """The names of a node's columns as combined rows have them: keys, partials, and the row
+        where it is late.
+        """
         found = {
             name: place for name, place in self._places(node).items() if not name.startswith("x")
         }
@@ -136,8 +142,9 @@ class Lift:
     ) -> DataFrame:
         """The rows of all sources with the maps applied and only what a step needs.
 
-        The latest event time of a source is told by a node that sees all its rows. Where maps leave rows out for each of them, Spark
-        observes it at the source, row by row and outside of compiled code: a third of the time that combining the rows takes.
+        The latest event time of a source is told by a node that sees all its rows. Where maps leave
+        rows out for each of them, Spark observes it at the source, row by row and outside of
+        compiled code: a third of the time that combining the rows takes.
         """
         prepared: DataFrame | None = None
         for source in self._plan.sources:
@@ -162,14 +169,16 @@ class Lift:
                 )
                 try:
                     rows = self._pack(narrow.observe(metrics[source.name], seen), readers)
-                except Exception:  # noqa: BLE001 - a map that names all columns by itself: give it all
+                except Exception:  # noqa: BLE001 - a map that names all columns itself
                     rows = self._pack(frame.observe(metrics[source.name], seen), readers)
             prepared = rows if prepared is None else prepared.unionAll(rows)
         assert prepared is not None, "a plan has a source"
         return prepared
 
     def _watching(self, frame: DataFrame, time: str, readers: Sequence[Reader]) -> int | None:
-        """The number of a node that gets all rows of a source, with the source's own event time; None where there is none."""
+        """The number of a node that gets all rows of a source, with the source's own event time;
+        None where there is none.
+        """
         nodes = {node.name for node in self.nodes} if not self._plan.applies else set()
         return next(
             (
@@ -181,19 +190,25 @@ class Lift:
         )
 
     def seen_in(self, node: Node) -> str | None:
-        """The column of a node's rows with their latest event times, where it tells them for its source."""
+        """The column of a node's rows with their latest event times, where it tells them for its
+        source.
+        """
         if self.number[node.name] not in self.watched.values():
             return None
         return "pane" if self._all_raw else self._seen
 
     @property
     def is_reusable(self) -> bool:
-        """Whether the query is the same in all steps: no part of it tells by the watermark what is late."""
+        """Whether the query is the same in all steps: no part of it tells by the watermark what is
+        late.
+        """
         return not self._judged(None)
 
     @property
     def _seen(self) -> str:
-        """The column of combined rows that has their latest event time; a `process` has one of its own."""
+        """The column of combined rows that has their latest event time; a `process` has one of its
+        own.
+        """
         latest = "max(t) as "
         return next(
             (text.removeprefix(latest) for text in self._aggregates if text.startswith(latest)),
@@ -201,7 +216,9 @@ class Lift:
         )
 
     def _arrival_sql(self) -> str:
-        """The order in which rows came, of those that are not combined: no two have the same, so that grouping leaves them apart."""
+        """The order in which rows came, of those that are not combined: no two have the same, so
+        that grouping leaves them apart.
+        """
         if self._all_raw:
             return "monotonically_increasing_id()"
         numbers = ", ".join(str(self.number[node.name]) for node in self._raw)
@@ -243,10 +260,11 @@ class Lift:
         return self._combined(routed.repartitionById(slots, "slot"), ["slot", "shard"])
 
     def _in_place(self, rows: DataFrame) -> DataFrame:
-        """Rows of which Spark believes that they lie by a key, so that it combines them where they are.
+        """Rows of which Spark believes that they lie by a key, so that it combines them where they
+        are.
 
-        By which key does not matter, as slot tasks merge what several partitions have of one; but Spark changes floats before
-        it groups by them.
+        By which key does not matter, as slot tasks merge what several partitions have of one; but
+        Spark changes floats before it groups by them.
         """
         kinds = {each.name: each.type for each in self._packed.columns}
         plain = [
@@ -292,9 +310,11 @@ class Lift:
         return DataFrame(rows._jdf.select(columns), rows.sparkSession)
 
     def _judged(self, watermark_us: int | None) -> dict[str, str]:
-        """What depends on the watermark: rows that are wanted when they are late, and panes that say that a row is not taken.
+        """What depends on the watermark: rows that are wanted when they are late, and panes that
+        say that a row is not taken.
 
-        Parts of one operator take different rows. What none of them takes is told by the first part, and only by it.
+        Parts of one operator take different rows. What none of them takes is told by the first
+        part, and only by it.
         """
         texts: dict[str, dict[int, str]] = {}
         parted = {node.name: self._plan.sibling_parts(node) for node in self.nodes}
@@ -334,7 +354,9 @@ class Lift:
         return chosen_sql("to", texts)
 
     def _combined(self, rows: DataFrame, where: list[str]) -> DataFrame:
-        """One row for each key and pane in each place; Spark knows already that the rows lie there, and needs no exchange."""
+        """One row for each key and pane in each place; Spark knows already that the rows lie there,
+        and needs no exchange.
+        """
 
         def columns() -> tuple[Any, Any, Any]:
             lies = [_LIES] if _LIES in rows.columns and not where else []

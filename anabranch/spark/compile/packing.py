@@ -98,7 +98,7 @@ def lift_aggregates(
 
 
 def _of_place(columns: Mapping[int, Column], kind: str, *, alone: bool) -> Column:
-    """What a shared column holds: of each node's rows its own, null where a node has no use for it."""
+    """What a shared column holds: of each node's rows its own, null where a node has none."""
     if not columns:
         return F.lit(None).cast(kind)
     return next(iter(columns.values())) if alone else chosen(_TO, columns)

@@ -1,5 +1,5 @@
-"""Columns in the JVM that are made once: each takes a few calls into it, hundreds for a level, which
-together took a tenth of a step.
+"""Columns in the JVM that are made once: each takes a few calls into it, hundreds for a level,
+which together took a tenth of a step.
 """
 
 from __future__ import annotations

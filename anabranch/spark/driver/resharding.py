@@ -1,7 +1,9 @@
-"""Another plan on the state that is there: where an operator is partitioned by other attributes, its state gets other shards.
+"""Another plan on the state that is there: where an operator is partitioned by other attributes,
+its state gets other shards.
 
-The state is read from the durable log, the shard of each key is computed by Spark as for every row, and the state is written again as
-snapshots. One commit record makes it happen; a crash before it leaves everything as it was.
+The state is read from the durable log, the shard of each key is computed by Spark as for every row,
+and the state is written again as snapshots. One commit record makes it happen; a crash before it
+leaves everything as it was.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from anabranch.types import Array
 
 
 def attributes_of(plan: Plan) -> dict[PartId, tuple[str, ...]]:
-    """The attributes that each operator's shards are found by, in the order in which they are hashed."""
+    """The attributes that each operator's shards are found by, in the order in which they are
+    hashed.
+    """
     return {
         node.name: tuple(each.name for each in plan.component_of(node.name).attributes)
         for node in plan.nodes
@@ -49,7 +53,9 @@ def moved_operators(checkpoint: Checkpoint, plan: Plan) -> list[Node]:
 def reshard(
     session: SparkSession, checkpoint: Checkpoint, plan: Plan, routes: Mapping[ComponentId, Route]
 ) -> list[PartId]:
-    """Commits the plan to the checkpoint: state that lies in other shards than it wants is written anew. Gives the operators."""
+    """Commits the plan to the checkpoint: state that lies in other shards than it wants is written
+    again. Gives the operators.
+    """
     moved, last = moved_operators(checkpoint, plan), checkpoint.last
     if not moved or last is None:
         return []

@@ -22,7 +22,9 @@ from anabranch.state.checkpoint.records import encode_header
 
 
 def open_or_create(files: Files, plan: Plan, shards: int) -> tuple[Checkpoint, str | None]:
-    """The checkpoint for a topology, and what has changed since; one that does not fit is refused, with what differs."""
+    """The checkpoint for a topology, and what has changed since; one that does not fit is refused,
+    with what differs.
+    """
     found = open_checkpoint(files)
     if found is None:
         header = Header(
@@ -108,7 +110,8 @@ def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[s
         alike = [n for n in new if n not in old and new[n].fingerprint == old[name].fingerprint]
         if alike:
             refused.append(
-                f"operator {name!r} seems to be called {alike[0]!r} now; state belongs to the name: give it name={name!r}"
+                f"operator {name!r} seems to be called {alike[0]!r} now; state belongs to the "
+                f"name: give it name={name!r}"
             )
     if old and not any(name in old for name in new) and not refused:
         refused.append(
@@ -120,8 +123,9 @@ def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[s
             )
     if refused:
         raise CheckpointError(
-            f"checkpoint {found.files.location} is of another topology ({found.header.topology}): {'; '.join(refused)}. "
-            "Use another checkpoint directory, or the topology that it was made with"
+            f"checkpoint {found.files.location} is of another topology ({found.header.topology}): "
+            f"{'; '.join(refused)}. Use another checkpoint directory, or the topology that it was "
+            "made with"
         )
     return replace(found.header, operators=new), told
 
