@@ -22,7 +22,6 @@ from anabranch.elastic.settings import Elastic
 from anabranch.spark.api.run import Run
 from anabranch.spark.api.topology import Topology
 from anabranch.topology.durations import duration_us
-from anabranch.topology.graph import Apply, Consolidate, Join, Process
 
 _WATCHED_KEYS = 4
 _LINES_AT_END, _LINES_OF_EACH = 27, 8
@@ -123,18 +122,14 @@ def _start(topology: Topology, options: RunOptions, place: RunCheckpoint) -> Run
 def _watched(topology: Topology) -> dict[str, LatestResults]:
     """What a person can watch: results that go to a sink or, without sinks, of every operator."""
     graph, found = topology.graph, dict[str, LatestResults]()
-    windowed = [
-        each.name for each in graph.operators if isinstance(each, Consolidate | Join | Process)
-    ]
+    windowed = [each.name for each in graph.operators if each.stateful]
     written = [sink.input for sink in graph.sinks if not sink.late]
-    watchable = [each for each in written if not isinstance(graph.stream_of(each)[0], Apply)]
+    watchable = [each for each in written if graph.stream_of(each)[0].stateful]
     for stream in dict.fromkeys(watchable if written else windowed):
         node = graph.stream_of(stream)[0]
         operator = node.name
         name = next(each for each in (operator, stream, f"{operator} itself") if each not in found)
-        found[name] = LatestResults(
-            _WATCHED_KEYS, len(node.by) if isinstance(node, Process) else None
-        )
+        found[name] = LatestResults(_WATCHED_KEYS, node.first_keys)
         topology.add_sink(stream, found[name], late=False, name=f"the terminal: {name}")
     return found
 

@@ -1,54 +1,30 @@
-"""`anabranch state`: what a checkpoint holds, read from its commit records and its durable log alone; no Spark, no Java."""
+"""`anabranch state`: what a checkpoint holds, read from its commit records and its durable log
+alone; no Spark, no Java.
+"""
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, TypeVar
 
-import msgspec
-import pyarrow as pa
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from anabranch.aggregates.custom import Custom
-from anabranch.aggregates.partials import Partial
 from anabranch.cli.errors import complain
 from anabranch.cli.live import instant, left_out, size
 from anabranch.cli.load import MistakeError, error_text
 from anabranch.cli.results import shown
 from anabranch.errors import AnabranchError, CheckpointError
-from anabranch.plan.consolidation import plan_consolidation
-from anabranch.plan.model import JOINED
-from anabranch.plan.operators.base import Kept, OperatorPlan
-from anabranch.plan.operators.joins import SIDES, JoinPlan, JoinSide, join_side
-from anabranch.plan.operators.sessions import NO_WINDOWS, over_session
-from anabranch.plan.panes import Panes
-from anabranch.runtime.process.vectorised import state_record
-from anabranch.state.checkpoint.commits import Checkpoint, Contents, open_checkpoint
-from anabranch.state.checkpoint.commits import Kept as Noted
+from anabranch.plan.ids import PartId
+from anabranch.state.checkpoint.commits import Checkpoint, open_checkpoint
 from anabranch.state.checkpoint.files import Files
-from anabranch.state.checkpoint.moved_cells import cells_of
-from anabranch.state.codec.blob import Entries
-from anabranch.state.codec.cells import decoded_keys, head_of
-from anabranch.state.codec.joins import JoinEntries
-from anabranch.state.memory.kinds import decoded, state_of
+from anabranch.state.kinds import STATES
 from anabranch.topology.durations import format_duration
-from anabranch.topology.graph import Field
-from anabranch.topology.process import StateColumn
-from anabranch.types import element_of, to_arrow
 
 _TRIES = 3
-_PARTS = {
-    "Moments": ("count", "mean", "squares"),
-    "Earliest": ("at", "value"),
-    "Latest": ("at", "value"),
-    "AtLeast": ("count", "order", "value"),
-    "AtGreatest": ("count", "order", "value"),
-}
 _T = TypeVar("_T")
 
 
@@ -71,7 +47,8 @@ def state_command(
     rows: Annotated[int, typer.Option(metavar="K", min=0, help="How many rows of it.")] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show what a checkpoint holds: operators, shards, versions, sizes, watermark; with --shard, rows of state.
+    """Show what a checkpoint holds: operators, shards, versions, sizes, watermark; with --shard,
+    rows of state.
 
     Example: anabranch state out/checkpoint --shard 3 --rows 5
     """
@@ -93,14 +70,15 @@ def look(
     header, last = found.header, found.last
     if shard is not None and not 0 <= shard < header.shards:
         raise MistakeError(f"--shard {shard}; valid: 0 to {header.shards - 1}")
-    if operator is not None and operator not in header.operators:
-        raise MistakeError(f"--operator {operator}; valid: {', '.join(header.operators)}")
-    shown_of = operator or next(iter(header.operators))
+    parts = {str(part): part for part in header.operators}
+    if operator is not None and operator not in parts:
+        raise MistakeError(f"--operator {operator}; valid: {', '.join(parts)}")
+    shown_of = next(iter(header.operators)) if operator is None else parts[operator]
     shards = [
         each
-        for name in header.operators
+        for name, part in parts.items()
         if operator in {None, name}
-        for each in _shards(found, name)
+        for each in _shards(found, part)
     ]
     facts: dict[str, Any] = {
         "checkpoint": found.files.location,
@@ -108,11 +86,11 @@ def look(
         "id": header.id,
         "operators": [
             {
-                "operator": name,
-                **kept.fingerprint,
-                "partitioned by": ", ".join(last.attributes.get(name, ())) if last else "",
+                "operator": str(part),
+                **note.fingerprint,
+                "partitioned by": ", ".join(last.attributes.get(part, ())) if last else "",
             }
-            for name, kept in header.operators.items()
+            for part, note in header.operators.items()
         ],
         "step": last.step if last else None,
         "batch_id": last.batch_id if last else None,
@@ -120,7 +98,11 @@ def look(
         "max_event_us": last.max_event_us if last else None,
         "seen_us": dict(last.seen) if last else {},
         "routes": {
-            name: {"slots": route.slots, "slot_of": list(route.slot_of), "version": route.version}
+            str(name): {
+                "slots": route.slots,
+                "slot_of": list(route.slot_of),
+                "version": route.version,
+            }
             for name, route in (last.routes.items() if last else ())
         },
         "rows": dict(last.rows) if last else {},
@@ -130,31 +112,27 @@ def look(
     if shard is not None:
         facts["shard"] = {
             "number": shard,
-            "operator": shown_of,
+            "operator": str(shown_of),
             **_state(found, shown_of, shard, most),
         }
     return facts
 
 
-def _shards(found: Checkpoint, operator: str) -> list[dict[str, Any]]:
-    """One entry a shard: its slot, its version, and the snapshot and deltas that a restore would read."""
+def _shards(found: Checkpoint, part: PartId) -> list[dict[str, Any]]:
+    """One entry per shard: its slot, its version, and the snapshot and deltas that a restore would
+    read.
+    """
     shards = []
     routes = found.last.routes if found.last else {}
-    route = next(
-        (
-            each
-            for name, each in routes.items()
-            if operator.partition(": ")[0] in name.split(JOINED)
-        ),
-        None,
-    )
+    mine = [each for name, each in routes.items() if part.operator in name.operators]
+    route = mine[0] if mine else None
     for number in range(found.header.shards):
-        chain = found.chains.get(operator, {}).get(number, [])
+        chain = found.chains.get(part, {}).get(number, [])
         base = chain[0].snapshot[1] if chain and chain[0].snapshot else None
         deltas = [stored.delta[1] for stored in chain if stored.snapshot is None]
         shards.append(
             {
-                "operator": operator,
+                "operator": str(part),
                 "shard": number,
                 "slot": route.slot_of[number] if route else None,
                 "version": str(chain[-1].version) if chain else None,
@@ -167,177 +145,16 @@ def _shards(found: Checkpoint, operator: str) -> list[dict[str, Any]]:
     return shards
 
 
-def _state(found: Checkpoint, operator: str, shard: int, most: int) -> dict[str, Any]:
-    """The merged state of a shard: one row a key and pane that an open window contains."""
-    noted, last = found.header.operators[operator], found.last
-    contents = noted.contents
-    if contents.process is not None:
-        return _cells(found, operator, shard, most)
-    plan = _plan(operator, noted)
-    logged = [
-        decoded(plan, write.snapshot or write.delta) for write in found.writes(operator, shard)
-    ]
-    pane = format_duration(plan.panes.width_us)
-    if not logged:
-        return {"pane": pane, "total": 0, "rows": []}
-    state = state_of(plan)
-    for entries in logged:
-        state.absorb([(shard, entries)])
-    state.forget(noted.forgotten_us)
-    state.drop(last.watermark_us if last else None)
-    merged = state.snapshot([shard])[shard]
-    table = (
-        waiting_table(merged, plan.join)
-        if isinstance(plan, JoinSide)
-        else _table(merged, contents, plan)
-    )
-    table = table.sort_by([("pane", "ascending")])
-    return {"pane": pane, "total": len(merged), "rows": table.slice(0, most).to_pylist()}
-
-
-def _cells(found: Checkpoint, operator: str, shard: int, most: int) -> dict[str, Any]:
-    """What a user's class keeps in a shard: one row a key."""
-    noted = found.header.operators[operator]
-    cells = cells_of(found, operator, shard)
-    keys = decoded_keys(list(cells), [Field(name, kind) for name, kind in _keys(noted)])
-    names = noted.contents.keys or ("key",)
-    spelled = [
-        dict(zip(names, key.values(), strict=True)) for key in keys.slice(0, most).to_pylist()
-    ]
-    rows = [
-        {**key, **shown_cell(cell, noted.contents)}
-        for key, cell in zip(spelled, cells.values(), strict=False)
-    ]
-    columns = list(dict.fromkeys(name for row in rows for name in row))
+def _state(found: Checkpoint, part: PartId, shard: int, most: int) -> dict[str, Any]:
+    """The merged state of a shard."""
+    kind = found.header.operators[part].contents.kind
+    shown_state = STATES[kind].shown(found, part, shard, most, instant)
+    pane_us = shown_state.pane_us
     return {
-        "pane": None,
-        "total": len(cells),
-        "rows": [{name: row.get(name) for name in columns} for row in rows],
+        "pane": None if pane_us is None else format_duration(pane_us),
+        "total": shown_state.total,
+        "rows": shown_state.rows,
     }
-
-
-def shown_cell(cell: bytes, contents: Contents) -> dict[str, Any]:
-    """A cell for people: its state, its timers and when it expires. Types of the user's are not needed, and none is made."""
-    head, state = head_of(cell)
-    if contents.vectorised and contents.process is not None:
-        declared = {each["name"]: each["type"]["kind"] for each in contents.process["fields"]}
-        columns = [StateColumn(name=name, type=kind, default=0) for name, kind in declared.items()]
-        record, _ = state_record(columns, [b"\0" + state])
-        found: dict[str, Any] = {each.name: record[each.name][0].item() for each in columns}
-    else:
-        found = {"state": msgspec.msgpack.decode(state)}
-    if head.timers:
-        found["timers"] = {name: instant(at) for name, at in head.timers.items()}
-    if head.expires_us is not None:
-        found["expires"] = instant(head.expires_us)
-    return found
-
-
-def _plan(operator: str, noted: Noted) -> OperatorPlan:
-    """As much of the plan as merging needs, from what the checkpoint's header says."""
-    contents = noted.contents
-    keys = tuple(Field(name, kind) for name, kind in _keys(noted))
-    panes = Panes(width_us=noted.pane_us, offset_us=noted.pane_offset_us, windows=contents.windows)
-    if contents.join:
-        left, right = (
-            tuple(Field(*each) for each in side) for side in (contents.left, contents.right)
-        )
-        join = JoinPlan(
-            operator=operator,
-            keys=keys,
-            panes=panes,
-            left=left,
-            right=right,
-            how="full",
-            time_type="timestamp",
-        )
-        return join_side(join, "left", operator)
-    kinds = {kind.__name__: kind for kind in _kinds(Partial)}  # type: ignore[type-abstract]
-    kept: list[Kept] = []
-    for each in contents.partials:
-        if each.kind not in kinds:
-            raise CheckpointError(
-                f"the checkpoint holds partials of kind {each.kind}, which this version does not know"
-            )
-        if issubclass(kinds[each.kind], Custom):
-            raise MistakeError(
-                f"no rows can be shown: only the topology's own code can merge the state of udaf({each.input})"
-            )
-        first = kept[-1].columns.stop if kept else 0
-        partial = kinds[each.kind](each.type, **each.parameters)
-        kept.append(
-            Kept(partial=partial, input=0, columns=slice(first, first + len(partial.columns)))
-        )
-    plan = OperatorPlan(
-        operator=operator,
-        keys=keys,
-        panes=panes,
-        consolidation=plan_consolidation(panes) if panes.windows else NO_WINDOWS,
-        kept=tuple(kept),
-        results=(),
-        columns=tuple(column for each in kept for column in each.partial.columns),
-        time_type="timestamp",
-    )
-    return plan if contents.session is None else over_session(plan, contents.session)
-
-
-def _keys(noted: Noted) -> list[tuple[str, str]]:
-    """Names and types of the keys, from the fingerprint."""
-    if not noted.contents.keys:
-        return [("", "int")]
-    text = noted.fingerprint["keys"]
-    found = []
-    for name, after in itertools.zip_longest(noted.contents.keys, noted.contents.keys[1:]):
-        start = text.index(f"{name}: ") + len(name) + 2
-        end = len(text) if after is None else text.index(f", {after}: ", start)
-        found.append((name, text[start:end]))
-        text = text[end:]
-    return found
-
-
-def _kinds(kind: type[Partial]) -> Iterator[type[Partial]]:
-    for each in kind.__subclasses__():
-        yield each
-        yield from _kinds(each)
-
-
-def _table(merged: Entries, contents: Contents, plan: OperatorPlan) -> pa.Table:
-    keys = merged.keys.take(pa.array(merged.key))
-    columns: dict[str, pa.Array | pa.ChunkedArray] = {
-        name: keys.column(i) for i, name in enumerate(contents.keys)
-    }
-    columns["pane"] = pa.array([instant(int(start)) for start in merged.pane], pa.string())
-    for kept, note in zip(plan.kept, contents.partials, strict=True):
-        parts, values = kept.partial.columns, merged.columns[kept.columns]
-        unreached = [
-            array == part.identity
-            for array, part in zip(values, parts, strict=True)
-            if part.identity not in (0, None)
-        ]
-        for i, (array, part) in enumerate(zip(values, parts, strict=True)):
-            name = f"{note.kind.lower()}({note.input})" + (
-                f".{_PARTS.get(note.kind, range(9))[i]}" if len(parts) > 1 else ""
-            )
-            if element_of(part.type) is not None:
-                columns[name] = part.to_arrow(array)
-            else:
-                columns[name] = to_arrow(array, part.type, ~unreached[0] if unreached else None)
-    return pa.table(columns)
-
-
-def waiting_table(merged: JoinEntries, plan: JoinPlan) -> pa.Table:
-    """The rows of both sides that wait in a join; of the other side's columns a row has none."""
-    tables = []
-    for side in SIDES:
-        rows = merged.rows[side]
-        keys = merged.keys.take(pa.array(rows.key))
-        columns: dict[str, Any] = {"side": pa.array([side] * len(rows), pa.string())}
-        columns |= {each.name: keys.column(i) for i, each in enumerate(plan.keys)}
-        columns["pane"] = pa.array([instant(int(start)) for start in rows.pane], pa.string())
-        columns["times"] = pa.array(rows.times, pa.int64())
-        columns |= {each.name: rows.payload.column(i) for i, each in enumerate(plan.payload(side))}
-        tables.append(pa.table(columns))
-    return pa.concat_tables(tables, promote_options="default")
 
 
 def _print(facts: dict[str, Any], console: Console) -> None:
@@ -362,7 +179,8 @@ def _print(facts: dict[str, Any], console: Console) -> None:
             markup=False,
         )
     console.print(
-        f"watermark {instant(facts['watermark_us'])}, newest row {instant(facts['max_event_us'])} (UTC)"
+        f"watermark {instant(facts['watermark_us'])}, "
+        f"newest row {instant(facts['max_event_us'])} (UTC)"
     )
     console.print(
         f"{rows.pop('in', 0):,} rows in, {rows.pop('out', 0):,} results, left out: {left_out(rows)}"
@@ -372,7 +190,8 @@ def _print(facts: dict[str, Any], console: Console) -> None:
         return
     held = [each for each in facts["shards"] if each["version"] is not None]
     console.print(
-        f"{len(held)} of {len(facts['shards'])} shards hold state, {size(facts['durable_bytes'])} in the durable log\n"
+        f"{len(held)} of {len(facts['shards'])} shards hold state, "
+        f"{size(facts['durable_bytes'])} in the durable log\n"
     )
     names = ("operator", "shard", "slot", "step", "snapshot", "deltas", "bytes", "version")
     table = Table(*names, box=None, pad_edge=False, header_style="dim")
@@ -410,7 +229,9 @@ def _print_shard(shard: dict[str, Any], console: Console) -> None:
 
 
 def _steady(read: Callable[[], _T]) -> _T:
-    """A run that goes on meanwhile may remove a file that was just listed: then what there is now is read."""
+    """A run that goes on meanwhile may remove a file that was just listed: then what there is now
+    is read.
+    """
     for _ in range(_TRIES - 1):
         try:
             return read()

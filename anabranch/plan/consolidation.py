@@ -1,9 +1,10 @@
 """Consolidation plans: how windows are formed from panes and from each other (Enorm 6.1).
 
-A complete window may serve as a partial of a longer one: with windows of 5 and 10 minutes, the second is two of the first and not ten
-panes. The plan is a DAG of families. A family is a set of intervals of one length, one ending at every `every` panes: a window of the
-user, or a helper that only other families use. Each says for each of its intervals which parts tile it, chosen by cost: the keys that
-must be merged, or the number of parts as long as nothing has been measured.
+A complete window may serve as a partial of a longer one: with windows of 5 and 10 minutes, the
+second is two of the first and not ten panes. The plan is a DAG of families. A family is a set of
+intervals of one length, one ending at every `every` panes: a window of the user, or a helper that
+only other families use. Each says for each of its intervals which parts tile it, chosen by cost:
+the keys that must be merged, or the number of parts as long as nothing has been measured.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ Keys = Callable[[int], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Some partials side by side: `count` intervals of a family (or panes), the last ending `back` panes before the whole does."""
+class Tile:
+    """Some partials side by side: `count` intervals of a family (or panes), the last ending `back`
+    panes before the whole does.
+    """
 
     family: int
     back: int
@@ -44,25 +47,28 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Intervals of `length` panes that end at `phase`, `phase + every` ...; `ways` are their parts, in turns."""
+    """Intervals of `length` panes that end at `phase`, `phase + every` ...; `ways` are their parts,
+    in turns.
+    """
 
     length: int
     every: int
     phase: int
     windows: tuple[int, ...] = ()
-    ways: tuple[tuple[Part, ...], ...] = ()
-    kept: int | None = (
-        None  # for how many panes an interval is asked for again after it is formed; None: never again
-    )
+    ways: tuple[tuple[Tile, ...], ...] = ()
+    # For how many panes an interval is asked for after it is formed; None: never again.
+    kept: int | None = None
 
-    def parts(self, end: int) -> tuple[Part, ...]:
+    def parts(self, end: int) -> tuple[Tile, ...]:
         """The parts of the interval that ends before pane number `end`."""
         return self.ways[(end - self.phase) // self.every % len(self.ways)]
 
 
 @dataclass(frozen=True, slots=True)
 class Consolidation:
-    """All families, each after those that it is formed from, and the cost of an hour: merged partials, planned and naive."""
+    """All families, each after those that it is formed from, and the cost of an hour: merged
+    partials, planned and naive.
+    """
 
     families: tuple[Family, ...]
     of_window: tuple[int, ...]  # the family of each of the user's windows
@@ -77,7 +83,10 @@ class Consolidation:
 
 
 def plan_consolidation(panes: Panes, keys: Keys | None = None) -> Consolidation:
-    """The cheapest of the plans with and without helpers. `keys` tells how many keys have rows in so many panes side by side."""
+    """The cheapest of the plans with and without helpers.
+
+    `keys` tells how many keys have rows in so many panes side by side.
+    """
     return _unmeasured(panes) if keys is None else _planned(panes, keys)
 
 
@@ -111,7 +120,9 @@ def _planned(panes: Panes, keys: Keys | None) -> Consolidation:
 
 
 def keys_from(measured: Mapping[int, float]) -> Keys | None:
-    """How many keys have rows in so many panes side by side, between the lengths that were measured; None where too few were."""
+    """How many keys have rows in so many panes side by side, between the lengths that were
+    measured; None where too few were.
+    """
     if len(measured) < 2 or not any(measured.values()):
         return None
     lengths = sorted(measured)
@@ -130,7 +141,9 @@ def _wanted(panes: Panes) -> list[Family]:
 
 
 def _helper_sets(wanted: Sequence[Family]) -> Iterable[list[Family]]:
-    """Sets of helpers that may pay: none; for each slide its doublings; doubling intervals side by side."""
+    """Sets of helpers that may pay: none; for each slide its doublings; doubling intervals side by
+    side.
+    """
     yield []
     longest = max(family.length for family in wanted)
     shapes = sorted(
@@ -155,7 +168,9 @@ def _doublings(first: int, below: int) -> list[int]:
 
 
 def _formed(families: Sequence[Family], weight: Keys) -> tuple[Family, ...]:
-    """The families with their ways, from the shortest to the longest; helpers that nothing uses are left out."""
+    """The families with their ways, from the shortest to the longest; helpers that nothing uses are
+    left out.
+    """
     shapes: dict[tuple[int, int, int], Family] = {}
     for family in families:
         shapes.setdefault((family.length, family.every, family.phase), family)
@@ -165,10 +180,10 @@ def _formed(families: Sequence[Family], weight: Keys) -> tuple[Family, ...]:
     return _kept(_used(formed))
 
 
-def _ways(family: Family, shorter: Sequence[Family], weight: Keys) -> tuple[tuple[Part, ...], ...]:
+def _ways(family: Family, shorter: Sequence[Family], weight: Keys) -> tuple[tuple[Tile, ...], ...]:
     usable, ways = _usable(family, shorter)
     if not usable:
-        return ((Part(PANE, 0, family.length),),)
+        return ((Tile(PANE, 0, family.length),),)
     ends = (family.phase + i * family.every for i in range(ways))
     if family.length > _LONG:
         return tuple(_longest_first(family, end, usable, shorter) for end in ends)
@@ -176,7 +191,9 @@ def _ways(family: Family, shorter: Sequence[Family], weight: Keys) -> tuple[tupl
 
 
 def _usable(family: Family, shorter: Sequence[Family]) -> tuple[list[int], int]:
-    """The families to form this one from, those first that lie in it always in the same way; and how many ways that makes."""
+    """The families to form this one from, those first that lie in it always in the same way; and
+    how many ways that makes.
+    """
 
     def turns(other: Family) -> int:
         return lcm(family.every, other.every) // family.every
@@ -197,7 +214,9 @@ def _usable(family: Family, shorter: Sequence[Family]) -> tuple[list[int], int]:
 def _cheapest(
     family: Family, end: int, usable: Sequence[int], shorter: Sequence[Family], weight: Keys
 ) -> list[int]:
-    """The cheapest parts of the interval that ends at `end`, oldest first: a shortest path over the edges of its panes."""
+    """The cheapest parts of the interval that ends at `end`, oldest first: a shortest path over the
+    edges of its panes.
+    """
     costs = {PANE: weight(1)} | {i: weight(shorter[i].length) for i in usable}
     # Of equally cheap ways the one whose parts reach back least: they need not be kept for long.
     best: list[tuple[float, int]] = [(0.0, 0)] + [(float("inf"), 0)] * family.length
@@ -220,9 +239,11 @@ def _cheapest(
 
 def _longest_first(
     family: Family, end: int, usable: Sequence[int], shorter: Sequence[Family]
-) -> tuple[Part, ...]:
-    """Always the longest part that fits, oldest first, and panes up to the next one; panes alone where that makes too many parts."""
-    parts: list[Part] = []
+) -> tuple[Tile, ...]:
+    """Always the longest part that fits, oldest first, and panes up to the next one; panes alone
+    where that makes too many parts.
+    """
+    parts: list[Tile] = []
     at, start = family.length, end - family.length
     by_length = sorted(usable, key=lambda i: -shorter[i].length)
     while at and len(parts) < _LONG:
@@ -234,21 +255,21 @@ def _longest_first(
         fitting = [(i, gap) for i, gap in gaps if gap + shorter[i].length <= at]
         i, gap = min(fitting, key=lambda each: each[1], default=(PANE, at))
         if gap:
-            parts.append(Part(PANE, at - gap, gap))
+            parts.append(Tile(PANE, at - gap, gap))
         if i != PANE:
-            parts.append(Part(i, at - gap - shorter[i].length))
+            parts.append(Tile(i, at - gap - shorter[i].length))
             gap += shorter[i].length
         at, start = at - gap, start + gap
-    return tuple(parts) if not at else (Part(PANE, 0, family.length),)
+    return tuple(parts) if not at else (Tile(PANE, 0, family.length),)
 
 
-def _parts(families: Sequence[int], shorter: Sequence[Family]) -> tuple[Part, ...]:
+def _parts(families: Sequence[int], shorter: Sequence[Family]) -> tuple[Tile, ...]:
     """Parts given oldest first, with where they end; panes side by side are one part."""
-    found: list[Part] = []
+    found: list[Tile] = []
     back = 0
     for i, group in itertools.groupby(reversed(families)):
         for count in [len(list(group))] if i == PANE else [1] * len(list(group)):
-            found.append(Part(i, back, count))
+            found.append(Tile(i, back, count))
             back += count if i == PANE else shorter[i].length
     return tuple(reversed(found))
 
@@ -278,9 +299,11 @@ def _turn(families: Sequence[Family]) -> int:
 
 
 def _asked(families: Sequence[Family]) -> list[dict[int, list[int]]] | None:
-    """For one turn: which intervals of each family are needed, by their end, and how long after it each is asked for.
+    """For one turn: which intervals of each family are needed, by their end, and how long after it
+    each is asked for.
 
-    An interval is formed when it is first asked for, and asks for its parts then. None where a turn is too long to be followed.
+    An interval is formed when it is first asked for, and asks for its parts then. None where a turn
+    is too long to be followed.
     """
     turn = _turn(families)
     if sum(turn // family.every for family in families) > _LONG_TURN:
@@ -323,7 +346,7 @@ def _kept(families: Sequence[Family]) -> tuple[Family, ...]:
 def _per_hour(families: Sequence[Family], hourly: float, weight: Keys) -> float:
     """What all intervals of an hour cost: the sum of their parts' weights."""
 
-    def cost(parts: Iterable[Part]) -> float:
+    def cost(parts: Iterable[Tile]) -> float:
         return sum(
             part.count * weight(1 if part.family == PANE else families[part.family].length)
             for part in parts

@@ -1,4 +1,6 @@
-"""What is kept of rows for some aggregates: inputs, partials, and which of these each result is finished from."""
+"""What is kept of rows for some aggregates: inputs, partials, and which of these each result is
+finished from.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +8,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from anabranch.aggregates.partials import Count
-from anabranch.plan.operators.base import Input, Kept, Result
+from anabranch.plan.operators.base import KeptPartial, PartialInput, ResultColumn
 from anabranch.topology.graph import Named
 from anabranch.types import column_type
 
 
 def keep(
     aggregates: Sequence[Named],
-) -> tuple[tuple[Input, ...], tuple[Kept, ...], tuple[Result, ...]]:
-    """Each distinct input and each distinct partial once; the first partial counts all rows and so tells presence."""
-    inputs = [Input(expression=None, where=None)]
-    kept = [Kept(partial=Count("bigint"), input=0, columns=slice(0, 1))]
+) -> tuple[tuple[PartialInput, ...], tuple[KeptPartial, ...], tuple[ResultColumn, ...]]:
+    """Each distinct input and each distinct partial once; the first partial counts all rows and so
+    tells presence.
+    """
+    inputs = [PartialInput(expression=None, where=None)]
+    kept = [KeptPartial(partial=Count("bigint"), input=0, columns=slice(0, 1))]
     results = []
     for named in aggregates:
-        wanted = Input(
+        wanted = PartialInput(
             expression=named.aggregate.expression,
             where=named.aggregate.where,
             type=named.input_type,
@@ -35,7 +39,7 @@ def keep(
             if number == len(kept):
                 start = kept[-1].columns.stop
                 kept.append(
-                    Kept(
+                    KeptPartial(
                         partial=partial,
                         input=index,
                         columns=slice(start, start + len(partial.columns)),
@@ -45,12 +49,13 @@ def keep(
         column_type(named.aggregate.result_type(named.input_type))
         # The expression stays behind: a Spark Column cannot travel to a task.
         bare = replace(named, aggregate=replace(named.aggregate, expression=None, where=None))
-        results.append(Result(named=bare, kept=tuple(numbers)))
+        results.append(ResultColumn(named=bare, kept=tuple(numbers)))
     return tuple(inputs), tuple(kept), tuple(results)
 
 
-def _same(left: Input, right: Input) -> bool:
-    """Equal texts are one input; of Spark Columns only the very same object is (== of a Column is no comparison).
+def _same(left: PartialInput, right: PartialInput) -> bool:
+    """Equal texts are one input; of Spark Columns only the very same object is (== of a Column is
+    no comparison).
 
     A struct of one expression is not that expression.
     """

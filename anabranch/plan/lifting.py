@@ -1,9 +1,11 @@
-"""Lift first or route first: combine rows where they are read and send what is left of them, or send all rows and combine them in
-the partition of their slot. Both take one exchange and give the same.
+"""Lift first or route first: combine rows where they are read and send what is left of them, or
+send all rows and combine them in the partition of their slot. Both take one exchange and give the
+same.
 
-To lift first sends the combined rows of each input partition: a key that every partition has arrives as often as there are
-partitions, and the slot task merges it. To route first sends every row, and each key and pane reaches Python once. What is cheaper
-depends on how much the lift reduces, which is measured in every step.
+To lift first sends the combined rows of each input partition: a key that every partition has
+arrives as often as there are partitions, and the slot task merges it. To route first sends every
+row, and each key and pane reaches Python once. What is cheaper depends on how much the lift
+reduces, which is measured in every step.
 """
 
 from __future__ import annotations
@@ -13,17 +15,20 @@ from dataclasses import dataclass, replace
 LIFT_FIRST, ROUTE_FIRST, AUTO = "lift first", "route first", "auto"
 WAYS = (AUTO, LIFT_FIRST, ROUTE_FIRST)
 
-# Microseconds a row, measured on two cores with a key of 8 bytes and four partials: relations matter, not the seconds.
+# Microseconds per row, measured on two cores with a key of 8 bytes and four partials: relations
+# matter, not the seconds.
 _EXCHANGE_US = 0.5
 _PYTHON_US = 1.1
 _WORTH = 0.8  # another way must be that much cheaper
 _FEW_ROWS = 20_000  # smaller steps tell little, and gain nothing
-_TRY_AGAIN = 50  # after so many steps of routing first, one lifts first to see whether that has become cheaper
+_TRY_AGAIN = 50  # after so many steps of routing first, one lifts first to measure again
 
 
 @dataclass(frozen=True, slots=True)
-class Lifted:
-    """What a step tells: rows, the combined rows that reached the slots, and how many keys and panes these were."""
+class LiftCounts:
+    """What a step measures: rows, the combined rows that reached the slots, and how many keys and
+    panes these were.
+    """
 
     rows: int
     arrived: int
@@ -32,7 +37,9 @@ class Lifted:
 
 @dataclass(frozen=True, slots=True)
 class Lifting:
-    """The way of the next step, and what it was chosen by: shares of the rows that remain, combined by partition and in all."""
+    """The way of the next step, and what it was chosen by: shares of the rows that remain, combined
+    by partition and in all.
+    """
 
     way: str = LIFT_FIRST
     by_partition: float | None = None
@@ -40,8 +47,8 @@ class Lifting:
     routed: int = 0  # steps that routed first since one lifted first
     reason: str = "nothing is measured yet"
 
-    def next(self, seen: Lifted) -> Lifting:
-        """The way of the step after one that has told this."""
+    def next(self, seen: LiftCounts) -> Lifting:
+        """The way of the step after one that has measured this."""
         if seen.rows < _FEW_ROWS:
             return self
         by_partition = self.by_partition if self.way == ROUTE_FIRST else seen.arrived / seen.rows
@@ -53,11 +60,11 @@ class Lifting:
             ROUTE_FIRST: _EXCHANGE_US + in_all * _PYTHON_US,
         }
         settled = ROUTE_FIRST if self.way == ROUTE_FIRST or self.routed else LIFT_FIRST
-        other = LIFT_FIRST if settled == ROUTE_FIRST else ROUTE_FIRST
+        other = _other(settled)
         way = other if costs[other] < _WORTH * costs[settled] else settled
         reason = (
-            f"of 100 rows {100 * by_partition:.0f} remain where each partition combines its own, {100 * in_all:.0f} in all: "
-            f"{costs[way]:.2f} us a row against {costs[LIFT_FIRST if way == ROUTE_FIRST else ROUTE_FIRST]:.2f}"
+            f"of 100 rows {100 * by_partition:.0f} remain where each partition combines its own, "
+            f"{100 * in_all:.0f} in all: {costs[way]:.2f} us a row against {costs[_other(way)]:.2f}"
         )
         if way == ROUTE_FIRST and routed >= _TRY_AGAIN:
             return replace(
@@ -68,3 +75,7 @@ class Lifting:
                 reason=f"to measure again after {routed} steps",
             )
         return Lifting(way, by_partition, in_all, routed, reason)
+
+
+def _other(way: str) -> str:
+    return LIFT_FIRST if way == ROUTE_FIRST else ROUTE_FIRST

@@ -9,33 +9,35 @@ from anabranch.plan.planners.measured import Measures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class SlotsLimit:
     """How many slots of a component can have work at most, and why."""
 
     slots: int
     reason: str
 
 
-def slots_limit(component: Component, measures: Measures) -> Limit:
-    """The number of shards; fewer where the attributes have so few values that not all shards have rows."""
+def slots_limit(component: Component, measures: Measures) -> SlotsLimit:
+    """The number of shards; fewer where the attributes have so few values that not all shards have
+    rows.
+    """
     by = tuple(each.name for each in component.attributes)
     names = ", ".join(filter(None, by))
     if not names:
-        return Limit(
+        return SlotsLimit(
             slots=1, reason="one shard has all rows, as there are no attributes to partition by"
         )
-    most = Limit(slots=measures.shards, reason=f"as many as shards ({measures.shards})")
+    most = SlotsLimit(slots=measures.shards, reason=f"as many as shards ({measures.shards})")
     for node in component.nodes:
         known = measures.operators.get(node.operator)
         if known is None:
             continue
         loaded = known.loaded_shards if known.by == by else None
         if loaded is not None and loaded < most.slots:
-            most = Limit(
+            most = SlotsLimit(
                 slots=loaded,
                 reason=f"({names}) has values in {loaded} of {measures.shards} shards, as measured",
             )
-        own = set(node.slotted.keys) == set(component.attributes)
+        own = set(node.plan.keys) == set(component.attributes)
         if own and known.keys and (keys := max(1, round(known.keys))) < most.slots:
-            most = Limit(slots=keys, reason=f"({names}) has about {keys} values, as measured")
+            most = SlotsLimit(slots=keys, reason=f"({names}) has about {keys} values, as measured")
     return most

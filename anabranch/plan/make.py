@@ -7,31 +7,17 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from anabranch.errors import TopologyError
-from anabranch.plan.consolidation import plan_consolidation
-from anabranch.plan.keeping import each_of, keep
-from anabranch.plan.model import JOINED, Component, Node, Plan
-from anabranch.plan.operators.applies import NOTHING_FUSED, applies_of, refuse_behind_windows
-from anabranch.plan.operators.base import EVERYTHING, Feed, Input, OperatorPlan
-from anabranch.plan.operators.joins import SIDES, join_input, join_plan, join_side
-from anabranch.plan.operators.process import process_plan
-from anabranch.plan.operators.sessions import NO_WINDOWS, session_plan
-from anabranch.plan.panes import Panes, panes_of
+from anabranch.plan.ids import ComponentId
+from anabranch.plan.keeping import each_of
+from anabranch.plan.model import Component, Node, Plan
+from anabranch.plan.operators.applies import NOTHING_FUSED, applies_of
+from anabranch.plan.operators.kinds import nodes_for
 from anabranch.plan.planners.cost import Adaptation
 from anabranch.plan.planners.measured import Measures
 from anabranch.plan.planners.problem import Hints, PlannerOperator, StreamEdge, StreamGraph
 from anabranch.plan.planners.registry import AUTO, UNFUSED, plan_by
 from anabranch.plan.planners.solution import FusionPlan
-from anabranch.plan.sharing import Sharing, share_or_not
-from anabranch.topology.graph import (
-    Compute,
-    Consolidate,
-    Field,
-    Graph,
-    Join,
-    Process,
-    Source,
-    inputs_of,
-)
+from anabranch.topology.graph import Field, Graph
 
 
 def make_plan(
@@ -45,9 +31,10 @@ def make_plan(
 ) -> Plan:
     """The plan of a topology by one of the planners; refuses by name what cannot run.
 
-    `rates` are the rows that each operator takes in a step; "auto" plans by them, and by attributes where there are none. `measures`
-    have them too, with histograms of loads for the cost of `adaptation`.
-    `shared` says of operators whose state is there already whether their windows share panes.
+    `rates` are the rows that each operator takes in a step; "auto" plans by them, and by attributes
+    where there are none. `measures` have them too, with histograms of loads for the cost of
+    `adaptation`. `shared` says of operators whose state is there already whether their windows
+    share panes.
     """
     nodes = nodes_of(graph, shared or {})
     if not nodes:
@@ -66,7 +53,9 @@ def make_plan(
 def plan_again(
     graph: Graph, components: Iterable[frozenset[str]], *, shared: Mapping[str, bool]
 ) -> Plan:
-    """The plan with the components of an earlier one, as far as its operators are still there and may share one."""
+    """The plan with the components of an earlier one, as far as its operators are still there and
+    may share one.
+    """
     known = {node.operator for node in nodes_of(graph, shared)}
     groups = tuple(group & known for group in components if len(group & known) > 1)
     try:
@@ -100,7 +89,7 @@ def plan_of(graph: Graph, nodes: Sequence[Node], fusion: FusionPlan) -> Plan:
 
     components = [
         Component(
-            name=JOINED.join(group),
+            name=ComponentId(tuple(group)),
             attributes=_common([parts[name][0] for name in group]),
             nodes=tuple(node for name in group for node in parts[name]),
             level=level(group[0]),
@@ -109,9 +98,7 @@ def plan_of(graph: Graph, nodes: Sequence[Node], fusion: FusionPlan) -> Plan:
     ]
     applies = applies_of(graph)
     used = {*(node.feed.stream for node in nodes), *(each.feed.stream for each in applies)}
-    sources = tuple(
-        each for each in graph.operators if isinstance(each, Source) and each.name in used
-    )
+    sources = tuple(each for each in graph.sources if each.name in used)
     ordered = tuple(sorted(components, key=lambda each: each.level))
     return Plan(
         topology=graph.name,
@@ -125,37 +112,24 @@ def plan_of(graph: Graph, nodes: Sequence[Node], fusion: FusionPlan) -> Plan:
 
 def nodes_of(graph: Graph, shared: Mapping[str, bool] = MappingProxyType({})) -> tuple[Node, ...]:
     """The stateful operators of a topology, each after those that feed it."""
-    stateful = [each for each in graph.operators if isinstance(each, Consolidate | Join | Process)]
+    stateful = [each for each in graph.operators if each.stateful]
     if not stateful and not applies_of(graph):
         raise TopologyError(
-            f"topology {graph.name!r} has no windows: add .compute(...).consolidate(...) or .process(...) to a stream, or .to(...)"
+            f"topology {graph.name!r} has no windows: add .compute(...).consolidate(...) or "
+            ".process(...) to a stream, or .to(...)"
         )
-    for each in graph.operators:
-        for stream in inputs_of(each) if isinstance(each, Compute | Join | Process) else ():
-            refuse_behind_windows(graph, stream, each.name)
-        if isinstance(each, Compute) and not graph.users_of(each.name):
-            raise TopologyError(
-                f"compute {each.name!r} is not consolidated: add .consolidate(ab.tumbling(...))"
-            )
-    return tuple(node for each in stateful for node in _nodes(graph, each, shared))
-
-
-def _nodes(
-    graph: Graph, operator: Consolidate | Join | Process, shared: Mapping[str, bool]
-) -> list[Node]:
-    if isinstance(operator, Process):
-        return [_processing(graph, operator)]
-    return (
-        _sides(graph, operator)
-        if isinstance(operator, Join)
-        else _parts(graph, operator, shared=shared.get(operator.name))
+    graph.check()
+    return tuple(
+        node for each in stateful for node in nodes_for(graph, each, shared=shared.get(each.name))
     )
 
 
 def streams_of(
     nodes: Sequence[Node], rates: Mapping[str, float] | None = None
 ) -> tuple[StreamGraph, Hints]:
-    """The nodes and the streams between them as planners know them, and those that Spark SQL must stand between."""
+    """The nodes and the streams between them as planners know them, and those that Spark SQL must
+    stand between.
+    """
     first = {node.operator: node for node in reversed(nodes)}
     ordered = [first[name] for name in dict.fromkeys(node.operator for node in nodes)]
     streaming = {
@@ -179,7 +153,9 @@ def streams_of(
 
 
 def is_plain(node: Node) -> bool:
-    """Whether a node needs nothing but columns of the stream that feeds it: then it can run where the rows come from."""
+    """Whether a node needs nothing but columns of the stream that feeds it: then it can run where
+    the rows come from.
+    """
     return not node.feed.maps and all(
         given.where is None
         and all(
@@ -192,112 +168,12 @@ def is_plain(node: Node) -> bool:
 
 
 def plain_column(expression: object, fields: Sequence[Field]) -> str | None:
-    """The column that an expression is; None where it is more than a column."""
-    text = str(expression)
-    name = (
-        text[len("Column<'") : -len("'>")]
-        if text.startswith("Column<'") and text.endswith("'>")
-        else text
-    )
-    return name if any(each.name == name for each in fields) else None
+    """The column that an expression is; None where it is more than the name of a column."""
+    known = isinstance(expression, str) and any(each.name == expression for each in fields)
+    return str(expression) if known else None
 
 
 def _common(nodes: Sequence[Node]) -> tuple[Field, ...]:
     return tuple(
-        each for each in nodes[0].slotted.keys if all(each in node.slotted.keys for node in nodes)
+        each for each in nodes[0].plan.keys if all(each in node.plan.keys for node in nodes)
     )
-
-
-def _sides(graph: Graph, join: Join) -> list[Node]:
-    """The nodes of a join: one for each stream. Both have their rows in the state of the left one, which has the join's name."""
-    inputs = [
-        join_input(name, graph.fields_of(name), graph.clock_of(name))
-        for name in (join.input, join.right)
-    ]
-    by = [each.name for each in join.by]
-    plan = join_plan(join.name, inputs[0], inputs[1], by, join.windows, join.how)
-    consolidate = Consolidate(name=join.name, input=join.name, windows=join.windows)
-    sharing = Sharing(
-        groups=(join.windows,), shared=True, reason="rows wait in panes that all windows share"
-    )
-    nodes = []
-    for side, given in zip(SIDES, inputs, strict=True):
-        stream, maps = graph.stream_of(given.stream)
-        feed = Feed(stream=stream.name, maps=maps, clock=given.clock, fields=given.fields)
-        compute = Compute(
-            name=f"{join.name} {side}", input=given.stream, by=plan.keys, aggregates=()
-        )
-        slotted = join_side(plan, side, join.name if side == "left" else f"{join.name}: right")
-        everything = (Input(expression=None, where=None),)
-        nodes.append(
-            Node(
-                compute=compute,
-                consolidate=consolidate,
-                feed=feed,
-                inputs=everything,
-                slotted=slotted,
-                sharing=sharing,
-            )
-        )
-    return nodes
-
-
-def _processing(graph: Graph, process: Process) -> Node:
-    """The node of a user's class: it gets rows as they are, or one a key that is combined of them."""
-    stream, maps = graph.stream_of(process.input)
-    fields, clock = graph.fields_of(process.input), graph.clock_of(process.input)
-    return Node(
-        compute=Compute(name=process.name, input=process.input, by=process.by, aggregates=()),
-        consolidate=Consolidate(name=process.name, input=process.name, windows=()),
-        feed=Feed(stream=stream.name, maps=maps, clock=clock, fields=fields),
-        inputs=keep(process.combined)[0],
-        slotted=process_plan(
-            process.name, process.by, process.logic, fields, clock, process.combined
-        ),
-        sharing=Sharing(groups=(), shared=True, reason="it has no windows"),
-    )
-
-
-def _parts(graph: Graph, consolidate: Consolidate, *, shared: bool | None) -> list[Node]:
-    """The nodes of an operator: one for windows that share panes, one for each that does not, one for each session."""
-    compute = graph.compute_of(consolidate.name)
-    stream, maps = graph.stream_of(compute.input)
-    clock = graph.clock_of(compute.input)
-    feed = Feed(stream=stream.name, maps=maps, clock=clock, fields=graph.fields_of(compute.input))
-    inputs, kept, results = keep(compute.aggregates)
-    base = OperatorPlan(
-        operator=consolidate.name,
-        keys=compute.by or (EVERYTHING,),
-        panes=Panes(width_us=1, offset_us=0, windows=()),
-        consolidation=NO_WINDOWS,
-        kept=kept,
-        results=results,
-        columns=tuple(column for each in kept for column in each.partial.columns),
-        time_type=clock.moment,
-        early=consolidate.early is not None,
-    )
-    sharing = share_or_not(
-        consolidate.windows, wanted=consolidate.share if shared is None else shared
-    )
-    plans: list[OperatorPlan] = []
-    for group in sharing.groups:
-        panes = panes_of(group)
-        name = consolidate.name if sharing.shared else f"{consolidate.name}: {group[0].name}"
-        plans.append(
-            replace(base, operator=name, panes=panes, consolidation=plan_consolidation(panes))
-        )
-    plans += [
-        session_plan(replace(base, operator=f"{consolidate.name}: {each.name}"), each)
-        for each in consolidate.sessions
-    ]
-    return [
-        Node(
-            compute=compute,
-            consolidate=consolidate,
-            feed=feed,
-            inputs=inputs,
-            slotted=plan,
-            sharing=sharing,
-        )
-        for plan in plans
-    ]

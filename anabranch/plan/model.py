@@ -1,9 +1,9 @@
-"""The component plan: which operators run fused in one slot task, level by level, and what each of them keeps and emits.
+"""The component plan: which operators run fused in one slot task, level by level.
 
-A node is a stateful operator as it runs: a compute with its consolidate, the stream that feeds it and the maps on the way. Nodes
-whose keys have attributes in common may share a component: then rows go from one to the next inside the slot task, shard by shard.
-A component is one level further than the furthest one that feeds it; there is one exchange before each level. Rows of a source for
-a later level pass the levels before.
+A node is a stateful operator as it runs. Nodes whose keys have attributes in common may share a
+component: then rows go from one to the next inside the slot task, shard by shard. A component is
+one level further than the furthest one that feeds it; there is one exchange before each level.
+Rows of a source for a later level pass the levels before.
 """
 
 from __future__ import annotations
@@ -11,82 +11,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from anabranch.plan.operators.applies import Applied
-from anabranch.plan.operators.base import Feed, Input, OperatorPlan
-from anabranch.plan.operators.joins import JoinSide, Side
-from anabranch.plan.operators.process import ProcessPlan
-from anabranch.plan.operators.sessions import SessionPlan
+from anabranch.plan.ids import APPLIES, ComponentId, PartId
+from anabranch.plan.operators.applies import ApplyPlan
+from anabranch.plan.operators.base import Node
 from anabranch.plan.planners.solution import FusionPlan
-from anabranch.plan.sharing import Sharing
-from anabranch.topology.graph import APPLIES, Compute, Consolidate, Field, Source
-from anabranch.topology.windows import Session, Window
+from anabranch.topology.graph import Field, Source
 
-JOINED = " + "  # between the names of operators in the name of their component
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """A stateful operator as it runs, or a part of one: some of its windows, or a session. Its name is that of its state."""
-
-    compute: Compute
-    consolidate: Consolidate
-    feed: Feed
-    inputs: tuple[Input, ...]
-    slotted: OperatorPlan
-    sharing: Sharing
-
-    @property
-    def name(self) -> str:
-        return self.slotted.operator
-
-    @property
-    def operator(self) -> str:
-        """The operator whose results these are."""
-        return self.consolidate.name
-
-    @property
-    def windows(self) -> tuple[Window, ...]:
-        return self.slotted.panes.windows
-
-    @property
-    def side(self) -> Side | None:
-        """Which side of a join it is."""
-        return self.slotted.side if isinstance(self.slotted, JoinSide) else None
-
-    @property
-    def session(self) -> Session | None:
-        return self.slotted.session if isinstance(self.slotted, SessionPlan) else None
-
-    @property
-    def process(self) -> ProcessPlan | None:
-        """What it is as a user's class with state per key."""
-        return self.slotted if isinstance(self.slotted, ProcessPlan) else None
-
-    @property
-    def row_by_row(self) -> bool:
-        """Whether its rows go to slots as they are; those of others are combined on the way."""
-        return self.process is not None and not self.process.kept
-
-    @property
-    def attributes(self) -> frozenset[str]:
-        """The partition attributes, each with its type: an int and a bigint are hashed differently."""
-        return frozenset(
-            f"{each.name}: {each.type}" if each.name else "" for each in self.slotted.keys
-        )
+__all__ = ["Component", "Node", "Plan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
-    """Operators that run in one task, partitioned by the attributes they have in common; each after those that feed it."""
+    """Operators that run in one task, partitioned by the attributes they have in common.
 
-    name: str
+    Each comes after those that feed it.
+    """
+
+    name: ComponentId
     attributes: tuple[Field, ...]
     nodes: tuple[Node, ...]
     level: int  # 1: no other component feeds it
 
     def by(self, node: Node) -> tuple[int, ...]:
         """Which of a node's keys are hashed to find the shard."""
-        return tuple(node.slotted.keys.index(each) for each in self.attributes)
+        return tuple(node.plan.keys.index(each) for each in self.attributes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +46,8 @@ class Plan:
     nodes: tuple[Node, ...]  # in the order of the topology, which numbers them
     components: tuple[Component, ...]
     fusion: FusionPlan
-    applies: tuple[
-        Applied, ...
-    ] = ()  # between sources and the first level, in the order of the topology
+    # Between sources and the first level, in the order of the topology.
+    applies: tuple[ApplyPlan, ...] = ()
 
     @property
     def levels(self) -> int:
@@ -115,21 +62,21 @@ class Plan:
         )
 
     @property
-    def routed(self) -> tuple[str, ...]:
+    def routed(self) -> tuple[ComponentId, ...]:
         """What has slots: each component, and all applies together."""
         return (*(each.name for each in self.components), *((APPLIES,) if self.applies else ()))
 
-    def applied(self, name: str) -> Applied | None:
+    def applied(self, name: str) -> ApplyPlan | None:
         """The apply of a name, None where there is none."""
         return next((each for each in self.applies if each.name == name), None)
 
     def at(self, level: int) -> tuple[Component, ...]:
         return tuple(component for component in self.components if component.level == level)
 
-    def node(self, name: str) -> Node:
+    def node(self, name: PartId) -> Node:
         return next(node for node in self.nodes if node.name == name)
 
-    def component_of(self, name: str) -> Component:
+    def component_of(self, name: PartId) -> Component:
         return next(
             component
             for component in self.components
@@ -150,15 +97,21 @@ class Plan:
         """The nodes that an operator runs as."""
         return tuple(node for node in self.nodes if node.operator == operator)
 
-    def together(self, node: Node) -> tuple[Node, ...]:
-        """The parts of an operator that read the same rows: what none of them takes is late. Sides of a join read different ones."""
-        return (node,) if node.side else self.parts_of(node.operator)
+    def sibling_parts(self, node: Node) -> tuple[Node, ...]:
+        """The parts of an operator that read the same rows: what none of them takes is late."""
+        return self.parts_of(node.operator) if node.plan.shares_rows else (node,)
+
+    def is_first_part(self, node: Node) -> bool:
+        """Whether a node reports for all parts that read the same rows."""
+        return self.sibling_parts(node)[0].name == node.name
 
     def late_nodes(self, operator: str) -> tuple[Node, ...]:
-        """The nodes that tell what rows of sources an operator leaves out: its first part, or the sides of a join."""
-        parts = self.parts_of(operator)
-        first = parts if parts and parts[0].side else parts[:1]
-        return tuple(node for node in first if node.feed.stream in self.entries)
+        """The nodes that report which rows of sources an operator leaves out."""
+        return tuple(
+            node
+            for node in self.parts_of(operator)
+            if self.is_first_part(node) and node.feed.stream in self.entries
+        )
 
     def with_nodes(self, nodes: Sequence[Node]) -> Plan:
         """The same plan with other nodes of the same names."""

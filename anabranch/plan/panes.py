@@ -1,6 +1,7 @@
 """Panes: the smallest intervals that all windows of an operator are unions of (Enorm 4.2, 6.1).
 
-Every window starts and ends at a pane's edge, so a row is aggregated once, into its pane, whatever the number of windows.
+Every window starts and ends at a pane's edge, so a row is aggregated once, into its pane, whatever
+the number of windows.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from anabranch.topology.windows import Window
 from anabranch.types import Array
 
 NEVER = np.iinfo(np.int64).min
+
+# Instead of a pane, rows that are in no window have one of these marks; no event time comes near.
+LEFT_OUT = -9_000_000_000_000_000_000  # no event time
+OUT, TOO_LATE, ELSEWHERE = LEFT_OUT + 1, LEFT_OUT + 2, LEFT_OUT + 3
+FARTHEST_US = 8_000_000_000_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +59,37 @@ class Panes:
         return end is None or (watermark_us is not None and end <= watermark_us)
 
     def last_ends(self, panes: Array) -> Array:
-        """The end of the last window that contains each pane; where no window does, the least number there is."""
+        """The end of the last window that contains each pane; where no window does, the least
+        number there is.
+        """
         found = np.full(len(panes), NEVER, dtype=np.int64)
         for window in self.windows:
             end = panes - (panes - window.offset_us) % window.every_us + window.length_us
             np.maximum(found, end, out=found, where=end > panes)
         return found
 
+    def last_end_sql(self) -> str:
+        """The end of the last window that contains a time t; null where none does."""
+        longest = {
+            (each.every_us, each.offset_us): each
+            for each in sorted(self.windows, key=lambda each: each.length_us)
+        }
+        ends = [_last_end_sql(window) for window in longest.values()]
+        return ends[0] if len(ends) == 1 else f"greatest({', '.join(ends)})"
+
+    def pane_sql(self) -> str:
+        """The pane of a time t, or a mark where there is none or no window takes it."""
+        pane = f"t - pmod(t - {self.offset_us}L, {self.width_us}L)"
+        if self.windows and not any(window.gapless for window in self.windows):
+            pane = f"if({self.last_end_sql()} is null, {OUT}L, {pane})"
+        return f"if(t is null, {LEFT_OUT}L, {pane})"
+
     def closings(
         self, panes: Iterable[int], after_us: int | None, until_us: int | None
     ) -> list[Closing]:
-        """The windows over any of these panes that end in (after, until], by end, start and definition."""
+        """The windows over any of these panes that end in (after, until], by end, start and
+        definition.
+        """
         ordered = sorted(panes)
         if until_us is None or not ordered:
             return []
@@ -111,7 +137,9 @@ def _first_end(window: Window, pane_us: int, after_us: int | None) -> int:
 
 
 def _ends(window: Window, ordered: Sequence[int], after_us: int | None, until_us: int) -> list[int]:
-    """The ends in (after, until] of windows that hold a pane; over long times without panes it leaps."""
+    """The ends in (after, until] of windows that hold a pane; over long times without panes it
+    leaps.
+    """
     ends: list[int] = []
     at, end = 0, _first_end(window, ordered[0], after_us)
     while end <= until_us:
@@ -124,6 +152,12 @@ def _ends(window: Window, ordered: Sequence[int], after_us: int | None, until_us
         else:
             end = max(end + window.every_us, _first_end(window, ordered[at], after_us))
     return ends
+
+
+def _last_end_sql(window: Window) -> str:
+    into = f"pmod(t - {window.offset_us}L, {window.every_us}L)"
+    end = f"t - {into} + {window.length_us}L"
+    return f"({end})" if window.gapless else f"if({into} < {window.length_us}L, {end}, null)"
 
 
 def panes_of(windows: Sequence[Window]) -> Panes:

@@ -1,9 +1,14 @@
-"""The route: which slot each shard belongs to. It has a version and changes only between two steps."""
+"""The route: which slot each shard belongs to.
+
+It has a version and changes only between two steps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from anabranch.plan.ids import ComponentId
 
 _CHAIN = 16
 _LONG_CHAIN = 64
@@ -18,7 +23,9 @@ class Route:
     version: int
 
     def resized(self, slots: int) -> Route:
-        """Another number of slots, with as many shards as possible left where they are and the numbers of shards level."""
+        """Another number of slots, with as many shards as possible left where they are and the
+        numbers of shards level.
+        """
         shards = len(self.slot_of)
         room = [shards // slots + (1 if slot < shards % slots else 0) for slot in range(slots)]
         new = [-1] * shards
@@ -38,17 +45,19 @@ def even_route(shards: int, slots: int) -> Route:
 
 
 def routes_for(
-    components: Iterable[str], before: Mapping[str, Route], shards: int, slots: int
-) -> dict[str, Route]:
+    components: Iterable[ComponentId], before: Mapping[ComponentId, Route], shards: int, slots: int
+) -> dict[ComponentId, Route]:
     """The routes of components: those that there were, and even ones for new components."""
     return {name: before.get(name) or even_route(shards, slots) for name in components}
 
 
 def snapshots_due(chains: Mapping[int, Sequence[tuple[int, int | None]]], shards: int) -> list[int]:
-    """The shards that should be snapshotted now, given the (delta, snapshot) sizes of each one's chain.
+    """The shards that should be snapshotted now, given the (delta, snapshot) sizes of each one's
+    chain.
 
-    A snapshot is due when reading the deltas costs as much as reading half the snapshot, so that a restore reads little and
-    snapshots cost at most as much as deltas; not all shards in one step, so that no step is long.
+    A snapshot is due when reading the deltas costs as much as reading half the snapshot, so that a
+    restore reads little and snapshots cost at most as much as deltas; not all shards in one step,
+    so that no step is long.
     """
     due = []
     for shard, chain in chains.items():

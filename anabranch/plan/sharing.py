@@ -1,8 +1,10 @@
-"""Share or not: whether the windows of an operator are formed from panes that all of them share, or each from its own.
+"""Share or not: whether the windows of an operator are formed from panes that all of them share, or
+each from its own.
 
-Shared panes are as wide as all windows allow: a row is lifted once, into few wide panes where the windows fit each other and into
-many narrow ones where they do not (windows of 7 and 11 minutes share panes of one minute). Without sharing each window has panes of
-its own, as wide as it allows, and every row is lifted once for each window. The costs are of one key and hour of event time.
+Shared panes are as wide as all windows allow: a row is lifted once, into few wide panes where the
+windows fit each other and into many narrow ones where they do not (windows of 7 and 11 minutes
+share panes of one minute). Without sharing each window has panes of its own, as wide as it allows,
+and every row is lifted once for each window. The costs are of one key and hour of event time.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from anabranch.plan.consolidation import HOUR_US, plan_consolidation
 from anabranch.plan.panes import panes_of
 from anabranch.topology.windows import Window
 
-# Microseconds, measured on two cores with four partials; relations matter, not the seconds. See docs/performance.md.
+# Microseconds, measured on two cores with four partials; relations matter, not the seconds. See
+# docs/performance.md.
 _LIFT_US = 0.2  # a row that is combined in the JVM
 _PARTIAL_US = 1.6  # a partial that goes through the exchange into its pane
 _MERGE_US = 0.03  # a partial that is merged into a window
@@ -62,7 +65,9 @@ def _by_name(windows: Sequence[Window]) -> list[tuple[Window, ...]]:
 
 
 def _cost(groups: Sequence[tuple[Window, ...]], rows: float) -> float:
-    """What a key costs in an hour: its rows for each group, the partials that they become, and merging these into windows."""
+    """What a key costs in an hour: its rows for each group, the partials that they become, and
+    merging these into windows.
+    """
     total = 0.0
     for group in groups:
         panes = panes_of(group)

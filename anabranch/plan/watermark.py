@@ -13,10 +13,11 @@ def watermark_after(
     silent_us: Mapping[str, int],
     watermark_us: int | None,
 ) -> int | None:
-    """The watermark of the next step: the least of what each source has seen minus its delay, and never before the last one.
+    """The watermark of the next step: the least of what each source has seen minus its delay, and
+    never before the last one.
 
-    A source that has been silent for longer than it may be is not waited for, as long as there is another; one that has not been
-    seen yet holds the watermark where it is.
+    A source that has been silent for longer than it may be is not waited for, as long as there is
+    another; one that has not been seen yet holds the watermark where it is.
     """
     silent = {
         each.name

@@ -1,27 +1,29 @@
-"""A join in a slot task: rows of both sides wait in one state, and a window joins them when it closes."""
+"""A join in a slot task: rows of both sides wait in one state, and a window joins them when it
+closes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch.plan.exchange import LATE_ROW, is_key
 from anabranch.plan.operators.joins import JoinSide, Side
+from anabranch.runtime.arrivals import arrived_rows, by_shard, keys_of, rows_of_results
 from anabranch.runtime.lateness import all_taken, reasons
-from anabranch.runtime.operator import (
-    Arriving,
-    Fused,
-    Moment,
-    NodeTask,
-    Outcome,
-    StateWork,
-    Upstream,
-)
+from anabranch.runtime.operator import StateWork, WorkPlace
 from anabranch.runtime.results import late_table
-from anabranch.runtime.windows import arrived_rows, by_shard, keys_of, rows_of_results
+from anabranch.runtime.tasks import (
+    ArrivingRows,
+    FusedRows,
+    NodeOutcome,
+    NodeTask,
+    Upstream,
+    Watermarks,
+)
 from anabranch.state.codec.joins import SideRows
 from anabranch.state.memory.joins import JoinState
 from anabranch.types import Array, column_type, to_array
@@ -30,17 +32,28 @@ from anabranch.types import Array, column_type, to_array
 class JoinWork(StateWork):
     """One attempt at a join of a slot; `task` is that of its left side."""
 
-    def __init__(self, left: NodeTask, right: NodeTask, *where: Any) -> None:
-        super().__init__(left, *where)
-        self._tasks = (left, right)
+    def __init__(self, task: NodeTask, place: WorkPlace) -> None:
+        super().__init__(task, place)
+        self._tasks = [task]
+
+    @classmethod
+    def of(cls, task: NodeTask, tasks: Sequence[NodeTask], place: WorkPlace) -> Self:
+        """The work of both sides; it belongs to the left one."""
+        work = cls(task, place)
+        work._tasks += [
+            each for each in tasks if each.operator == task.operator and each is not task
+        ]
+        return work
 
     @property
     def rows(self) -> JoinState:
         assert isinstance(self.state, JoinState)
         return self.state
 
-    def merge(self, rows: Mapping[int, pa.Table], upstream: Upstream, moment: Moment) -> Outcome:
-        outcome = Outcome()
+    def merge(
+        self, rows: Mapping[int, pa.Table], upstream: Upstream, marks: Watermarks
+    ) -> NodeOutcome:
+        outcome = NodeOutcome()
         late: list[pa.Table] = []
         arrived: dict[Side, SideRows] = {}
         for task in self._tasks:
@@ -52,8 +65,8 @@ class JoinWork(StateWork):
             table, shards, pane, times = found
             for shard, count in by_shard(shards, times).items():
                 outcome.rows_in[shard] = outcome.rows_in.get(shard, 0) + count
-            if not all_taken(pane, plan.panes, moment.after_us):
-                why = reasons(pane, plan.panes, moment.after_us)
+            if not all_taken(pane, plan.panes, marks.late_before_us):
+                why = reasons(pane, plan.panes, marks.late_before_us)
                 on_time = why == None  # noqa: E711 - element by element
                 for each in set(why[~on_time]):
                     outcome.left_out[str(each)] = outcome.left_out.get(str(each), 0) + int(
@@ -86,9 +99,11 @@ class JoinWork(StateWork):
     def _arrived(
         self, task: NodeTask, plan: JoinSide, incoming: pa.Table | None, upstream: Upstream
     ) -> tuple[pa.Table, Array, Array, Array] | None:
-        """The rows of a side as a table of keys and payload, with their shards, panes, and how often each came."""
+        """The rows of a side as a table of keys and payload, with their shards, panes, and how
+        often each came.
+        """
         given = task.rows
-        if isinstance(given, Arriving) and given.combined:
+        if isinstance(given, ArrivingRows) and given.combined:
             if incoming is None:
                 return None
             incoming, shards = self._mine(incoming)
@@ -99,7 +114,7 @@ class JoinWork(StateWork):
                 for name in ("pane", given.columns["c0"])
             )
             return table, shards, pane, times
-        if isinstance(given, Fused):
+        if isinstance(given, FusedRows):
             rows = rows_of_results(upstream(given.operator), given)
         else:
             rows = None if incoming is None else arrived_rows(*self._mine(incoming), plan, given)
@@ -115,9 +130,9 @@ class JoinWork(StateWork):
             np.ones(len(rows.t), dtype=np.int64),
         )
 
-    def close(self, outcome: Outcome, moment: Moment) -> None:
-        outcome.until_us = self._until(moment)
-        table, outcome.shards = self.rows.close(moment.after_us, outcome.until_us)
+    def close(self, outcome: NodeOutcome, marks: Watermarks) -> None:
+        outcome.until_us = self._until(marks)
+        table, outcome.shards = self.rows.close(marks.late_before_us, outcome.until_us)
         outcome.rows_out = by_shard(outcome.shards, np.ones(len(outcome.shards)))
         outcome.results = table if len(table) else None
 

@@ -1,28 +1,33 @@
-"""Which rows no open window takes, and why: told by their panes, in the slot task."""
+"""Which rows no open window takes, and why, by their panes, in the slot task."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from anabranch.plan.panes import NEVER, Panes
-from anabranch.runtime.process.ordered import NO_TIME_US
+from anabranch.plan.panes import (
+    ELSEWHERE,
+    FARTHEST_US,
+    LEFT_OUT,
+    NEVER,
+    OUT,
+    TOO_LATE,
+    Panes,
+)
 from anabranch.types import Array
 
-# Instead of a pane, rows that are in no window have one of these numbers; no event time comes near them.
-LEFT_OUT = NO_TIME_US
-OUT, TOO_LATE, ELSEWHERE = LEFT_OUT + 1, LEFT_OUT + 2, LEFT_OUT + 3
 NO_TIME, OUTSIDE, LATE = "no event time", "outside", "late"
 TAKEN = "taken by another part"  # of the same operator: not left out
-FARTHEST_US = 8_000_000_000_000_000_000
 _FEW_PANES = 1 << 12
 
 
 def all_taken(pane: Array, panes: Panes, watermark_us: int | None) -> bool:
-    """True when open windows take all of these panes: by far the most common case, and told without looking at each."""
+    """True when open windows take all of these panes: by far the most common case, and known
+    without looking at each.
+    """
     first, last = int(pane.min(initial=FARTHEST_US)), int(pane.max(initial=-FARTHEST_US))
     if first < -FARTHEST_US:
         return False
-    if not panes.windows:  # sessions: rows that are late have a pane that says so
+    if not panes.windows:  # rows that are late have a mark instead of a pane
         return True
     if last - first > _FEW_PANES * panes.width_us:
         return False
@@ -32,7 +37,7 @@ def all_taken(pane: Array, panes: Panes, watermark_us: int | None) -> bool:
 
 def reasons(pane: Array, panes: Panes, watermark_us: int | None) -> Array:
     """Why no open window takes the rows of each of these panes; None where one does."""
-    told, at = np.unique(pane, return_inverse=True)
+    distinct, at = np.unique(pane, return_inverse=True)
     marked = {LEFT_OUT: NO_TIME, OUT: OUTSIDE, TOO_LATE: LATE, ELSEWHERE: TAKEN}
 
     def why(each: int) -> str | None:
@@ -49,4 +54,4 @@ def reasons(pane: Array, panes: Panes, watermark_us: int | None) -> Array:
             else None
         )
 
-    return np.array([*map(why, told.tolist()), None], dtype=object)[at]
+    return np.array([*map(why, distinct.tolist()), None], dtype=object)[at]

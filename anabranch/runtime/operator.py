@@ -1,24 +1,25 @@
-"""The state of one operator in a slot task: what the task is told of it, its shards opened, loaded, written, and kept decoded.
+"""The state of one operator in a slot task: its shards are opened, loaded, written, and kept
+decoded.
 
-A shard that is not in the expected state is left alone and reported missing. What rows make of the state is for those who know
-its kind: `node_task` for windows and sessions, `join_task` for joins, `process_task` for users' classes.
+A shard that is not in the expected state is left alone and reported missing. What rows make of the
+state is for the kinds to say: `runtime.kinds` knows them.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import FencedError, StateError, StateFullError
-from anabranch.plan.operators.base import OperatorPlan
+from anabranch.runtime.cache import Owner, decoded_slots
+from anabranch.runtime.tasks import NodeOutcome, NodeTask, StateSettings, Upstream, Watermarks
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.log import Stored, read_chain
 from anabranch.state.memory.keyed import NumberedState
@@ -29,102 +30,19 @@ from anabranch.state.store.shard import Meta, Shard, Write
 from anabranch.state.store.version import Fence, Version
 from anabranch.types import Array, to_array
 
-_CACHED_SLOTS = 64
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateSettings:
-    """Where and how shards live on a host."""
+class WorkPlace:
+    """Where an attempt works: the run, its checkpoint, and the host with its settings."""
 
-    root: str | None
-    wait_s: float
-    limit_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fused:
-    """Rows come as results of another operator of the same slot: the columns that are its keys, and the inputs of its partials."""
-
-    operator: str
-    keys: tuple[str, ...]
-    inputs: tuple[str | tuple[str, ...] | None, ...]
-    payload: tuple[str, ...] = ()
-    time: str = "window"  # the column that says when a row happened
+    checkpoint_id: str
+    epoch: int
+    files: Files
+    host: Host
+    state: StateSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arriving:
-    """Rows come through the exchange: where their columns are; combined already, or one by one with their event time."""
-
-    columns: Mapping[str, str]
-    combined: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Emitted:
-    """Results that go to an operator of a later level: its number, and the shared column for each of the results' columns."""
-
-    number: int
-    columns: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeTask:
-    """What a slot task needs to know of one of its operators in a step."""
-
-    number: int
-    operator: str
-    plan: OperatorPlan
-    rows: Fused | Arriving
-    emits: tuple[Emitted, ...] = ()
-    written: bool = True  # some sink wants the results
-    committed: Mapping[int, Version] = field(default_factory=dict)
-    snapshot: frozenset[int] = frozenset()
-    restore: Mapping[int, list[Stored]] = field(
-        default_factory=dict
-    )  # shards to take from the durable log
-    others: tuple[
-        OperatorPlan, ...
-    ] = ()  # the other parts of the operator: what they take is not left out
-    first: bool = True  # the part that tells what none takes
-    early: bool = False  # also write windows that are still open, as they are
-    late: bool = False  # some sink wants the rows that are left out
-    seen: str | None = (
-        None  # the column with the latest event times, where this operator tells them for its source
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """Where the step is: by which watermark rows are late, and by which windows close."""
-
-    after_us: int | None
-    until_us: int | None
-    finish: bool = False
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What the rows and the watermark of a step made of one operator in a slot."""
-
-    rows_in: dict[int, int] = field(default_factory=dict)
-    rows_out: dict[int, int] = field(default_factory=dict)
-    left_out: dict[str, int] = field(default_factory=dict)
-    late: pa.Table | None = None
-    results: pa.Table | None = None
-    shards: Array | None = None  # of the results that are complete: their shards
-    until_us: int | None = None
-    keys_in: dict[int, float] = field(default_factory=dict)
-    arrived: int = 0
-    distinct: int = 0
-    writes: dict[int, Write] = field(default_factory=dict)
-
-
-Upstream: TypeAlias = Callable[
-    [str], Sequence[Outcome]
-]  # what an operator of the same slot has given, of all its parts
-
-
+_shards: dict[Path, Any] = {}  # the open shards of this process
 StoreT = TypeVar("StoreT", Shard, CellShard)
 MetaT = TypeVar("MetaT", Meta, CellMeta)
 
@@ -132,25 +50,32 @@ MetaT = TypeVar("MetaT", Meta, CellMeta)
 class ShardWork(ABC, Generic[StoreT, MetaT]):
     """One attempt at the shards of one operator of a slot: opened, loaded, changed, written."""
 
-    def __init__(
-        self, task: NodeTask, where: tuple[str, int], files: Files, host: Host, state: StateSettings
-    ) -> None:
-        checkpoint, epoch = where
+    def __init__(self, task: NodeTask, place: WorkPlace) -> None:
         self.task, self.plan = task, task.plan
-        self._files, self._host, self._settings = files, host, state
-        self._path = host.component(checkpoint, task.plan.operator)
-        self._cached_as = (
-            f"{checkpoint}/{task.plan.operator}/{epoch}"  # a later run may have another plan
-        )
+        self._place = place
+        self._path = place.host.directory(place.checkpoint_id, task.plan.part)
+        self._owner = Owner(place.checkpoint_id, task.plan.part, place.epoch)
         self.opened: dict[int, StoreT] = {}
         self.metas: dict[int, MetaT] = {}
+
+    @classmethod
+    def of(
+        cls,
+        task: NodeTask,
+        tasks: Sequence[NodeTask],  # noqa: ARG003
+        place: WorkPlace,
+    ) -> Self:
+        """The work of an operator; `tasks` are all of its slot."""
+        return cls(task, place)
 
     def open(
         self, shards: Sequence[int], stack: ExitStack, fence: Fence, step: int, *, distrust: bool
     ) -> None:
-        """Holds the shards, and finds out which of them are in the committed state, or are now: undone, or restored."""
+        """Holds the shards, and finds out which are in the committed state, or can be brought to it
+        by undoing an attempt or by restoring.
+        """
         self.opened = {
-            shard: stack.enter_context(self._shard(shard).held(self._settings.wait_s))
+            shard: stack.enter_context(self._shard(shard).held(self._place.state.wait_s))
             for shard in shards
         }
         for shard, store in self.opened.items():
@@ -174,7 +99,9 @@ class ShardWork(ABC, Generic[StoreT, MetaT]):
                 store.wipe()
 
     def _restored(self, store: StoreT, chain: list[Stored], fence: Fence) -> MetaT:
-        """A shard from the durable log, in a new file: what is there may be damaged where one does not see it before one writes."""
+        """A shard from the durable log, in a new file: the old one may be damaged in a place that
+        shows only when it is written.
+        """
         try:
             store.check(self._meta(store).fence, fence)
         except FencedError:
@@ -182,7 +109,7 @@ class ShardWork(ABC, Generic[StoreT, MetaT]):
         except StateError:
             pass
         store.wipe()
-        return self._restore(store, read_chain(self._files, chain), fence)
+        return self._restore(store, read_chain(self._place.files, chain), fence)
 
     @abstractmethod
     def _meta(self, store: StoreT) -> MetaT:
@@ -192,7 +119,9 @@ class ShardWork(ABC, Generic[StoreT, MetaT]):
     def _rewound(
         self, store: StoreT, meta: MetaT, committed: Version | None, step: int, fence: Fence
     ) -> MetaT | None:
-        """What a shard holds at the committed version, with another attempt at this step undone; None where that cannot be."""
+        """What a shard holds at the committed version, with another attempt at this step undone;
+        None where that cannot be.
+        """
 
     @abstractmethod
     def _restore(self, store: StoreT, writes: Sequence[Write], fence: Fence) -> MetaT:
@@ -218,21 +147,23 @@ class ShardWork(ABC, Generic[StoreT, MetaT]):
 
     @abstractmethod
     def load(self, shards: Collection[int], after_us: int | None) -> None:
-        """Makes the state of these shards ready; a damaged shard is wiped and taken out of `metas`."""
+        """Makes the state of these shards ready; a damaged one is wiped and not in `metas`."""
 
     @abstractmethod
-    def merge(self, rows: Mapping[int, pa.Table], upstream: Upstream, moment: Moment) -> Outcome:
+    def merge(
+        self, rows: Mapping[int, pa.Table], upstream: Upstream, marks: Watermarks
+    ) -> NodeOutcome:
         """Merges the rows of a step in, those of the exchange or those of the operator before."""
 
     @abstractmethod
-    def close(self, outcome: Outcome, moment: Moment) -> None:
+    def close(self, outcome: NodeOutcome, marks: Watermarks) -> None:
         """Closes what the watermark closes."""
 
-    def make_rows(self, outcome: Outcome) -> None:
+    def make_rows(self, outcome: NodeOutcome) -> None:
         """Makes the result rows of what was closed."""
 
     @abstractmethod
-    def written(self, outcome: Outcome, version: Version) -> None:
+    def written(self, outcome: NodeOutcome, version: Version) -> None:
         """Encodes what the step changed."""
 
     @abstractmethod
@@ -245,7 +176,7 @@ class ShardWork(ABC, Generic[StoreT, MetaT]):
 
     def _shard(self, shard: int) -> StoreT:
         path = self._path / f"{shard:05d}"
-        limit = self._settings.limit_bytes
+        limit = self._place.state.limit_bytes
         found = _shards.get(path)
         if found is None or found.limit_bytes != limit:
             if found is not None:
@@ -265,8 +196,8 @@ class StateWork(ShardWork[Shard, Meta]):
 
     state: NumberedState[Any, Any]
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, task: NodeTask, place: WorkPlace) -> None:
+        super().__init__(task, place)
         self._deltas: dict[int, Any] = {}
 
     @property
@@ -300,12 +231,12 @@ class StateWork(ShardWork[Shard, Meta]):
         return Shard(path, limit_bytes=limit_bytes)
 
     def load(self, shards: Collection[int], after_us: int | None) -> None:
-        """The decoded state of these shards: kept from an earlier step and caught up, or read anew.
+        """The decoded state of these shards: kept from an earlier step and caught up, or read.
 
         A shard whose blobs are damaged is wiped and taken out of `metas`.
         """
         metas = {shard: meta for shard, meta in self.metas.items() if shard in shards}
-        kept = _cache.take(self._cached_as, frozenset(metas)) or self._adapted(metas, after_us)
+        kept = decoded_slots.take(self._owner, frozenset(metas)) or self._adapted(metas, after_us)
         if kept is not None and kept.reaches(after_us):
             later = {shard: meta.since(kept.versions.get(shard)) for shard, meta in metas.items()}
             if all(links is not None for links in later.values()):
@@ -332,11 +263,12 @@ class StateWork(ShardWork[Shard, Meta]):
     def _adapted(
         self, metas: dict[int, Meta], after_us: int | None
     ) -> NumberedState[Any, Any] | None:
-        """A slot that was kept under another route: shards that left it are forgotten, those that came are read; None where most did.
+        """A slot that was kept under another route: shards that left it are forgotten, those that
+        came are read; None where most did.
 
         So another route costs what it moves and not what the slot holds.
         """
-        kept = _cache.nearest(self._cached_as, metas)
+        kept = decoded_slots.nearest(self._owner, metas)
         if kept is None or not kept.reaches(after_us):
             return None
         kept.leave([shard for shard in kept.versions if shard not in metas])
@@ -373,12 +305,12 @@ class StateWork(ShardWork[Shard, Meta]):
         state.versions = {shard: meta.version for shard, meta in metas.items()}
         return state
 
-    def _until(self, moment: Moment) -> int | None:
+    def _until(self, marks: Watermarks) -> int | None:
         """By which time windows close: the watermark, or the end of all that there is."""
-        until_us = self.state.final_end() if moment.finish else moment.until_us
-        return moment.after_us if until_us is None else until_us
+        until_us = self.state.final_end() if marks.finish else marks.close_until_us
+        return marks.late_before_us if until_us is None else until_us
 
-    def written(self, outcome: Outcome, version: Version) -> None:
+    def written(self, outcome: NodeOutcome, version: Version) -> None:
         """Forgets what is over, and encodes what the step changed."""
         plan, state = self.plan, self.state
         state.drop(outcome.until_us)
@@ -400,54 +332,4 @@ class StateWork(ShardWork[Shard, Meta]):
 
     def keep(self) -> None:
         """Keeps the decoded state for the next step."""
-        _cache.put(self._cached_as, self.state)
-
-
-class _Cache:
-    """Decoded slots of this process, least recently used out first. One that is being changed is not in it."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._slots: OrderedDict[tuple[str, frozenset[int]], NumberedState[Any, Any]] = (
-            OrderedDict()
-        )
-
-    def take(self, operator: str, shards: frozenset[int]) -> NumberedState[Any, Any] | None:
-        return self._slots.pop((operator, shards), None)
-
-    def nearest(self, operator: str, shards: Collection[int]) -> NumberedState[Any, Any] | None:
-        """The slot that has most of these shards, where it has at least half of them."""
-        near = [key for key in self._slots if key[0] == operator]
-        best = max(near, key=lambda key: len(key[1].intersection(shards)), default=None)
-        if best is None or 2 * len(best[1].intersection(shards)) < max(1, len(shards)):
-            return None
-        return self._slots.pop(best)
-
-    def put(self, operator: str, state: NumberedState[Any, Any]) -> None:
-        """Keeps a slot. One that shares half of its shards with it, or more, is what it was under an older route and goes.
-
-        One that shares few stays: its slot comes yet in this step, and goes on with it. But no shard is held thrice for long.
-        """
-        shards = frozenset(state.versions)
-        for key in [
-            key
-            for key in self._slots
-            if key[0] == operator and 2 * len(shards & key[1]) >= len(key[1])
-        ]:
-            del self._slots[key]
-        self._slots[operator, shards] = state
-        mine = [key for key in self._slots if key[0] == operator]
-        many = sum(len(key[1]) for key in mine) - 2 * len(
-            frozenset().union(*(key[1] for key in mine))
-        )
-        for key in mine:
-            if many <= 0:
-                break
-            many -= len(key[1])
-            del self._slots[key]
-        while len(self._slots) > self._size:
-            self._slots.popitem(last=False)
-
-
-_cache = _Cache(_CACHED_SLOTS)
-_shards: dict[Path, Any] = {}
+        decoded_slots.put(self._owner, self.state)

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from anabranch.elastic.grouping.steps import TaskObservation
+from anabranch.plan.ids import ComponentId, PartId
 from anabranch.state.checkpoint.log import Stored
 
 
@@ -41,6 +42,7 @@ class Written:
 class NodeReport:
     """One operator of one slot in one step."""
 
+    part: PartId
     shards: Mapping[int, ShardReport]
     missing: tuple[int, ...] = ()
     results: Written | None = None
@@ -58,20 +60,20 @@ class NodeReport:
 class SlotReport(msgspec.Struct, frozen=True, kw_only=True, tag="slot"):
     """One slot of a component in one step."""
 
-    component: str
+    component: ComponentId
     slot: int
     host: str
     pid: int
     started: float
     ended: float
     cpu_s: float
-    nodes: Mapping[str, NodeReport]
+    nodes: tuple[NodeReport, ...]
     phases: Mapping[str, float] = {}  # seconds of each phase of the task
     seen_us: Mapping[int, int] = {}  # the latest event time of rows for an operator, by its number
 
     @property
-    def of(self) -> str:
-        """What reports: the name of the component."""
+    def of(self) -> ComponentId:
+        """What reports: the component."""
         return self.component
 
 
@@ -95,7 +97,7 @@ class ApplyReport(msgspec.Struct, frozen=True, kw_only=True, tag="apply"):
 
 
 TaskReport: TypeAlias = SlotReport | ApplyReport
-ReportKey: TypeAlias = tuple[str, int]  # a component or an apply, and its slot
+ReportKey: TypeAlias = tuple[ComponentId | str, int]  # a component or an apply, and its slot
 
 
 def encoded(report: TaskReport) -> bytes:
@@ -142,9 +144,9 @@ class StepReports:
             tuple(each for each in found if isinstance(each, ApplyReport)),
         )
 
-    def nodes(self) -> Iterator[tuple[str, NodeReport]]:
+    def nodes(self) -> Iterator[tuple[PartId, NodeReport]]:
         """What all slots report about their operators."""
-        return ((name, each) for report in self.slots for name, each in report.nodes.items())
+        return ((each.part, each) for report in self.slots for each in report.nodes)
 
     def of_apply(self, name: str) -> list[ApplyReport]:
         """The reports of an apply, by slot."""
@@ -162,9 +164,9 @@ class StepReports:
             names = ", ".join(sorted({f"{name} {slot}" for name, slot in odd}))
             raise RuntimeError(f"slots that have not reported exactly once: {names}")
 
-    def missing(self) -> dict[str, list[int]]:
+    def missing(self) -> dict[PartId, list[int]]:
         """The shards that tasks did not find in the committed state, by operator."""
-        found: dict[str, list[int]] = {}
+        found: dict[PartId, list[int]] = {}
         for name, each in self.nodes():
             if each.missing:
                 found.setdefault(name, []).extend(each.missing)
@@ -190,15 +192,15 @@ def files_of(written: Sequence[Written | None]) -> tuple[str, ...]:
 
 
 def moving_mean(
-    before: Mapping[str, Mapping[int, float]], reports: StepReports
-) -> dict[str, dict[int, float]]:
+    before: Mapping[PartId, Mapping[int, float]], reports: StepReports
+) -> dict[PartId, dict[int, float]]:
     """Distinct keys by length of interval in panes: half the last mean, half this step."""
-    now: dict[str, dict[int, float]] = {}
+    now: dict[PartId, dict[int, float]] = {}
     for name, each in reports.nodes():
         mine = now.setdefault(name, {})
         for length, keys in each.keys_in.items():
             mine[length] = mine.get(length, 0.0) + keys
-    found: dict[str, dict[int, float]] = {}
+    found: dict[PartId, dict[int, float]] = {}
     for name, mine in now.items():
         old = before.get(name, {})
         halves = {length: (old.get(length, keys) + keys) / 2 for length, keys in mine.items()}

@@ -1,4 +1,6 @@
-"""Results as Arrow tables and parquet files, written by the slot tasks themselves: they never become JVM rows."""
+"""Results as Arrow tables and parquet files, written by the slot tasks themselves: they never
+become JVM rows.
+"""
 
 from __future__ import annotations
 
@@ -11,37 +13,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch.plan.evolution import INCOMPLETE
-from anabranch.plan.operators.base import EVERYTHING, OperatorPlan
-from anabranch.plan.operators.sessions import window_names
+from anabranch.plan.operators.aggregates import AggregatePlan
+from anabranch.plan.operators.base import EVERYTHING
 from anabranch.plan.panes import NEVER
 from anabranch.runtime.reports import Written
 from anabranch.state.checkpoint.files import Files, disk_full_as_state_error
 from anabranch.state.memory.keyed import Formed, KeyedState
-from anabranch.topology.graph import EARLY_COLUMN
-from anabranch.types import Array, arrow_type, column_type
+from anabranch.types import Array, arrow_type
 
 
-def result_schema(plan: OperatorPlan, keys: pa.Schema) -> pa.Schema:
-    """The columns of results: keys, window, window name, aggregates."""
-    moment = arrow_type(plan.time_type)
-    fields = [
-        pa.field(given.name, keys.field(i).type)
-        for i, given in enumerate(plan.keys)
-        if given != EVERYTHING
-    ]
-    fields += [
-        pa.field("window", pa.struct([("start", moment), ("end", moment)])),
-        pa.field("window_name", pa.string()),
-        *([pa.field(EARLY_COLUMN, pa.bool_())] if plan.early else []),
-    ]
-    fields += [pa.field(result.named.name, column_type(result.type)) for result in plan.results]
-    return pa.schema(fields)
-
-
-def result_table(
-    plan: OperatorPlan, state: KeyedState, closed: Sequence[Formed]
-) -> tuple[pa.Table | None, Array]:
+def result_table(state: KeyedState, closed: Sequence[Formed]) -> tuple[pa.Table | None, Array]:
     """All rows of the windows that closed, as one table, and the shard of each."""
+    plan = state.plan
     sizes = [len(each.rows) for each in closed]
     if not sum(sizes):
         return None, np.empty(0, dtype=np.int32)
@@ -55,7 +38,8 @@ def result_table(
     for i, given in enumerate(plan.keys):
         if given != EVERYTHING:
             column = keys.column(i).combine_chunks()
-            # Text goes out by number into the shard's keys: nothing is copied, and parquet's own dictionary is the same.
+            # Text goes out by number into the shard's keys: nothing is copied, and parquet's own
+            # dictionary is the same.
             as_numbers = pa.types.is_string(column.type) and not column.null_count
             arrays.append(
                 pa.DictionaryArray.from_arrays(numbers, column)
@@ -76,13 +60,15 @@ def result_table(
     if plan.early:
         arrays.append(pa.array(np.repeat(np.array([each.early for each in closed]), sizes)))
     arrays += plan.finished(columns)
-    table = pa.Table.from_arrays(arrays, names=result_schema(plan, keys.schema).names)
+    table = pa.Table.from_arrays(arrays, names=[each.name for each in plan.written_fields])
     return table, state.shard_of[rows]
 
 
-def _names(plan: OperatorPlan, windows: Array, start_us: Array) -> pa.Array:
-    """The name of each row's window: its own, or the one that says that it lacks rows from before it was added."""
-    names = window_names(plan)
+def _names(plan: AggregatePlan, windows: Array, start_us: Array) -> pa.Array:
+    """The name of each row's window: its own, or the one that says that it lacks rows from before
+    it was added.
+    """
+    names = plan.window_names
     if plan.complete_from:
         since = np.array(
             [plan.complete_from.get(i, NEVER) for i in range(len(names))], dtype=np.int64
@@ -115,8 +101,8 @@ def write_table(table: pa.Table, files: Files, name: str) -> None:
     path = files.path(name)
     if files.local:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-    # Dictionaries and statistics where readers gain by them: keys, windows, counts. On measured floats they cost more time
-    # than all the rest of the file.
+    # Dictionaries and statistics where readers gain by them: keys, windows, counts. On measured
+    # floats they cost more time than all the rest of the file.
     worth = [name for name, kind in _leaves(table.schema) if not pa.types.is_floating(kind)]
     pq.write_table(
         table,

@@ -19,16 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.faults import Faults
-from anabranch.plan.operators.joins import JoinSide
-from anabranch.plan.operators.process import ProcessPlan
-from anabranch.runtime.joins import JoinWork
-from anabranch.runtime.lateness import FARTHEST_US
-from anabranch.runtime.operator import Moment, NodeTask, Outcome, ShardWork, StateSettings
+from anabranch.plan.ids import ComponentId, PartId
+from anabranch.plan.panes import FARTHEST_US
+from anabranch.runtime.arrivals import decode_dictionaries
+from anabranch.runtime.kinds import works_of
+from anabranch.runtime.operator import ShardWork, WorkPlace
 from anabranch.runtime.passing import REPORT, by_operator, spread, unwrapped, with_reports, wrapped
-from anabranch.runtime.process.task import ProcessWork
 from anabranch.runtime.reports import NodeReport, ShardReport, SlotReport, Written, encoded
 from anabranch.runtime.results import write_results
-from anabranch.runtime.windows import NodeWork, undictionaried
+from anabranch.runtime.tasks import NodeOutcome, NodeTask, StateSettings, Watermarks
 from anabranch.runtime.worker import TaskId, received
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.log import Stored, log_file
@@ -41,7 +40,7 @@ from anabranch.types import to_array
 class ComponentTask:
     """A component in a step: which slot each shard has, and its operators, each after those that feed it."""
 
-    name: str
+    name: ComponentId
     route: tuple[int, ...]
     slots: int
     nodes: tuple[NodeTask, ...]
@@ -58,7 +57,7 @@ class SlotTask:
     step: int
     epoch: int
     job: int
-    moment: Moment
+    marks: Watermarks
     onward: Mapping[str, pa.DataType] | None = (
         None  # columns of rows for later levels; None where there is none
     )
@@ -114,24 +113,14 @@ class _Attempt:
         self.token = self.fence.new_token()
         self.version = Version(task.step, self.token)
         self.host: Host = open_host(task.state.root)
-        where = (task.checkpoint_id, task.epoch)
-        self.nodes: dict[str, ShardWork[Any, Any]] = {}
-        for each in component.nodes:
-            if isinstance(each.plan, ProcessPlan):
-                self.nodes[each.plan.operator] = ProcessWork(
-                    each, where, task.checkpoint, self.host, task.state
-                )
-            elif not isinstance(each.plan, JoinSide):
-                self.nodes[each.plan.operator] = NodeWork(
-                    each, where, task.checkpoint, self.host, task.state
-                )
-            elif each.plan.side == "left":
-                right = next(
-                    n for n in component.nodes if n.operator == each.operator and n is not each
-                )
-                self.nodes[each.plan.operator] = JoinWork(
-                    each, right, where, task.checkpoint, self.host, task.state
-                )
+        place = WorkPlace(
+            checkpoint_id=task.checkpoint_id,
+            epoch=task.epoch,
+            files=task.checkpoint,
+            host=self.host,
+            state=task.state,
+        )
+        self.nodes = works_of(component.nodes, place)
         self.shards: list[int] = []
         self.onward: list[pa.Table] = []
         self.phases: dict[str, float] = {}
@@ -143,8 +132,8 @@ class _Attempt:
         self.shards = self._needed(rows)
         self._phase("read")
         self._fault("slot.begin")
-        outcomes: dict[str, Outcome] = {}
-        files: dict[str, tuple[Written | None, Written | None]] = {}
+        outcomes: dict[PartId, NodeOutcome] = {}
+        files: dict[PartId, tuple[Written | None, Written | None]] = {}
         with ExitStack() as stack:
             for node in nodes.values():
                 node.open(self.shards, stack, self.fence, task.step, distrust=task.distrust)
@@ -154,10 +143,10 @@ class _Attempt:
             self._phase("load")
             for name, node in nodes.items():
                 outcomes[name] = node.merge(
-                    rows, functools.partial(self._given, outcomes), task.moment
+                    rows, functools.partial(self._given, outcomes), task.marks
                 )
                 self._phase("merge")
-                node.close(outcomes[name], task.moment)
+                node.close(outcomes[name], task.marks)
                 self._phase("close")
                 node.make_rows(outcomes[name])
                 files[name] = self._results(node, outcomes[name])
@@ -186,12 +175,12 @@ class _Attempt:
             started=started,
             ended=time.time(),
             cpu_s=cpu_s,
-            nodes={
-                name: self._report(
+            nodes=tuple(
+                self._report(
                     node, outcomes[name], files[name], stored[name], sizes[name], cpu_s / total
                 )
                 for name, node in nodes.items()
-            },
+            ),
             phases=self.phases,
             seen_us=self._seen(rows),
         )
@@ -199,13 +188,14 @@ class _Attempt:
     def _report(
         self,
         node: ShardWork[Any, Any],
-        outcome: Outcome,
+        outcome: NodeOutcome,
         files: tuple[Written | None, Written | None],
         stored: Mapping[int, Stored],
         sizes: Mapping[int, int],
         cpu_a_row_s: float,
     ) -> NodeReport:
         return NodeReport(
+            part=node.plan.part,
             shards={
                 shard: ShardReport(
                     rows_in=outcome.rows_in.get(shard, 0),
@@ -260,18 +250,18 @@ class _Attempt:
         while True:
             there = set(self.shards).intersection(*(node.metas for node in self.nodes.values()))
             for node in self.nodes.values():
-                node.load(there, self.task.moment.after_us)
+                node.load(there, self.task.marks.late_before_us)
             if all(there == {*node.versions} for node in self.nodes.values()):
                 return
 
-    def _given(self, outcomes: Mapping[str, Outcome], operator: str) -> list[Outcome]:
+    def _given(self, outcomes: Mapping[PartId, NodeOutcome], operator: str) -> list[NodeOutcome]:
         """What an operator of this slot has given: of all its parts."""
         return [
             outcomes[name] for name, each in self.nodes.items() if each.task.operator == operator
         ]
 
     def _results(
-        self, node: ShardWork[Any, Any], outcome: Outcome
+        self, node: ShardWork[Any, Any], outcome: NodeOutcome
     ) -> tuple[Written | None, Written | None]:
         """Writes what sinks want, and keeps what later levels need."""
         late = (
@@ -285,14 +275,14 @@ class _Attempt:
             else None
         )
         if node.task.emits and outcome.shards is not None and len(outcome.shards):
-            complete = undictionaried(outcome.results.slice(0, len(outcome.shards)))
+            complete = decode_dictionaries(outcome.results.slice(0, len(outcome.shards)))
             for each in node.task.emits:
                 columns = {place: complete.column(name) for name, place in each.columns.items()}
                 to = pa.array(np.full(len(complete), each.number, dtype=np.int32))
                 self.onward.append(pa.table({"to": to, **columns}))
         return results, late
 
-    def _log(self, outcomes: Mapping[str, Outcome]) -> dict[str, dict[int, Stored]]:
+    def _log(self, outcomes: Mapping[PartId, NodeOutcome]) -> dict[PartId, dict[int, Stored]]:
         """Writes the deltas and snapshots of all shards into one file of the durable log."""
         writer = f"{self.component.nodes[0].number}-{self.slot}"
         log = log_file(self.task.step, writer, self.token)
@@ -304,7 +294,7 @@ class _Attempt:
         self._phase("log")
         return stored
 
-    def _store(self, outcomes: Mapping[str, Outcome]) -> None:
+    def _store(self, outcomes: Mapping[PartId, NodeOutcome]) -> None:
         """Writes the shards that changed, and keeps the decoded state for the next step."""
         writes = [
             (self.nodes[name], *each)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from anabranch.plan.ids import PartId
 from anabranch.plan.model import Plan
 from anabranch.spark.sinks import Target
 
@@ -33,7 +34,7 @@ def written_rows(outlets: Sequence[Outlet], operator: str) -> WrittenRows:
     return WrittenRows(results=False in late, late=True in late)
 
 
-def late_nodes(plan: Plan, outlets: Sequence[Outlet]) -> frozenset[str]:
+def late_nodes(plan: Plan, outlets: Sequence[Outlet]) -> frozenset[PartId]:
     """The nodes whose late rows some sink takes."""
     return frozenset(
         node.name for each in outlets if each.late for node in plan.late_nodes(each.operator)

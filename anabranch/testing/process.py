@@ -18,13 +18,13 @@ import pyarrow as pa
 from anabranch.aggregates.specs import Aggregate
 from anabranch.errors import TopologyError, unknown
 from anabranch.plan.keeping import keep
-from anabranch.plan.operators.base import EVERYTHING, key_schema
+from anabranch.plan.operators.base import EVERYTHING, key_schema, result_schema
 from anabranch.plan.operators.process import ProcessPlan, process_plan
 from anabranch.runtime.process.combined import lifted_rows
 from anabranch.runtime.process.ordered import NO_TIME_US, Incoming
 from anabranch.runtime.process.step import process_step
-from anabranch.runtime.process.vectorised import state_record
 from anabranch.state.codec.cells import Span, alarms_of, encoded_keys, head_of, to_micros, to_time
+from anabranch.state.memory.cells import state_record
 from anabranch.topology.graph import Clock, Field, Named, key_fields
 from anabranch.topology.process import aggregates_of, columns_of, logic_of
 from anabranch.topology.state_types import StateType
@@ -91,7 +91,7 @@ class ProcessTester:
     @property
     def result_schema(self) -> pa.Schema:
         """The columns of results as Arrow has them."""
-        return self._plan.result_schema()
+        return result_schema(self._plan)
 
     def state(self, key: Any) -> Any:
         """A copy of the state of a key, None where it has none; a dict for a vectorised class."""

@@ -37,7 +37,7 @@ class Restless(Observer):
             self._run.replan(self._rng.choice(sorted(PLANNERS)))
             plan = requests.waiting.plan
             planned = [] if plan is None else [each.name for each in plan.components]
-            self.offered.add(frozenset(planned))
+            self.offered.add(frozenset(map(str, planned)))
             names += planned
         shards = self._stepper.context.shards
         routes = {name: random_route(self._rng, shards, min(self._most, shards)) for name in names}

@@ -6,7 +6,9 @@ UTC.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from anabranch.errors import TopologyError
 from anabranch.topology.durations import Duration, duration_us, format_duration
@@ -15,10 +17,38 @@ _MOST_STEPS = 300  # of a cumulative window: each is a window of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """One window definition; `every` above `length` leaves gaps, below it the windows overlap."""
+class WindowDefinition(ABC):
+    """A window of some kind under a name. `kind` finds the plan that forms such windows."""
 
+    kind: ClassVar[str]
     name: str
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """What a checkpoint tells it by: those of a cumulative window share their name."""
+
+    @property
+    @abstractmethod
+    def described(self) -> str:
+        """All that results depend on, as text for a fingerprint."""
+
+    @property
+    @abstractmethod
+    def copies(self) -> int:
+        """In how many of its windows a row is."""
+
+    def shares_name(self, other: WindowDefinition) -> bool:  # noqa: ARG002
+        """Whether both may have one name: only steps of one cumulative window may."""
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window(WindowDefinition):
+    """Windows of one length; `every` above it leaves gaps, below it the windows overlap."""
+
+    kind = "windows"
+
     length_us: int
     every_us: int
     offset_us: int = 0
@@ -31,18 +61,52 @@ class Window:
     def gapless(self) -> bool:
         return self.every_us <= self.length_us
 
+    @property
+    def key(self) -> str:
+        return f"{self.name} | {self.length_us}"
+
+    @property
+    def described(self) -> str:
+        length, every = format_duration(self.length_us), format_duration(self.every_us)
+        return f"{self.name} ({length} every {every} from {format_duration(self.offset_us)})"
+
+    @property
+    def copies(self) -> int:
+        return -(-self.length_us // self.every_us)
+
+    def shares_name(self, other: WindowDefinition) -> bool:
+        """Whether they can be steps of one cumulative window: only their lengths differ."""
+        return (
+            isinstance(other, Window)
+            and (self.every_us, self.offset_us) == (other.every_us, other.offset_us)
+            and self.length_us != other.length_us
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
-    """Rows of a key, each at most a gap after the one before: [first row, last row + gap).
+class Session(WindowDefinition):
+    """Rows of a key, each at most a gap after the one before.
 
-    As in Spark, a row exactly a gap after another is in its session, and the session closes when
-    the watermark reaches its end: a row that comes after that, and is not late itself, begins a new
-    one.
+    Its window is [first row, last row + gap). As in Spark, a row exactly a gap after another is in
+    its session, and the session closes when the watermark reaches its end: a row that comes after
+    that, and is not late itself, begins a new one.
     """
 
-    name: str
+    kind = "sessions"
+
     gap_us: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.name} | {self.gap_us}"
+
+    @property
+    def described(self) -> str:
+        return f"{self.name} (a gap of {format_duration(self.gap_us)})"
+
+    @property
+    def copies(self) -> int:
+        return 1
 
 
 def tumbling(length: Duration, *, start: Duration = "0s", name: str | None = None) -> Window:

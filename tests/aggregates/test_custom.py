@@ -18,20 +18,10 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
+from anabranch.aggregates.functions import approx_count_distinct
 from anabranch.errors import StepError, TopologyError
 from anabranch.plan import make_plan
-from anabranch.plan.fingerprint import fingerprint
-from anabranch.topology import (
-    Aggregate,
-    Compute,
-    Consolidate,
-    Field,
-    Graph,
-    Source,
-    approx_count_distinct,
-    tumbling,
-    udaf,
-)
+from anabranch.topology import Aggregate, Compute, Consolidate, Field, Graph, Source, tumbling, udaf
 from anabranch.topology.graph import Named
 
 if TYPE_CHECKING:
@@ -191,7 +181,7 @@ def test_parameters_are_part_of_the_fingerprint() -> None:
             )
             .add(Consolidate(name="w", input="c", windows=(tumbling("1h"),)))
         )
-        return fingerprint(make_plan(graph).nodes[0])["aggregates"]
+        return make_plan(graph).nodes[0].fingerprint()["aggregates"]
 
     assert (
         text(approx_count_distinct("v", 10), "int") == "n = approx_count_distinct(v: int, lg_k=10)"

@@ -100,7 +100,7 @@ def test_groups_of_very_unequal_size_give_what_duckdb_gives(size: int) -> None:
         .add(Consolidate(name="w", input="c", windows=(tumbling("1h"),)))
     )
     component = make_plan(graph).nodes[0]
-    plan = component.slotted
+    plan = component.plan
     positive = pc.fill_null(pc.greater(inputs["v"], 0), False)
 
     def input_of(expression: Any, where: object) -> pa.Array:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 import anabranch as ab
 from anabranch.cli import app
 from anabranch.plan import make_plan
+from anabranch.plan.ids import ComponentId, PartId
 from anabranch.plan.model import Plan
 from anabranch.plan.operators.joins import join_input, join_plan
 from anabranch.plan.route import Route
@@ -72,14 +73,14 @@ class Written:
         snapshot: bool = False,
     ) -> None:
         """A step that brought one shard rows of (key, pane in minutes, partial columns)."""
-        columns = self.plan.nodes[0].slotted.columns
+        columns = self.plan.nodes[0].plan.columns
         values = zip(*(each for *_, each in rows), strict=True)
         entries = Entries(
             pa.table(
                 {
                     "k0": pa.array(
                         [key for key, *_ in rows],
-                        column_type(self.plan.nodes[0].slotted.keys[0].type),
+                        column_type(self.plan.nodes[0].plan.keys[0].type),
                     )
                 }
             ),
@@ -103,9 +104,9 @@ class Written:
             watermark_us=watermark * MINUTE_US,
             next_us=None,
             seen={"loans": (watermark + 5) * MINUTE_US},
-            routes={"areas": Route((0, 1, 0, 1), 2, 3)},
+            routes={ComponentId(("areas",)): Route((0, 1, 0, 1), 2, 3)},
             stored={
-                "areas": {
+                PartId("areas"): {
                     shard: Stored(version=version, file=name, delta=place[0], snapshot=place[1])
                 }
             },
@@ -266,8 +267,8 @@ def test_rows_that_wait_in_a_join_are_shown_with_their_side(tmp_path: Path) -> N
             watermark_us=0,
             next_us=None,
             seen={},
-            routes={"met": Route((0, 1, 0, 1), 2, 3)},
-            stored={"met": {1: stored}},
+            routes={ComponentId(("met",)): Route((0, 1, 0, 1), 2, 3)},
+            stored={PartId("met"): {1: stored}},
         )
     )
     shard = facts(tmp_path, "--shard", 1)["shard"]
@@ -332,7 +333,9 @@ def test_a_header_that_is_damaged_is_one_line(two_steps: Path) -> None:
 
 def test_the_header_is_readable_without_this_package(two_steps: Path) -> None:
     header = msgspec.json.decode((two_steps / "anabranch.json").read_bytes())
-    assert [each["kind"] for each in header["operators"]["areas"]["contents"]["partials"]] == [
+    ((part, note),) = header["operators"]
+    assert part == {"operator": "areas", "part": ""}
+    assert [each["kind"] for each in note["contents"]["partials"]] == [
         "Count",
         "Total",
         "Count",

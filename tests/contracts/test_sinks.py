@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import anabranch as ab
 from anabranch.errors import TopologyError
-from anabranch.spark.sinks import Behind, FunctionTarget, MemoryTarget, StepResults, Target
+from anabranch.spark.sinks import FunctionTarget, MappedTarget, MemoryTarget, StepResults, Target
 from anabranch.state.checkpoint.files import Files
 
 Row = tuple[int, int]
@@ -83,7 +83,7 @@ EXACTLY_ONCE = {
     "csv": in_files(ab.csv),
     "json": in_files(ab.json),
     "parquet after a map": in_files(
-        lambda path: Behind(ab.parquet(path), (lambda df: df.filter(F.col("n") >= 0),))
+        lambda path: MappedTarget(ab.parquet(path), (lambda df: df.filter(F.col("n") >= 0),))
     ),
 }
 PLAIN = ("memory", "parquet")  # these need no Spark

@@ -20,7 +20,6 @@ import pytest
 
 from anabranch.aggregates import functions as f
 from anabranch.errors import CheckpointError
-from anabranch.plan.fingerprint import fingerprint
 from anabranch.plan.make import make_plan
 from anabranch.plan.model import Node, Plan
 from anabranch.plan.operators.base import key_schema
@@ -186,17 +185,17 @@ def entries(node: Node, *, after_us: int | None = None) -> Entries:
         "b": np.array([True, False, True, True]),
     }
     columns = []
-    for column in node.slotted.columns:
+    for column in node.plan.columns:
         empty = column.empty(4)
         columns.append(values[empty.dtype.kind].astype(empty.dtype))
     key = np.array([0, 1, 2, 0], dtype=np.int32)
     pane = np.array([0, 0, 300, 600]) * SECOND
-    keys = KEYS.cast(key_schema(node.slotted))
+    keys = KEYS.cast(key_schema(node.plan))
     return Entries(keys, key, pane, tuple(columns), after_us)
 
 
 def test_the_fingerprints_of_operators_are_as_they_were() -> None:
-    made = {node.name: fingerprint(node) for node in plan().nodes}
+    made = {node.name: node.fingerprint() for node in plan().nodes}
     golden_json("fingerprint.json", msgspec.json.encode(made))
 
 
@@ -280,8 +279,8 @@ def test_the_partials_of_windows_and_sessions_are_as_they_were(
     columns = tuple(column[back] for column in delta.columns)
     snapshot = Entries(delta.keys, delta.key[back], delta.pane[back], columns)
     for kind, made in (("delta", delta), ("snapshot", snapshot)):
-        kept = golden_tables(f"{name}-{kind}.bin", encode(made, node.slotted.columns))
-        found = decode(kept, node.slotted.columns)
+        kept = golden_tables(f"{name}-{kind}.bin", encode(made, node.plan.columns))
+        found = decode(kept, node.plan.columns)
         assert (found.keys, found.after_us) == (made.keys, made.after_us)
         assert found.key.tolist() == made.key.tolist()
         assert found.pane.tolist() == made.pane.tolist()

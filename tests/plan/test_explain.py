@@ -6,13 +6,14 @@ import json
 
 import pytest
 
+from anabranch.aggregates.functions import count, sum
 from anabranch.errors import TopologyError
 from anabranch.plan import explain, make_plan
 from anabranch.plan.operators.joins import join_input, join_plan
 from anabranch.plan.planners.cost import Adaptation
 from anabranch.plan.planners.measured import Measures, OperatorMeasures
 from anabranch.plan.planners.registry import AUTO, PLANNERS
-from anabranch.topology import Compute, Consolidate, Field, Graph, Source, count, sum, tumbling
+from anabranch.topology import Compute, Consolidate, Field, Graph, Source, tumbling
 from anabranch.topology.graph import Join, Named
 
 FIELDS = (Field("a", "string"), Field("b", "string"), Field("at", "timestamp"))
@@ -187,7 +188,7 @@ def test_sides_of_a_join_have_neither_partials_nor_merges() -> None:
 def test_rows_of_a_source_for_a_later_level_are_told_to_pass() -> None:
     graph = tolls()
     plan = make_plan(graph, "unfused")
-    assert [(each.name, each.level) for each in plan.components] == [
+    assert [(str(each.name), each.level) for each in plan.components] == [
         ("fine", 1),
         ("coarse", 2),
         ("all", 3),
@@ -212,7 +213,7 @@ def test_every_planner_can_be_chosen_by_name(planner: str) -> None:
             "met",
             "met",
         ]
-        names = {c.name for c in plan.components}
+        names = {str(c.name) for c in plan.components}
         assert names == (
             {"fine", "coarse", "all", "met"}
             if planner == "unfused"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 
-from anabranch.plan.lifting import LIFT_FIRST, ROUTE_FIRST, Lifted, Lifting
+from anabranch.plan.lifting import LIFT_FIRST, ROUTE_FIRST, LiftCounts, Lifting
 
-REDUCES = Lifted(rows=100_000, arrived=10_000, distinct=5_000)
-SAME_KEYS_EVERYWHERE = Lifted(rows=100_000, arrived=90_000, distinct=5_000)
-EVERY_ROW_ITS_OWN_KEY = Lifted(rows=100_000, arrived=100_000, distinct=100_000)
+REDUCES = LiftCounts(rows=100_000, arrived=10_000, distinct=5_000)
+SAME_KEYS_EVERYWHERE = LiftCounts(rows=100_000, arrived=90_000, distinct=5_000)
+EVERY_ROW_ITS_OWN_KEY = LiftCounts(rows=100_000, arrived=100_000, distinct=100_000)
 
 
-def routed(seen: Lifted) -> Lifted:
+def routed(seen: LiftCounts) -> LiftCounts:
     """The same input in a step that routes first: every key and pane arrives once."""
-    return Lifted(seen.rows, seen.distinct, seen.distinct)
+    return LiftCounts(seen.rows, seen.distinct, seen.distinct)
 
 
 def test_rows_are_combined_first_where_that_leaves_few() -> None:
@@ -35,7 +35,7 @@ def test_a_small_gain_changes_nothing() -> None:
 
 
 def test_small_steps_tell_nothing() -> None:
-    assert Lifting().next(Lifted(rows=100, arrived=100, distinct=1)) == Lifting()
+    assert Lifting().next(LiftCounts(rows=100, arrived=100, distinct=1)) == Lifting()
 
 
 def test_what_can_no_longer_be_seen_is_measured_again_after_a_while() -> None:

@@ -6,9 +6,11 @@ import json
 
 import pytest
 
+from anabranch.aggregates.functions import avg, count, max, sum
 from anabranch.errors import TopologyError
 from anabranch.plan import explain, make_plan
-from anabranch.plan.fingerprint import differences, fingerprint
+from anabranch.plan.fingerprint import differences
+from anabranch.plan.ids import PartId
 from anabranch.topology import (
     Aggregate,
     Compute,
@@ -16,11 +18,7 @@ from anabranch.topology import (
     Field,
     Graph,
     Source,
-    avg,
-    count,
-    max,
     sliding,
-    sum,
     tumbling,
 )
 from anabranch.topology.graph import Named
@@ -50,7 +48,7 @@ def test_partials_that_two_aggregates_need_are_kept_once() -> None:
             )
         )
         .nodes[0]
-        .slotted
+        .plan
     )
     kinds = [(type(kept.partial).__name__, kept.input) for kept in plan.kept]
     assert kinds == [
@@ -88,10 +86,10 @@ def test_operators_with_a_key_in_common_are_one_component_in_the_order_in_which_
 ):
     plan = make_plan(chained("a", "b", "c"))
     [component] = plan.components
-    assert [node.name for node in component.nodes] == ["w0", "w1", "w2"]
+    assert [str(node.name) for node in component.nodes] == ["w0", "w1", "w2"]
     assert component.attributes == (Field("a", "string"),)
     assert [plan.is_fused(node) for node in plan.nodes] == [False, True, True]
-    assert component.by(plan.node("w0")) == (0,)
+    assert component.by(plan.node(PartId("w0"))) == (0,)
 
 
 def test_operators_without_a_common_key_are_components_on_levels_of_their_own() -> None:
@@ -100,7 +98,7 @@ def test_operators_without_a_common_key_are_components_on_levels_of_their_own() 
     graph = graph.add(Compute(name="all", input="w0", by=(), aggregates=named))
     graph = graph.add(Consolidate(name="total", input="all", windows=(tumbling("1h"),)))
     plan = make_plan(graph)
-    assert [(each.name, each.level) for each in plan.components] == [("w0", 1), ("total", 2)]
+    assert [(str(each.name), each.level) for each in plan.components] == [("w0", 1), ("total", 2)]
     facts = json.loads(explain(graph, plan, "json"))
     assert len(facts["exchanges"]) == 2
     assert facts["fusion"]["streams"][0]["reason"].startswith("no attribute in common")
@@ -121,7 +119,7 @@ def test_what_needs_spark_sql_is_not_fused(given: Aggregate, why: str) -> None:
     )  # type: ignore[union-attr]
     graph = graph.add(Consolidate(name="w", input="c", windows=(tumbling("1h"),)))
     plan = make_plan(graph)
-    assert [(each.name, each.level) for each in plan.components] == [("w0", 1), ("w", 2)]
+    assert [(str(each.name), each.level) for each in plan.components] == [("w0", 1), ("w", 2)]
     assert f"in Spark SQL, between two slot tasks: {why}" in explain(graph, plan)
 
 
@@ -131,8 +129,8 @@ def test_a_topology_without_windows_is_refused() -> None:
 
 
 def test_a_checkpoint_of_another_topology_says_what_differs() -> None:
-    one = fingerprint(make_plan(graph(n=count())).nodes[0])
-    other = fingerprint(make_plan(graph(n=sum("v"))).nodes[0])
+    one = make_plan(graph(n=count())).nodes[0].fingerprint()
+    other = make_plan(graph(n=sum("v"))).nodes[0].fingerprint()
     told = differences(one, other)
     assert told[0].startswith(
         "aggregates: the checkpoint has [n = count(*: double)], the topology has [n = sum(v: double)]"

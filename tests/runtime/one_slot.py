@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from anabranch.aggregates.functions import count
 from anabranch.plan.make import make_plan
 from anabranch.plan.operators.base import OperatorPlan
-from anabranch.runtime.operator import Arriving, Moment, NodeTask, StateSettings
+from anabranch.runtime.operator import NodeTask, StateSettings
 from anabranch.runtime.reports import NodeReport, SlotReport
 from anabranch.runtime.slot import ComponentTask, SlotTask, _Attempt
 from anabranch.state.checkpoint.files import Files
-from anabranch.topology import Compute, Consolidate, Field, Graph, Source, count, tumbling
+from anabranch.topology import Compute, Consolidate, Field, Graph, Source, tumbling
 from anabranch.topology.graph import Named
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def plan() -> OperatorPlan:
         )
         .add(Consolidate(name="w", input="c", windows=(tumbling("1 minute"),)))
     )
-    return make_plan(graph).nodes[0].slotted
+    return make_plan(graph).nodes[0].plan
 
 
 def new_task(root: Path) -> SlotTask:
@@ -55,12 +56,12 @@ def new_task(root: Path) -> SlotTask:
         step=1,
         epoch=1,
         job=1,
-        moment=Moment(after_us=None, until_us=None),
+        marks=Watermarks(late_before_us=None, close_until_us=None),
     )
 
 
 def component(**changed: Any) -> ComponentTask:
-    rows = Arriving(columns={"k0": "k0", "c0": "c0"}, combined=True)
+    rows = ArrivingRows(columns={"k0": "k0", "c0": "c0"}, combined=True)
     node = replace(NodeTask(number=0, operator="w", plan=plan(), rows=rows), **changed)
     return ComponentTask(name="w", route=(0,) * SHARDS, slots=1, nodes=(node,))
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch.plan.make import make_plan
-from anabranch.runtime.operator import Arriving, Moment, NodeTask
+from anabranch.runtime.operator import NodeTask
 from anabranch.runtime.slot import ComponentTask, SlotTask, _Attempt
 from anabranch.topology import Field, Graph, Source, tumbling
 from anabranch.topology.graph import Join
@@ -38,9 +38,9 @@ def component(how: str, *, late: bool = False) -> ComponentTask:
         )
     )
     names = ["k0", "r0", "r1", "c0", *(["row"] if late else [])]
-    rows = Arriving(columns={name: name for name in names}, combined=True)
+    rows = ArrivingRows(columns={name: name for name in names}, combined=True)
     nodes = tuple(
-        NodeTask(number=number, operator="j", plan=node.slotted, rows=rows, late=late)
+        NodeTask(number=number, operator="j", plan=node.plan, rows=rows, late=late)
         for number, node in enumerate(make_plan(graph).nodes)
     )
     return ComponentTask(name="j", route=(0,) * 4, slots=1, nodes=nodes)
@@ -68,7 +68,7 @@ def side(names: tuple[str, ...], *rows: tuple[int, int, str, int]) -> pa.Table:
 
 
 def run(task: SlotTask, made: ComponentTask, left: Any, right: Any, **moment: int | None) -> Any:
-    task = replace(task, components=(made,), moment=Moment(**moment))  # type: ignore[arg-type]
+    task = replace(task, components=(made,), marks=Watermarks(**moment))  # type: ignore[arg-type]
     tables = {0: left, 1: right}
     given = {number: each for number, each in tables.items() if each is not None}
     [report] = _Attempt(task, made, 0, 0).run(given).nodes.values()

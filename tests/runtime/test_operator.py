@@ -11,7 +11,7 @@ import pytest
 
 from anabranch.errors import FencedError
 from anabranch.runtime import operator as operator_state
-from anabranch.runtime.operator import Moment
+from anabranch.runtime.operator import Watermarks
 from anabranch.runtime.slot import SlotTask
 from tests.runtime.one_slot import SHARDS, after, attempt, component
 
@@ -58,7 +58,9 @@ def test_a_damaged_shard_is_missing_and_then_restored_whatever_is_in_its_place(
         2: 1,
     }
     closing = replace(
-        after(second, restored), step=3, moment=Moment(after_us=None, until_us=60_000_000)
+        after(second, restored),
+        step=3,
+        marks=Watermarks(late_before_us=None, close_until_us=60_000_000),
     )
     _, closed = attempt(closing)
     assert closed.missing == ()
@@ -70,7 +72,8 @@ def test_an_attempt_that_was_never_committed_is_undone_by_the_next_one(task: Slo
     assert dead.missing == ()
     _, first = attempt(replace(task, job=2), 0, 1)
     closing = replace(
-        after(replace(task, job=2), first), moment=Moment(after_us=None, until_us=60_000_000)
+        after(replace(task, job=2), first),
+        marks=Watermarks(late_before_us=None, close_until_us=60_000_000),
     )
     report, _ = attempt(closing)
     rows = pq.read_table(task.checkpoint.path(report.nodes["w"].results.path)).to_pylist()
@@ -99,7 +102,9 @@ def test_a_snapshot_is_all_that_a_restore_needs(task: SlotTask, tmp_path: Path) 
     assert stored is not None
     assert stored.snapshot is not None
     third = replace(
-        after(second, snapped), epoch=2, moment=Moment(after_us=None, until_us=60_000_000)
+        after(second, snapped),
+        epoch=2,
+        marks=Watermarks(late_before_us=None, close_until_us=60_000_000),
     )
     [file] = tmp_path.glob("state/**/00001/data.mdb")
     spoil(file, "deleted")

@@ -11,9 +11,9 @@ import pytest
 
 from anabranch.errors import StateError
 from anabranch.faults import Faults, InjectedError, parse
-from anabranch.runtime.operator import Emitted, Moment
 from anabranch.runtime.reports import SlotReport
 from anabranch.runtime.slot import SlotTask
+from anabranch.runtime.tasks import Emitted
 from anabranch.runtime.worker import TaskId
 from tests.runtime.one_slot import attempt, component, lifted
 
@@ -63,7 +63,7 @@ def test_results_for_a_later_level_go_on_in_its_columns(task: SlotTask) -> None:
         task,
         components=(component(emits=(sent,), written=False),),
         onward={"x": pa.int64()},
-        moment=Moment(after_us=None, until_us=60_000_000),
+        marks=Watermarks(late_before_us=None, close_until_us=60_000_000),
     )
     made = list(later.run([batch(0, 1, 2)], TaskId(0)))
     rows = [each for each in made if each.column("to").to_pylist()[0] == 9]

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch.runtime.operator import Arriving, Moment
 from anabranch.runtime.slot import SlotTask, _Attempt
 from tests.runtime.one_slot import component
 
@@ -17,8 +16,8 @@ MINUTE = 60_000_000
 
 def run(task: SlotTask, table: pa.Table | None, *, columns: dict[str, str], **moment: Any) -> Any:
     """The report of one step, and the rows of its results and of those that were left out."""
-    node = component(rows=Arriving(columns=columns, combined=True), late="row" in columns)
-    task = replace(task, components=(node,), moment=Moment(**moment))
+    node = component(rows=ArrivingRows(columns=columns, combined=True), late="row" in columns)
+    task = replace(task, components=(node,), marks=Watermarks(**moment))
     report = _Attempt(task, node, 0, 0).run({} if table is None else {0: table}).nodes["w"]
     read = [
         [] if each is None else pq.read_table(task.checkpoint.path(each.path)).to_pylist()
@@ -81,7 +80,7 @@ def test_a_step_without_rows_closes_what_an_earlier_one_left_open(task: SlotTask
         step=2,
         job=2,
         components=(node,),
-        moment=Moment(after_us=None, until_us=MINUTE),
+        marks=Watermarks(late_before_us=None, close_until_us=MINUTE),
     )
     report = _Attempt(later, node, 0, 0).run({}).nodes["w"]
     assert report.results is not None

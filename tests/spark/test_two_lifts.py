@@ -196,7 +196,7 @@ class Lifts:
     def __init__(self, rows: DataFrame, aggregates: dict[str, ab.Aggregate]) -> None:
         plan = plan_of(rows, aggregates)
         [node] = plan.nodes
-        self.plan = node.slotted
+        self.plan = node.plan
         lift = Lift(plan, 1, frozenset())
         prepared = lift.prepare({plan.sources[0].name: rows})
         named, places = lift.arrives(node), lift._places(node)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from anabranch.errors import TopologyError
-from anabranch.topology.apply import Osg, Work, check_work, cost_columns
+from anabranch.topology.apply import ApplySpec, Osg, check_work, cost_columns
 
 KINDS = (("k", "bigint"), ("at", "timestamp"), ("m", "map<string,int>"), ("s", "string"))
 VALID: dict[str, Any] = {
@@ -70,6 +70,6 @@ def test_time_is_measured_by_value_only_where_the_grouping_uses_it() -> None:
     measured = [
         name
         for name in ("auto", "round robin", "hash", "osg")
-        if Work(fn=len, grouping=name).measured
+        if ApplySpec(fn=len, grouping=name).measured
     ]
     assert measured == ["auto", "osg"]

@@ -277,7 +277,7 @@ def _changed(bench: Bench[RebalanceOptions], source: InputFiles, moves: int) -> 
 
     def changed(act: int | str) -> None:
         run.resize(act) if isinstance(act, int) else run.reroute(
-            _moved(run._stepper.state.routes["held"], moves, rng)  # noqa: SLF001
+            _moved(next(iter(run._stepper.state.routes.values())), moves, rng)  # noqa: SLF001
         )
 
     act_after(run, {step - 1: [partial(changed, act)] for step, act in acts.items()})

@@ -22,10 +22,12 @@ from anabranch.errors import TopologyError
 from anabranch.lab.claims import Claim
 from anabranch.lab.report import AsJson, Chart, LabReport, Plot, Table, show
 from anabranch.plan.consolidation import plan_consolidation
-from anabranch.plan.operators.base import Kept, OperatorPlan
+from anabranch.plan.ids import PartId
+from anabranch.plan.operators.base import KeptPartial
+from anabranch.plan.operators.windows import WindowsPlan
 from anabranch.plan.panes import Panes
 from anabranch.state.memory.keys import KeyTable
-from anabranch.state.memory.windows import SlotState
+from anabranch.state.memory.windows import WindowsState
 from anabranch.topology.durations import duration_us, format_duration
 from anabranch.topology.graph import Field
 from anabranch.topology.windows import Window, hopping, parse_windows
@@ -94,19 +96,19 @@ def count_merges(windows: tuple[Window, ...], pane_us: int) -> Counted:
     )
 
 
-def _state(panes: Panes) -> SlotState:
+def _state(panes: Panes) -> WindowsState:
     count = Count("bigint")
-    plan = OperatorPlan(
-        operator="lab",
+    plan = WindowsPlan(
+        part=PartId("lab"),
         keys=(Field("k", "int"),),
         panes=panes,
         consolidation=plan_consolidation(panes),
-        kept=(Kept(partial=count, input=0, columns=slice(0, 1)),),
+        kept=(KeptPartial(partial=count, input=0, columns=slice(0, 1)),),
         results=(),
         columns=count.columns,
         time_type="timestamp",
     )
-    state = SlotState(plan, KeyTable(pa.schema([("k0", pa.int32())])))
+    state = WindowsState(plan, KeyTable(pa.schema([("k0", pa.int32())])))
     state.number(pa.table({"k0": pa.array([0], pa.int32())}), np.zeros(1, dtype=np.int64))
     return state
 

@@ -1,19 +1,20 @@
-"""Where rows come from: the feed of an operator; and the applies between sources and the first level, stage by stage.
+"""The applies between sources and the first level, stage by stage.
 
-An apply reads a source or another apply, with maps on the way. What it makes is read like a source. Applies that are equally far from
-their sources share a stage: rows go through one exchange to the slots of all of them.
+An apply reads a source or another apply, with maps on the way. What it makes is read like a source.
+Applies that are equally far from their sources share a stage: rows go through one exchange to the
+slots of all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from anabranch.errors import NotYetError
 from anabranch.plan.operators.base import Feed
 from anabranch.plan.planners.solution import FusionPlan
-from anabranch.topology.apply import ApplySpec
-from anabranch.topology.graph import Apply, Field, Graph, Source
+from anabranch.topology.apply import AUTO, HASH, OSG, ROUND_ROBIN, ApplySpec
+from anabranch.topology.graph import Apply, Field, Graph
 
 NOTHING_FUSED = FusionPlan(
     planner="none",
@@ -27,7 +28,7 @@ NOTHING_FUSED = FusionPlan(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+class ApplyPlan:
     """An apply as it runs: what feeds it, what it makes, and in which stage."""
 
     name: str
@@ -36,38 +37,60 @@ class Applied:
     fields: tuple[Field, ...]
     stage: int  # 1: its rows come from a source
 
+    def describe(self, measured: str | None) -> dict[str, Any]:
+        """What explain says of it; `measured` is how it groups rows by what was measured."""
+        work = self.work
+        by = ", ".join(work.cost_by)
+        asked = {
+            AUTO: "round robin until the time of rows is measured, then by cost (osg) where it "
+            f"varies with ({by})",
+            OSG: f"round robin until the time of rows by ({by}) is measured, then by cost",
+            HASH: f"rows with equal ({by}) in one slot, as asked for",
+            ROUND_ROBIN: "as asked for" if work.fn is not None else "rows only pass, to be written",
+        }
+        maps = (each.name for each in self.feed.maps)
+        return {
+            "name": self.name,
+            "chain": [self.feed.stream, *maps, self.name],
+            "stage": self.stage,
+            "form": work.form if work.fn is not None else "none",
+            "cost_by": list(work.cost_by),
+            "grouping": work.grouping,
+            "reason": measured or asked[work.grouping],
+            "on_error": "failed rows are dead letters" if work.dead_letters else "the step fails",
+        }
 
-def applies_of(graph: Graph) -> tuple[Applied, ...]:
+    @staticmethod
+    def lines(facts: Mapping[str, Any]) -> list[str]:
+        """The same as lines of text."""
+        chain = " -> ".join(facts["chain"])
+        return [
+            f"  apply {chain}, form {facts['form']}, on error {facts['on_error']}",
+            f"    grouping:  {facts['grouping']}: {facts['reason']}",
+        ]
+
+
+def applies_of(graph: Graph) -> tuple[ApplyPlan, ...]:
     """The applies that stand between sources and the first level."""
-    found: dict[str, Applied] = {}
+    found: dict[str, ApplyPlan] = {}
     for each in graph.operators:
-        if not isinstance(each, Apply) or not isinstance(graph.root_of(each.input), Source):
+        if not isinstance(each, Apply) or each.root(graph).stateful:
             continue
         stream, maps = graph.stream_of(each.input)
         feed = Feed(
             stream=stream.name,
             maps=maps,
-            clock=graph.clock_of(graph.root_of(each.input).name),
+            clock=each.root(graph).clock_in(graph),
             fields=graph.fields_of(each.input),
         )
         stage = found[stream.name].stage + 1 if stream.name in found else 1
-        found[each.name] = Applied(
+        found[each.name] = ApplyPlan(
             name=each.name, feed=feed, work=each.work, fields=each.fields, stage=stage
         )
     return tuple(found.values())
 
 
-def stages_of(applies: Sequence[Applied]) -> list[tuple[Applied, ...]]:
+def stages_of(applies: Sequence[ApplyPlan]) -> list[tuple[ApplyPlan, ...]]:
     """The applies of each stage."""
     last = max((each.stage for each in applies), default=0)
     return [tuple(each for each in applies if each.stage == stage) for stage in range(1, last + 1)]
-
-
-def refuse_behind_windows(graph: Graph, stream: str, reader: str) -> None:
-    """An apply on results of windows feeds sinks only so far."""
-    node, _ = graph.stream_of(stream)
-    if isinstance(node, Apply) and not isinstance(graph.root_of(node.input), Source):
-        raise NotYetError(
-            f"operator {reader!r} reads apply {node.name!r}, which is applied to results of windows; such an apply can only go to "
-            "sinks so far"
-        )

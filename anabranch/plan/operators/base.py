@@ -1,35 +1,48 @@
-"""What a slot task needs to know of an operator: its keys, panes, partials and results. Plain values, safe to ship."""
+"""What all kinds of operators have in common, and the methods in which they differ.
+
+A kind has two halves. `OperatorPlan` is what a slot task needs to know: plain values, safe to
+ship. `Node` is the rest, which stays with the driver: where rows come from, expressions, and what
+explain and a checkpoint say of it.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
 import pyarrow as pa
 
 from anabranch.aggregates.partials import Partial, PartialColumn
 from anabranch.aggregates.specs import text_of
-from anabranch.plan.consolidation import Consolidation
+from anabranch.plan.ids import PartId
 from anabranch.plan.panes import Panes
-from anabranch.topology.graph import Clock, Field, Map, Named
+from anabranch.topology.graph import Clock, Early, Field, Map, Named
 from anabranch.types import Array, column_type
 
-# The key of a global aggregate, which has no key columns: the same for every row, and not part of the results.
+if TYPE_CHECKING:
+    from anabranch.plan.notes import OperatorNote
+
+# The key of a global aggregate, which has no key columns: the same for every row, and not part of
+# the results.
 EVERYTHING = Field("", "int")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
-    """Where the rows of a node come from: a source or another operator, the maps on the way, and how the rows tell their time."""
+    """Where the rows of a node come from: a source or another operator, and the maps after it."""
 
     stream: str
     maps: tuple[Map, ...]
     clock: Clock
-    fields: tuple[Field, ...]  # behind the maps
+    fields: tuple[Field, ...]  # after the maps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
+class PartialInput:
     """An expression over the rows, restricted by a condition, that partials are lifted from."""
 
     expression: object | None  # several in a tuple are lifted together, as a struct of a0, a1, ...
@@ -41,7 +54,7 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class KeptPartial:
     """A partial that is kept per key and pane, and the input that it is lifted from."""
 
     partial: Partial
@@ -55,7 +68,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class ResultColumn:
     """A result column: its aggregate, and which of the kept partials it is finished from."""
 
     named: Named
@@ -66,37 +79,274 @@ class Result:
         return self.named.aggregate.result_type(self.named.input_type)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorPlan:
-    """What a slot task needs to know of an operator: keys, panes, partials, results. Plain values, safe to ship."""
+class Travel(Enum):
+    """The form in which rows go to their slots."""
 
-    operator: str
+    PER_PANE = "combined per key and pane"
+    PER_KEY = "combined per key"
+    ROW_BY_ROW = "row by row"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorPlan(ABC):
+    """What a slot task needs to know of an operator, or of a part of one. Safe to ship."""
+
+    kind: ClassVar[str]  # finds its state and its work in the registries
+
+    part: PartId
     keys: tuple[Field, ...]
     panes: Panes
-    consolidation: Consolidation
-    kept: tuple[Kept, ...]
-    results: tuple[Result, ...]
+    kept: tuple[KeptPartial, ...]
+    results: tuple[ResultColumn, ...]
     columns: tuple[PartialColumn, ...]  # of all kept partials, one after another
     time_type: str
-    complete_from: Mapping[int, int] = field(
-        default_factory=dict
-    )  # windows that came later: what starts before is incomplete
-    forgotten_us: int | None = (
-        None  # panes before were forgotten when windows were added, even where the log still has rows
-    )
-    early: bool = False  # results have a column that marks those of windows that are still open
+    # Windows that were added later, by number: what starts before that time is incomplete.
+    complete_from: Mapping[int, int] = field(default_factory=dict)
+    # Panes before were forgotten when windows were added, even where the log still has rows.
+    forgotten_us: int | None = None
+
+    # Whether the parts of its operator read the same rows, so that what none of them takes is late.
+    shares_rows: ClassVar[bool] = True
+    # Whether late rows that a sink wants must be sent whole beside what the operator needs.
+    sends_late_rows: ClassVar[bool] = True
+    # Whether a row's pane alone does not tell if it is late, so that the query must mark it.
+    marks_late: ClassVar[bool] = False
+    # Whether state is a chain of deltas that grows until a snapshot is written.
+    needs_snapshots: ClassVar[bool] = True
+
+    @property
+    def holds_state(self) -> bool:
+        """Whether the state and the results are its own; otherwise another part has them."""
+        return True
+
+    @property
+    def travel(self) -> Travel:
+        """How its rows go to their slots."""
+        return Travel.PER_PANE
+
+    @property
+    def payload(self) -> tuple[Field, ...]:
+        """The columns of rows that travel whole, besides keys; none where partials do."""
+        return ()
+
+    @property
+    @abstractmethod
+    def result_fields(self) -> tuple[Field, ...]:
+        """The columns of complete results, as other operators read them."""
+
+    @property
+    def written_fields(self) -> tuple[Field, ...]:
+        """The columns of results as sinks get them."""
+        return self.result_fields
+
+    def pane_sql(self) -> str:
+        """The pane of a row by its event time t, or a mark where it has none."""
+        return self.panes.pane_sql()
+
+    def end_sql(self) -> str:
+        """The end of the last window that takes a row by its event time t; null where none does."""
+        return self.panes.last_end_sql()
+
+    def late_sql(self, watermark_us: int | None) -> str:
+        """Whether no open window takes a row."""
+        end = self.end_sql()
+        late = ""
+        if watermark_us is not None:
+            # Taken from an array by a place that Spark cannot know, a number is data and not
+            # code: the query is not compiled again for it.
+            late = f" or {end} <= get(array({watermark_us}L), if(t is null, 1, 0))"
+        return f"(t is null or {end} is null{late})"
 
     def finished(self, columns: Sequence[Array]) -> list[pa.Array]:
         """The results of some merged partials."""
         found = []
         for result in self.results:
             merged: tuple[Array, ...] = tuple(
-                c for number in result.kept for c in columns[self.kept[number].columns]
+                column for number in result.kept for column in columns[self.kept[number].columns]
             )
             found.append(result.named.aggregate.finish(result.named.input_type, merged))
         return found
 
 
+class NotedPartial(msgspec.Struct, frozen=True, kw_only=True):
+    """One partial of the state: its class, its type, and the text of what it is lifted from."""
+
+    kind: str
+    type: str
+    input: str
+    parameters: dict[str, int] = {}
+
+
+class Contents(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """What the state of a kind consists of, so that it can be shown without the topology."""
+
+    keys: tuple[tuple[str, str], ...]  # names and types
+
+    @property
+    def kind(self) -> str:
+        """The kind of the plan whose state it is."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def longest_us(self) -> int:
+        """The length of the longest window."""
+        return 0
+
+    def shares_panes(self, part: PartId) -> bool | None:  # noqa: ARG002
+        """Whether all windows of its operator share panes; None where that is no question."""
+        return None
+
+    def key_fields(self) -> tuple[Field, ...]:
+        """The keys as a plan has them."""
+        return tuple(Field(*each) for each in self.keys) or (EVERYTHING,)
+
+    def plan(self, part: PartId, note: OperatorNote) -> OperatorPlan:
+        """As much of the plan as merging its state needs."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """How far the last committed step of a checkpoint was."""
+
+    step: int
+    watermark_us: int | None
+    newest_us: int | None  # the largest event time seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evolved:
+    """What becomes of a checkpoint's note: what has changed, and what must not, as text."""
+
+    note: OperatorNote
+    changed: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node(ABC):
+    """A stateful operator as it runs, or a part of one. Its name is that of its state."""
+
+    plan: OperatorPlan
+    feed: Feed
+    inputs: tuple[PartialInput, ...]
+    # The operator of the graph that takes its rows, and by which of its inputs.
+    entry: tuple[str, int]
+    early: Early | None = None  # how often open windows are written as they are
+
+    @property
+    def name(self) -> PartId:
+        return self.plan.part
+
+    @property
+    def operator(self) -> str:
+        """The operator whose results these are."""
+        return self.plan.part.operator
+
+    @property
+    def by(self) -> tuple[Field, ...]:
+        """The keys that the user named."""
+        return tuple(each for each in self.plan.keys if each != EVERYTHING)
+
+    @property
+    def attributes(self) -> frozenset[str]:
+        """The partition attributes, each with its type: int and bigint are hashed differently."""
+        return frozenset(
+            f"{each.name}: {each.type}" if each.name else "" for each in self.plan.keys
+        )
+
+    @property
+    def late_fields(self) -> tuple[Field, ...]:
+        """The columns of late rows: those of the stream, and why they were left out."""
+        return (*self.feed.fields, Field("reason", "string"))
+
+    @abstractmethod
+    def fingerprint(self) -> dict[str, str]:
+        """What must stay the same while its state lives, as readable text.
+
+        Key types are part of it because they decide the hash.
+        """
+
+    def _read(self) -> dict[str, str]:
+        """The part of a fingerprint that all kinds have."""
+        clock = self.feed.clock
+        unit = f" in units of {clock.unit_us} us" if clock.unit_us is not None else ""
+        return {
+            "stream": self.feed.stream,
+            "keys": ", ".join(f"{each.name}: {each.type}" for each in self.by) or "none",
+            "event time": f"{clock.column}: {clock.type}{unit}",
+        }
+
+    @abstractmethod
+    def contents(self) -> Contents:
+        """What its state consists of, for a checkpoint."""
+
+    def _noted_keys(self) -> tuple[tuple[str, str], ...]:
+        return tuple((each.name, each.type) for each in self.by)
+
+    def _noted_partials(self) -> tuple[NotedPartial, ...]:
+        return tuple(
+            NotedPartial(
+                kind=type(kept.partial).__name__,
+                type=kept.partial.type,
+                input=str(self.inputs[kept.input]),
+                parameters=dict(kept.partial.parameters),
+            )
+            for kept in self.plan.kept
+        )
+
+    @abstractmethod
+    def continued(self, note: OperatorNote, keys_in: Mapping[int, float]) -> Node:
+        """The node over the state of a checkpoint, planned by the keys that it has measured."""
+
+    @abstractmethod
+    def evolved(self, note: OperatorNote, fresh: OperatorNote, at: Reached | None) -> Evolved:
+        """The note of a checkpoint whose state has another fingerprint, where that may change."""
+
+    @property
+    def complete_after(self) -> dict[str, int]:
+        """Of each window, how long after the newest row before it was added it is complete."""
+        return {}
+
+    added: ClassVar[str] = "windows with rows from before are incomplete"
+
+    @abstractmethod
+    def describe(self, inflow: str) -> dict[str, Any]:
+        """What explain says of it, as plain data; `inflow` is how its rows come."""
+
+    @abstractmethod
+    def lines(self, facts: Mapping[str, Any]) -> list[str]:
+        """The same as lines of text."""
+
+    def _chain(self, *last: str) -> list[str]:
+        """The names that its rows pass."""
+        return [self.feed.stream, *(each.name for each in self.feed.maps), *last]
+
+    @property
+    @abstractmethod
+    def boxes(self) -> dict[str, str]:
+        """The operators of the graph that it runs, and the text of their boxes in a picture."""
+
+    @property
+    def partitioned(self) -> tuple[str, ...]:
+        """What of it the reason of its component names."""
+        return (self.operator,)
+
+    def partials_text(self, numbers: Sequence[int]) -> str:
+        """Some of its partials, as text."""
+        kept = [self.plan.kept[number] for number in numbers]
+        return ", ".join(
+            f"{type(each.partial).__name__.lower()}({self.inputs[each.input]})" for each in kept
+        )
+
+
 def key_schema(plan: OperatorPlan) -> pa.Schema:
     """The key columns of a slot as Arrow has them."""
     return pa.schema([(f"k{i}", column_type(each.type)) for i, each in enumerate(plan.keys)])
+
+
+def result_schema(plan: OperatorPlan) -> pa.Schema:
+    """The columns of results as Arrow has them."""
+    return pa.schema(
+        [(each.name, column_type(each.type, maps=True)) for each in plan.written_fields]
+    )

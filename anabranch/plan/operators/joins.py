@@ -1,38 +1,64 @@
-"""Joins: which columns two streams are joined by, what a slot task keeps of their rows, and which columns come out.
+"""Joins: which columns two streams are joined by, what a slot task keeps of their rows, and which
+columns come out.
 
-Rows wait in panes, those of both sides in the same ones. A window joins the rows of its panes when it closes. Keys are equal as in
-Spark's own join: null equals nothing, NaN equals NaN and -0.0 equals 0.0.
+Rows wait in panes, those of both sides in the same ones. A window joins the rows of its panes when
+it closes. Keys are equal as in Spark's own join: null equals nothing, NaN equals NaN and -0.0
+equals 0.0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, get_args
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 
 from anabranch.aggregates.partials import Count
 from anabranch.errors import TopologyError, unknown
-from anabranch.plan.operators.base import Kept, OperatorPlan
-from anabranch.plan.operators.sessions import NO_WINDOWS
+from anabranch.plan.evolution import incomplete_windows
+from anabranch.plan.fingerprint import differences
+from anabranch.plan.ids import PartId
+from anabranch.plan.operators.base import (
+    Contents,
+    Evolved,
+    Feed,
+    KeptPartial,
+    Node,
+    OperatorPlan,
+    PartialInput,
+    Reached,
+)
 from anabranch.plan.panes import Panes, panes_of
-from anabranch.topology.graph import RESULT_COLUMNS, Clock, Field, check_windows, key_fields
+from anabranch.topology.durations import format_duration
+from anabranch.topology.graph import (
+    LATE_COLUMNS,
+    RESULT_COLUMNS,
+    Clock,
+    Field,
+    Graph,
+    Join,
+    check_windows,
+    key_fields,
+    window_fields,
+)
 from anabranch.topology.windows import Window
 from anabranch.types import column_type
+
+if TYPE_CHECKING:
+    from anabranch.plan.notes import OperatorNote
 
 Side: TypeAlias = Literal["left", "right"]
 How: TypeAlias = Literal["inner", "left", "right", "full"]
 
 SIDES: tuple[Side, Side] = ("left", "right")
 HOWS: tuple[How, ...] = get_args(How)
-LATE_COLUMNS = ("side", "reason")
 _RENAME = "rename in a map, such as .map(lambda df: df.withColumnRenamed(old, new))"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinInput:
-    """One of the two streams: its name, its columns behind the maps, and how its rows tell their event time."""
+    """One of the two streams: its columns after the maps, and how its rows give their time."""
 
     stream: str
     fields: tuple[Field, ...]
@@ -40,7 +66,10 @@ class JoinInput:
 
 
 def join_input(stream: str, fields: Sequence[Field], clock: Clock) -> JoinInput:
-    """A stream as a side of a join. The windows of results say when these happened; what is joined has windows of its own."""
+    """A stream as a side of a join.
+
+    The windows of results say when these happened; what is joined has windows of its own.
+    """
     kept = tuple(
         each for each in fields if clock.column != "window" or each.name not in RESULT_COLUMNS
     )
@@ -58,12 +87,8 @@ class JoinPlan:
     right: tuple[Field, ...]
     how: How
     time_type: str
-    complete_from: Mapping[int, int] = field(
-        default_factory=dict
-    )  # windows that came later: what starts before is incomplete
-    forgotten_us: int | None = (
-        None  # panes before were forgotten when windows were added, even where the log still has rows
-    )
+    # Windows that were added later, by number: what starts before that time is incomplete.
+    complete_from: Mapping[int, int] = field(default_factory=dict)
 
     def payload(self, side: Side) -> tuple[Field, ...]:
         """The columns of a side that are no keys."""
@@ -76,12 +101,13 @@ class JoinPlan:
     @property
     def result_fields(self) -> tuple[Field, ...]:
         """The columns of results."""
-        window = Field("window", f"struct<start:{self.time_type},end:{self.time_type}>")
-        return (*self.keys, window, Field("window_name", "string"), *self.left, *self.right)
+        return (*self.keys, *window_fields(self.time_type), *self.left, *self.right)
 
     @property
     def late_fields(self) -> tuple[Field, ...]:
-        """The columns of rows that no window takes: those of both streams, of which one has nothing, and why."""
+        """The columns of rows that no window takes: those of both streams, of which one is null,
+        and why.
+        """
         return (
             *self.keys,
             *self.left,
@@ -113,31 +139,170 @@ class JoinPlan:
 class JoinSide(OperatorPlan):
     """One side of a join as a node: its rows wait in the state of the left one."""
 
+    kind = "join"
+    shares_rows = False
+
     join: JoinPlan
     side: Side
+
+    @property
+    def holds_state(self) -> bool:
+        return self.side == "left"
 
     @property
     def payload(self) -> tuple[Field, ...]:
         return self.join.payload(self.side)
 
+    @property
+    def result_fields(self) -> tuple[Field, ...]:
+        return self.join.result_fields
 
-def join_side(plan: JoinPlan, side: Side, operator: str) -> JoinSide:
+
+def join_side(plan: JoinPlan, side: Side) -> JoinSide:
     """What a slot task needs to know of one side."""
     count = Count("bigint")
     return JoinSide(
-        operator=operator,
+        part=PartId(plan.operator, "" if side == "left" else side),
         keys=plan.keys,
         panes=plan.panes,
-        consolidation=NO_WINDOWS,
-        kept=(Kept(partial=count, input=0, columns=slice(0, 1)),),
+        kept=(KeptPartial(partial=count, input=0, columns=slice(0, 1)),),
         results=(),
         columns=count.columns,
         time_type=plan.time_type,
         complete_from=plan.complete_from,
-        forgotten_us=plan.forgotten_us,
         join=plan,
         side=side,
     )
+
+
+class JoinContents(Contents, frozen=True, kw_only=True, tag="join"):
+    """What a join keeps: rows of both sides, with the columns that are no keys."""
+
+    windows: tuple[Window, ...]
+    left: tuple[tuple[str, str], ...]
+    right: tuple[tuple[str, str], ...]
+
+    @property
+    def longest_us(self) -> int:
+        return max(window.length_us for window in self.windows)
+
+    def plan(self, part: PartId, note: OperatorNote) -> JoinSide:
+        panes = Panes(width_us=note.pane_us, offset_us=note.pane_offset_us, windows=self.windows)
+        left, right = (tuple(Field(*each) for each in side) for side in (self.left, self.right))
+        join = JoinPlan(
+            operator=part.operator,
+            keys=self.key_fields(),
+            panes=panes,
+            left=left,
+            right=right,
+            how="full",
+            time_type="timestamp",
+        )
+        return join_side(join, "left")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinNode(Node):
+    """One side of a join as it runs."""
+
+    plan: JoinSide
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        return self.plan.panes.windows
+
+    @property
+    def late_fields(self) -> tuple[Field, ...]:
+        return self.plan.join.late_fields
+
+    def fingerprint(self) -> dict[str, str]:
+        columns = ", ".join(f"{each.name}: {each.type}" for each in self.plan.payload)
+        return {
+            **self._read(),
+            "windows": "; ".join(each.described for each in self.windows),
+            "aggregates": f"{self.plan.join.how} join, {self.plan.side}: {columns}",
+        }
+
+    def contents(self) -> JoinContents:
+        left, right = (
+            tuple((each.name, each.type) for each in self.plan.join.payload(side)) for side in SIDES
+        )
+        return JoinContents(keys=self._noted_keys(), windows=self.windows, left=left, right=right)
+
+    def continued(
+        self,
+        note: OperatorNote,
+        keys_in: Mapping[int, float],  # noqa: ARG002
+    ) -> JoinNode:
+        """Windows that began before the join was added are incomplete."""
+        complete = incomplete_windows(self.windows, note.complete_from)
+        join = replace(self.plan.join, complete_from=complete)
+        return replace(self, plan=replace(self.plan, join=join, complete_from=complete))
+
+    def evolved(
+        self,
+        note: OperatorNote,
+        fresh: OperatorNote,
+        at: Reached | None,  # noqa: ARG002
+    ) -> Evolved:
+        """Nothing may change: rows that other windows need were never kept."""
+        unlike = differences(note.fingerprint, fresh.fingerprint)
+        return Evolved(note=note, refused=tuple(unlike))
+
+    @property
+    def complete_after(self) -> dict[str, int]:
+        return dict.fromkeys((window.key for window in self.windows), 1)
+
+    def describe(self, inflow: str) -> dict[str, Any]:
+        """Its rows wait as they are, so there are neither partials nor merges."""
+        plan = self.plan
+        names = dict.fromkeys(window.name for window in self.windows)
+        return {
+            "name": str(self.name),
+            "chain": self._chain(f"{self.operator} ({plan.side})"),
+            "keys": [each.name for each in plan.keys],
+            "rows": inflow,
+            "join": plan.join.how,
+            "side": plan.side,
+            "pane": format_duration(plan.panes.width_us),
+            "windows": dict.fromkeys(names, "rows of its panes"),
+            "kept": [each.name for each in plan.payload],
+        }
+
+    def lines(self, facts: Mapping[str, Any]) -> list[str]:
+        inflow = f" ({facts['rows']})" if facts["rows"] != "through the exchange" else ""
+        lines = [f"    operators: {' -> '.join(facts['chain'])}{inflow}"]
+        if self.plan.holds_state:
+            keys, windows = ", ".join(facts["keys"]), ", ".join(facts["windows"])
+            lines.append(
+                f"    join:      {facts['join']}, by {keys}, in {windows}; pane {facts['pane']}"
+            )
+        kept = ", ".join(facts["kept"]) or "keys alone"
+        return [*lines, f"    kept:      {kept}, with how often each row came"]
+
+    @property
+    def boxes(self) -> dict[str, str]:
+        names = dict.fromkeys(window.name for window in self.windows)
+        return {self.operator: f"join {self.operator}<br/>{'<br/>'.join(names)}"}
+
+
+def join_nodes(graph: Graph, join: Join, *, shared: bool | None) -> list[Node]:  # noqa: ARG001
+    """The nodes of a join, one for each stream. The state belongs to the left one."""
+    inputs = [join_input(name, graph.fields_of(name), graph.clock_of(name)) for name in join.inputs]
+    by = [each.name for each in join.by]
+    plan = join_plan(join.name, inputs[0], inputs[1], by, join.windows, join.how)
+    nodes: list[Node] = []
+    for number, (side, given) in enumerate(zip(SIDES, inputs, strict=True)):
+        stream, maps = graph.stream_of(given.stream)
+        nodes.append(
+            JoinNode(
+                plan=join_side(plan, side),
+                feed=Feed(stream=stream.name, maps=maps, clock=given.clock, fields=given.fields),
+                inputs=(PartialInput(expression=None, where=None),),
+                entry=(join.name, number),
+            )
+        )
+    return nodes
 
 
 def join_plan(
@@ -164,8 +329,8 @@ def join_plan(
             _check_type(each, side)
     if left.clock.moment != right.clock.moment:
         raise TopologyError(
-            f"event time is a {left.clock.moment} in {left.stream!r} and a {right.clock.moment} in {right.stream!r}; "
-            "a join needs the same on both sides"
+            f"event time is a {left.clock.moment} in {left.stream!r} and a {right.clock.moment} "
+            f"in {right.stream!r}; a join needs the same on both sides"
         )
     return JoinPlan(
         operator=operator,
@@ -187,7 +352,8 @@ def _windows(given: Sequence[object]) -> list[Window]:
         )
     if strange := [each for each in flat if not isinstance(each, Window)]:
         raise TopologyError(
-            f"{strange[0]!r} is no window for a join; write ab.tumbling, ab.sliding, ab.hopping or ab.cumulative"
+            f"{strange[0]!r} is no window for a join; write ab.tumbling, ab.sliding, ab.hopping "
+            "or ab.cumulative"
         )
     check_windows(flat)
     return [each for each in flat if isinstance(each, Window)]
@@ -209,8 +375,8 @@ def _keys(by: object, left: JoinInput, right: JoinInput) -> tuple[Field, ...]:
     for mine, other in zip(*found, strict=True):
         if mine.type != other.type:
             raise TopologyError(
-                f"key column {mine.name!r} is {mine.type} in {left.stream!r} and {other.type} in {right.stream!r}; "
-                "cast one of them in a map"
+                f"key column {mine.name!r} is {mine.type} in {left.stream!r} and {other.type} "
+                f"in {right.stream!r}; cast one of them in a map"
             )
     return found[0]
 
@@ -218,7 +384,7 @@ def _keys(by: object, left: JoinInput, right: JoinInput) -> tuple[Field, ...]:
 def _check_names(
     keys: Sequence[Field], payloads: Sequence[Sequence[Field]], inputs: tuple[JoinInput, JoinInput]
 ) -> None:
-    """Refuses columns that would have the same name in the results; capitals make no difference in Spark."""
+    """Refuses columns that would have the same name in the results, whatever the capitals."""
     taken = {name: name for name in RESULT_COLUMNS}
     for each in keys:
         if each.name.lower() in taken:
@@ -229,17 +395,21 @@ def _check_names(
     for side, payload in zip(inputs, payloads, strict=True):
         if wrong := [each.name for each in payload if each.name.lower() in taken]:
             raise TopologyError(
-                f"join with stream {side.stream!r}: {_listed(wrong)} would be in the results twice, which have "
-                f"{_listed(taken.values())} already; {_RENAME}"
+                f"join with stream {side.stream!r}: {_listed(wrong)} would be in the results "
+                f"twice, which have {_listed(taken.values())} already; {_RENAME}"
             )
     theirs = {each.name.lower() for each in payloads[1]}
     if both := [each.name for each in payloads[0] if each.name.lower() in theirs]:
         clocks = [
             name for name in both if name.lower() in {side.clock.column.lower() for side in inputs}
         ]
-        told = f". Event times are columns like others; maps keep them, so rename {_listed(clocks)} before app.source()"
+        hint = (
+            ". Event times are columns like others; maps keep them, so rename "
+            f"{_listed(clocks)} before app.source()"
+        )
         raise TopologyError(
-            f"{inputs[0].stream!r} and {inputs[1].stream!r} both have {_listed(both)}; {_RENAME}{told if clocks else ''}"
+            f"{inputs[0].stream!r} and {inputs[1].stream!r} both have {_listed(both)}; "
+            f"{_RENAME}{hint if clocks else ''}"
         )
 
 
@@ -253,6 +423,6 @@ def _check_type(column: Field, side: JoinInput) -> None:
         column_type(column.type, maps=True)
     except TopologyError:
         raise TopologyError(
-            f"join with stream {side.stream!r}: column {column.name!r} has type {column.type}, which cannot be kept; "
-            "drop or cast it in a map"
+            f"join with stream {side.stream!r}: column {column.name!r} has type {column.type}, "
+            "which cannot be kept; drop or cast it in a map"
         ) from None

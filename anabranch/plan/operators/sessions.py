@@ -1,72 +1,164 @@
 """Sessions: how a slot task keeps them, beside or without windows.
 
-Rows are combined into panes that are no wider than the gap, so the rows of one key in one pane are always in one session. Its
-first and last event time are kept besides the user's partials: whether two panes are one session is told by these alone.
+Rows are combined into panes that are no wider than the gap, so the rows of one key in one pane are
+always in one session. Its first and last event time are kept besides the user's partials: these
+alone tell whether two panes are one session.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from anabranch.aggregates.partials import FirstTime, LastTime
-from anabranch.plan.consolidation import Consolidation
-from anabranch.plan.operators.base import Kept, OperatorPlan
+from anabranch.plan.fingerprint import differences
+from anabranch.plan.ids import PartId
+from anabranch.plan.operators.aggregates import (
+    AggregateContents,
+    AggregateNode,
+    AggregatePlan,
+    Consolidated,
+)
+from anabranch.plan.operators.base import Evolved, KeptPartial, Reached
 from anabranch.plan.panes import Panes
 from anabranch.topology.windows import Session
 
-NO_WINDOWS = Consolidation(
-    (), (), merges_per_hour=0.0, naive_per_hour=0.0, cost_per_hour=0.0, measured=False
-)
+if TYPE_CHECKING:
+    from anabranch.plan.notes import OperatorNote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionPlan(OperatorPlan):
-    """What a slot task needs to know of one session definition; `first` and `last` are the columns of the event times."""
+class SessionPlan(AggregatePlan):
+    """What a slot task needs to know of one session definition."""
+
+    kind = "sessions"
+    marks_late = True
 
     session: Session
-    first: int
-    last: int
+
+    @property
+    def first(self) -> int:
+        """The column of the first event times."""
+        return len(self.columns) - 2
+
+    @property
+    def last(self) -> int:
+        """The column of the last event times."""
+        return len(self.columns) - 1
+
+    @property
+    def window_names(self) -> list[str]:
+        return [self.session.name]
+
+    def end_sql(self) -> str:
+        """The end of the session that a row would be alone."""
+        return f"(t + {self.session.gap_us}L)"
 
 
-def session_plan(like: OperatorPlan, session: Session) -> SessionPlan:
-    """The plan of a session over the keys, partials and results of an operator. Its panes may become narrower, never wider."""
-    at = len(like.columns)
-    times = [
-        Kept(partial=partial, input=0, columns=slice(at + i, at + i + 1))
-        for i, partial in enumerate((FirstTime("bigint"), LastTime("bigint")))
-    ]
-    kept = (*like.kept, *times)
-    columns = tuple(column for each in kept for column in each.partial.columns)
-    return over_session(replace(like, kept=kept, columns=columns), session)
+def session_panes(session: Session) -> Panes:
+    """The panes of a session. They may become narrower, never wider."""
+    return Panes(width_us=session.gap_us, offset_us=0, windows=())
 
 
-def over_session(like: OperatorPlan, session: Session) -> SessionPlan:
-    """The plan of a session whose partials are there already; the last two columns are its event times."""
-    return SessionPlan(
-        operator=like.operator,
-        keys=like.keys,
-        panes=Panes(width_us=session.gap_us, offset_us=0, windows=()),
-        consolidation=NO_WINDOWS,
-        kept=like.kept,
-        results=like.results,
-        columns=like.columns,
-        time_type=like.time_type,
-        early=like.early,
-        session=session,
-        first=len(like.columns) - 2,
-        last=len(like.columns) - 1,
-    )
-
-
-def late_until(session: Session, watermark_us: int | None) -> int | None:
-    """Rows at or before this time are late: even alone, their session ended at or before the watermark. None: no row is late."""
-    return None if watermark_us is None else watermark_us - session.gap_us
-
-
-def window_names(plan: OperatorPlan) -> list[str]:
-    """The names of a plan's windows, or of its session, by their numbers."""
+def with_times(kept: Sequence[KeptPartial]) -> tuple[KeptPartial, ...]:
+    """Partials, and after them the first and the last event time."""
+    at = kept[-1].columns.stop
+    times = (FirstTime("bigint"), LastTime("bigint"))
     return (
-        [plan.session.name]
-        if isinstance(plan, SessionPlan)
-        else [window.name for window in plan.panes.windows]
+        *kept,
+        *(
+            KeptPartial(partial=partial, input=0, columns=slice(at + i, at + i + 1))
+            for i, partial in enumerate(times)
+        ),
     )
+
+
+class SessionContents(AggregateContents, frozen=True, kw_only=True, tag="sessions"):
+    """What a session keeps: open sessions as partials."""
+
+    session: Session
+
+    def plan(self, part: PartId, note: OperatorNote) -> SessionPlan:  # noqa: ARG002
+        kept = self.kept()
+        return SessionPlan(
+            part=part,
+            keys=self.key_fields(),
+            panes=session_panes(self.session),
+            kept=kept,
+            results=(),
+            columns=tuple(column for each in kept for column in each.partial.columns),
+            time_type="timestamp",
+            session=self.session,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionNode(AggregateNode):
+    """One session definition as it runs."""
+
+    plan: SessionPlan
+
+    @property
+    def windows_text(self) -> str:
+        return self.plan.session.described
+
+    def contents(self) -> SessionContents:
+        return SessionContents(
+            keys=self._noted_keys(), partials=self._noted_partials(), session=self.plan.session
+        )
+
+    def continued(
+        self,
+        note: OperatorNote,
+        keys_in: Mapping[int, float],  # noqa: ARG002
+    ) -> SessionNode:
+        """What began before the session was added is incomplete."""
+        complete = dict(enumerate(note.complete_from.values()))
+        return replace(self, plan=replace(self.plan, complete_from=complete))
+
+    def evolved(
+        self,
+        note: OperatorNote,
+        fresh: OperatorNote,
+        at: Reached | None,  # noqa: ARG002
+    ) -> Evolved:
+        """Nothing may change: what was merged by one gap cannot be parted by another."""
+        unlike = differences(note.fingerprint, fresh.fingerprint)
+        return Evolved(note=note, refused=tuple(unlike))
+
+    @property
+    def complete_after(self) -> dict[str, int]:
+        """A session takes rows up to a gap before the first that it sees."""
+        session = self.plan.session
+        return {session.key: 1 + session.gap_us}
+
+    def formation(self) -> dict[str, Any]:
+        """Nothing is planned: panes are merged as they come."""
+        return {
+            "windows": {},
+            "helpers": {},
+            "merges": 0,
+            "naive_merges": 0,
+            "session": self.plan.session.name,
+        }
+
+    def window_lines(self, facts: Mapping[str, Any]) -> list[str]:
+        return [f"    window:    {facts['session']}, merged from panes as long as they touch"]
+
+
+def session_nodes(of: Consolidated, sessions: Sequence[Session]) -> list[SessionNode]:
+    """One node for each session."""
+    kept = with_times(of.kept)
+    nodes = []
+    for session in sessions:
+        plan = SessionPlan(
+            **of.planned(),
+            part=of.part(session.name),
+            panes=session_panes(session),
+            kept=kept,
+            columns=tuple(column for each in kept for column in each.partial.columns),
+            session=session,
+        )
+        nodes.append(SessionNode(**of.run(), plan=plan))
+    return nodes

@@ -25,10 +25,10 @@ from anabranch.elastic.grouping.steps import (
 )
 from anabranch.faults import Faults
 from anabranch.runtime.apply.calls import ApplyCalls
-from anabranch.runtime.operator import Emitted
 from anabranch.runtime.passing import APPLY_REPORT, REPORT, by_operator, spread
 from anabranch.runtime.reports import ApplyReport, Written, encoded
 from anabranch.runtime.results import write_results
+from anabranch.runtime.tasks import Emitted
 from anabranch.runtime.worker import TaskId, received
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.store.version import Fence

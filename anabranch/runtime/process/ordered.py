@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.plan.panes import LEFT_OUT
 from anabranch.state.codec.cells import encoded_keys
 from anabranch.types import Array
 
-NO_TIME_US = -9_000_000_000_000_000_000  # the event time of a row without one
+NO_TIME_US = LEFT_OUT  # in the place of an event time, of a row without
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import StepError
-from anabranch.plan.operators.base import EVERYTHING, key_schema
+from anabranch.plan.operators.base import EVERYTHING, key_schema, result_schema
 from anabranch.plan.operators.process import ProcessPlan
 from anabranch.runtime.process.handles import Columns, SlotRows
 from anabranch.runtime.process.ordered import NO_TIME_US, Incoming, Ordered, ordered, python_keys
@@ -172,7 +172,7 @@ def _per_key(
     times = np.empty(0, dtype=np.int64) if given is None else given.t
     seen = python_keys(keys.table) if plan.keys != (EVERYTHING,) else [None] * len(keys.encoded)
     zone = plan.time_type == "timestamp"
-    caller = KeyCaller(plan.operator, plan.logic, columns, times, zone=zone)
+    caller = KeyCaller(plan.part.operator, plan.logic, columns, times, zone=zone)
     done = caller.run(seen, keys.cells, starts, span)
     if span.finish:
         made.until_us = max(
@@ -194,10 +194,10 @@ def _columns(
             keys.table.slice(0, count).rename_columns(names), given.starts, given.columns, given.t
         )
         after, numbers, columns = run_columns(
-            plan.operator, plan.logic, rows, keys.cells[:count], span
+            plan.part.operator, plan.logic, rows, keys.cells[:count], span
         )
         if len(numbers):
-            who = f"operator {plan.operator!r}, {plan.logic.name}"
+            who = f"operator {plan.part!r}, {plan.logic.name}"
             _results(
                 plan,
                 keys,
@@ -227,7 +227,7 @@ def _results(
         return
     table = keys.table.take(pa.array(numbers))
     mine = [] if plan.keys == (EVERYTHING,) else table.columns
-    made.results = pa.Table.from_arrays([*mine, *columns], schema=plan.result_schema())
+    made.results = pa.Table.from_arrays([*mine, *columns], schema=result_schema(plan))
     made.shards = keys.shards[numbers]
 
 
@@ -263,7 +263,7 @@ def _blame(plan: ProcessPlan, done: CallResults, keys: Sequence[Any]) -> None:
     wanted = ", ".join(f"{each.name} {each.type}" for each in plan.logic.output)
     number = np.repeat(np.arange(len(keys)), done.counts)
     for row, i in zip(done.rows, number.tolist(), strict=True):
-        who = f"operator {plan.operator!r}, key {keys[i]!r}: it returned {row!r}"
+        who = f"operator {plan.part!r}, key {keys[i]!r}: it returned {row!r}"
         try:
             values = _from_mapping(row, declared.names) if isinstance(row, Mapping) else tuple(row)
             if isinstance(row, str) or len(values) != len(declared):

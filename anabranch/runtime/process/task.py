@@ -1,4 +1,6 @@
-"""`process` in a slot task: rows come one by one, and what it keeps is a cell a key, read and written where it is touched."""
+"""`process` in a slot task: rows come one by one, and what it keeps is a cell per key, read and
+written where it is touched.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,19 @@ import pyarrow as pa
 from anabranch.errors import StateError, StateFullError
 from anabranch.plan.exchange import ARRIVAL
 from anabranch.plan.operators.process import ProcessPlan
-from anabranch.runtime.operator import Fused, Moment, Outcome, ShardWork, Upstream
-from anabranch.runtime.process.combined import lifted_rows, merged_rows
-from anabranch.runtime.process.ordered import NO_TIME_US, Incoming
-from anabranch.runtime.process.step import ProcessOutcome, process_step
-from anabranch.runtime.windows import (
-    Rows,
+from anabranch.runtime.arrivals import (
+    RowColumns,
     arrived_partials,
     arrived_rows,
     by_shard,
     keys_of,
     rows_of_results,
 )
+from anabranch.runtime.operator import ShardWork, WorkPlace
+from anabranch.runtime.process.combined import lifted_rows, merged_rows
+from anabranch.runtime.process.ordered import NO_TIME_US, Incoming
+from anabranch.runtime.process.step import ProcessOutcome, process_step
+from anabranch.runtime.tasks import FusedRows, NodeOutcome, NodeTask, Upstream, Watermarks
 from anabranch.state.codec.cells import Span
 from anabranch.state.store.cell_shard import CellMeta, CellShard, CellWrite
 from anabranch.state.store.shard import Write
@@ -35,10 +38,10 @@ from anabranch.types import Array, to_array
 class ProcessWork(ShardWork[CellShard, CellMeta]):
     """One attempt at a user's class in a slot."""
 
-    def __init__(self, *given: object) -> None:
-        super().__init__(*given)  # type: ignore[arg-type]
+    def __init__(self, task: NodeTask, place: WorkPlace) -> None:
+        super().__init__(task, place)
         assert isinstance(self.plan, ProcessPlan)
-        self.process = self.plan
+        self._process = self.plan
         self._loaded: dict[int, CellMeta] = {}
         self._made = ProcessOutcome()
         self._next_us: int | None = None
@@ -51,7 +54,8 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
     def keys_held(self) -> int:
         return sum(meta.cells for meta in self._loaded.values())
 
-    def next_end(self, after_us: int | None) -> int | None:  # noqa: ARG002 - what was due then has been called
+    def next_end(self, after_us: int | None) -> int | None:  # noqa: ARG002
+        """When the next alarm is due; what was due by the watermark has been called."""
         return self._next_us
 
     def _meta(self, store: CellShard) -> CellMeta:
@@ -73,7 +77,10 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
         self._loaded = {shard: meta for shard, meta in self.metas.items() if shard in shards}
 
     def get(self, shard: int, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        """The cells of some keys. A damaged shard is wiped and fails the attempt: the next one finds it missing."""
+        """The cells of some keys.
+
+        A damaged shard is wiped and fails the attempt: the next one finds it missing.
+        """
         try:
             return self.opened[shard].get(keys)
         except StateFullError:
@@ -86,60 +93,61 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
         """Shard and key of the cells with alarms up to a time, or with any."""
         return [(shard, key) for shard in self._loaded for key in self.opened[shard].due(until_us)]
 
-    def merge(self, rows: Mapping[int, pa.Table], upstream: Upstream, moment: Moment) -> Outcome:
-        span = Span(after_us=moment.after_us, until_us=moment.until_us, finish=moment.finish)
+    def merge(
+        self, rows: Mapping[int, pa.Table], upstream: Upstream, marks: Watermarks
+    ) -> NodeOutcome:
+        span = Span(
+            after_us=marks.late_before_us, until_us=marks.close_until_us, finish=marks.finish
+        )
         incoming = self._incoming(rows.get(self.task.number), upstream)
         with _no_collection():
-            self._made = made = process_step(self.process, incoming, self, span)
+            self._made = made = process_step(self._process, incoming, self, span)
         here = rows.get(self.task.number)
-        return Outcome(
+        return NodeOutcome(
             rows_in=made.rows_in,
             rows_out=by_shard(made.shards, np.ones(len(made.shards))),
             left_out=made.left_out,
             late=made.late if self.task.late else None,
             results=made.results,
             shards=made.shards,
-            until_us=made.until_us if made.until_us is not None else moment.after_us,
+            until_us=made.until_us if made.until_us is not None else marks.late_before_us,
             arrived=0 if incoming is None else len(incoming if here is None else here),
             distinct=0 if incoming is None else len(incoming),
         )
 
-    def close(self, outcome: Outcome, moment: Moment) -> None:
+    def close(self, outcome: NodeOutcome, marks: Watermarks) -> None:
         """Timers that are due were called among the rows."""
 
     def _incoming(self, incoming: pa.Table | None, upstream: Upstream) -> Incoming | None:
-        """The rows of a step: from a source with their order of arrival, results of another operator, or combined of either."""
+        """The rows of a step: from a source with their order of arrival, results of another
+        operator, or combined of either.
+        """
         given = self.task.rows
-        if isinstance(given, Fused):
+        if isinstance(given, FusedRows):
             found = rows_of_results(upstream(given.operator), given)
             return None if found is None else self._seen(found, None)
         if incoming is None:
             return None
         if not given.combined:
-            return self._seen(arrived_rows(*self._mine(incoming), self.process, given), None)
+            return self._seen(arrived_rows(*self._mine(incoming), self._process, given), None)
         table, shards = self._mine(incoming)
-        keys = [table.column(given.columns[f"k{i}"]) for i in range(len(self.process.keys))]
-        if self.process.kept:
-            columns = arrived_partials(table, self.process, given)
-            routed = np.zeros(
-                len(table), dtype=np.int64
-            )  # what was combined in its slot has no parts
-            part = (
-                to_array(table.column("part"), np.dtype(np.int64), 0)
-                if "part" in table.column_names
-                else routed
-            )
-            return merged_rows(self.process, keys_of(keys, self.process), shards, columns, part)
-        payload = [table.column(given.columns[f"r{i}"]) for i in range(len(self.process.payload))]
+        keys = [table.column(given.columns[f"k{i}"]) for i in range(len(self._process.keys))]
+        if self._process.kept:
+            columns = arrived_partials(table, self._process, given)
+            part = np.zeros(len(table), dtype=np.int64)  # what was combined in its slot has none
+            if "part" in table.column_names:
+                part = to_array(table.column("part"), np.dtype(np.int64), 0)
+            return merged_rows(self._process, keys_of(keys, self._process), shards, columns, part)
+        payload = [table.column(given.columns[f"r{i}"]) for i in range(len(self._process.payload))]
         t, arrival = (
             to_array(table.column(name), np.dtype(np.int64), NO_TIME_US)
             for name in ("pane", ARRIVAL)
         )
-        return self._seen(Rows(shards, keys, [], t, payload), arrival)
+        return self._seen(RowColumns(shards, keys, [], t, payload), arrival)
 
-    def _seen(self, rows: Rows, arrival: Array | None) -> Incoming:
+    def _seen(self, rows: RowColumns, arrival: Array | None) -> Incoming:
         """Rows with the columns that the user's class sees."""
-        plan = self.process
+        plan = self._process
         keys = keys_of(rows.keys, plan)
         if plan.kept:
             return lifted_rows(plan, keys, rows.shards, rows.inputs, rows.t)
@@ -153,7 +161,7 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
             arrival,
         )
 
-    def written(self, outcome: Outcome, version: Version) -> None:
+    def written(self, outcome: NodeOutcome, version: Version) -> None:
         """The cells that have changed, and a slice of the others for the log."""
         made = self._made
         outcome.writes = {
@@ -171,14 +179,16 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
         self._loaded[shard] = self.opened[shard].write(self.metas[shard], write, fence)
 
     def keep(self) -> None:
-        """Cells are read where they lie, so nothing is kept; but when the next of them is due is told after the shards are let go."""
+        """Nothing is cached. Remember the next alarm now: the shards are released before the
+        report is built.
+        """
         found = [self.opened[shard].next_alarm() for shard in self._loaded]
         self._next_us = min((each for each in found if each is not None), default=None)
 
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Without looking for cycles: objects of many keys at once make Python look at all of them again and again."""
+    """Without looking for cycles: many objects at once make Python scan them again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -20,7 +20,8 @@ from anabranch.state.codec.cells import (
     renoted,
     sealed_cell,
 )
-from anabranch.topology.process import Logic, StateColumn, defaults_of, record_of
+from anabranch.state.memory.cells import state_record
+from anabranch.topology.process import Logic
 from anabranch.topology.state_types import StateType
 from anabranch.types import Array
 
@@ -113,22 +114,6 @@ def expired(cell: bytes, ttl_us: int | None, until_us: int | None) -> bytes | No
     if until_us is None or head.expires_us is None or head.expires_us > until_us:
         return sealed_cell(renoted(head, head.expires_us, until_us), state)
     return None
-
-
-def state_record(
-    columns: Sequence[StateColumn], cells: Sequence[bytes | None]
-) -> tuple[Array, Array]:
-    """The state of some keys as one array of records, and which of them are new."""
-    dtype = record_of(columns)
-    found = list(filter(None, cells))
-    new = np.array([cell is None for cell in cells], dtype=bool)
-    record = defaults_of(columns, len(cells))
-    joined = b"".join(found)
-    if not set(map(len, found)) <= {dtype.itemsize}:
-        fresh = defaults_of(columns, 1).tobytes()  # columns that came later have their defaults
-        joined = b"".join(cell + fresh[len(cell) :] for cell in found)
-    record[~new] = np.frombuffer(joined, dtype=dtype)
-    return record, new
 
 
 def _returned(made: Any, keys: int, who: str) -> tuple[Array, Mapping[str, Any]]:

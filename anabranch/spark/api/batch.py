@@ -12,7 +12,7 @@ from anabranch.elastic.settings import OFF, Elastic
 from anabranch.errors import TopologyError, unknown
 from anabranch.observer import Observers
 from anabranch.plan.model import Plan
-from anabranch.runtime.operator import StateSettings
+from anabranch.runtime.tasks import StateSettings
 from anabranch.spark.compile.schemas import fields_of
 from anabranch.spark.driver.context import RunContext
 from anabranch.spark.driver.control import Controller

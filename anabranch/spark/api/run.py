@@ -19,7 +19,7 @@ from anabranch.errors import AnabranchError, TopologyError
 from anabranch.metrics import Progress
 from anabranch.observer import Event, RecentSteps
 from anabranch.plan.planners.registry import AUTO
-from anabranch.spark.compile.lift import observed_micros
+from anabranch.spark.compile.columns import observed_micros
 from anabranch.spark.driver.changes import Changes
 from anabranch.spark.driver.control import Planning
 from anabranch.spark.driver.opening import Compiled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
@@ -11,7 +12,7 @@ from pyspark.sql.types import StructType
 from anabranch.aggregates.specs import Aggregate, text_of
 from anabranch.errors import NotYetError, TopologyError
 from anabranch.plan.operators.process import process_plan
-from anabranch.spark.compile.lift import expression
+from anabranch.spark.compile.columns import expression
 from anabranch.spark.compile.schemas import fields_of
 from anabranch.spark.jvm import check_map
 from anabranch.spark.sinks import as_target
@@ -29,7 +30,7 @@ from anabranch.topology.apply import (
 )
 from anabranch.topology.durations import Duration
 from anabranch.topology.process import aggregates_of, logic_of
-from anabranch.topology.windows import Session, Window
+from anabranch.topology.windows import Session, Window, WindowDefinition
 
 if TYPE_CHECKING:
     from anabranch.spark.api.topology import Topology
@@ -108,7 +109,7 @@ class Stream:
             raise TopologyError(
                 f"{ERROR_COLUMN!r} is a column of rows that failed; rename it in a map()"
             )
-        if dead_letters and not isinstance(self._app.graph.root_of(self.name), g.Source):
+        if dead_letters and self._app.graph.root_of(self.name).stateful:
             raise NotYetError(
                 "an apply on results of windows has no dead letters so far; valid: on_error='fail'"
             )
@@ -147,7 +148,7 @@ class Stream:
         **aggregates: Aggregate,
     ) -> Windowed:
         """`compute` and `consolidate` in one call."""
-        listed = [windows] if isinstance(windows, Window | Session) else list(windows)
+        listed = [windows] if isinstance(windows, WindowDefinition) else list(windows)
         g.check_windows(listed)
         return self.compute(by, name=None, **aggregates).consolidate(
             *listed, early=early, share=share, name=name
@@ -199,9 +200,8 @@ class Stream:
         chosen = as_target(target)
         self._app.check_results(self.name, chosen)
         stream = self.name
-        if isinstance(
-            self._app.graph.stream_of(stream)[0], g.Source
-        ):  # what writes files is a task: rows pass through one
+        # What writes files is a task: rows of a source pass through one.
+        if not self._app.graph.stream_of(stream)[0].writes_results:
             fields = fields_of(self._frame.schema)
             work = ApplySpec(fn=None, grouping=ROUND_ROBIN)
             node = g.Apply(
@@ -232,7 +232,17 @@ class Stream:
             else self._type_of(aggregate.expression, f"aggregate {name!r}")
         )
         aggregate.partials(input_type)
-        return g.Named(name=name, aggregate=aggregate, input_type=input_type)
+        plain = replace(aggregate, expression=self._plain(aggregate.expression))
+        return g.Named(name=name, aggregate=plain, input_type=input_type)
+
+    def _plain(self, value: Any) -> Any:
+        """An expression as planners read it: a Column that is a column as it is, by its name."""
+        if isinstance(value, tuple):
+            return tuple(map(self._plain, value))
+        if not isinstance(value, Column):
+            return value
+        name = str(value).removeprefix("Column<'").removesuffix("'>")
+        return name if name in self._frame.columns and "." not in name else value
 
     def _type_of(self, value: object, what: str) -> str:
         if not all(
@@ -330,8 +340,7 @@ class Computed:
         node = g.Consolidate(
             name=self._app.name_for(name, f"{self.name}_windows"),
             input=self.name,
-            windows=tuple(each for each in checked if isinstance(each, Window)),
-            sessions=tuple(each for each in checked if isinstance(each, Session)),
+            windows=checked,
             early=g.check_early(early, names),
             share=share,
         )
@@ -407,6 +416,6 @@ class Late:
     def to(self, target: object, *, name: str | None = None) -> Late:
         """Sends the rows to a sink."""
         chosen = as_target(target)
-        self._app.check_late(self.name)
+        self._app.graph.operator(self.name).check_late(self._app.graph)
         self._app.add_sink(self.name, chosen, late=True, name=name)
         return self

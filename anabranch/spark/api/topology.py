@@ -16,11 +16,11 @@ from anabranch.plan import explain, make_plan
 from anabranch.plan.lifting import AUTO
 from anabranch.plan.make import plan_again
 from anabranch.plan.model import Plan
-from anabranch.plan.operators.joins import LATE_COLUMNS, join_input, join_plan
+from anabranch.plan.operators.joins import join_input, join_plan
 from anabranch.plan.planners.cost import Adaptation
 from anabranch.plan.planners.measured import Measures
 from anabranch.plan.planners.registry import AUTO as PLAN_AUTO
-from anabranch.runtime.operator import StateSettings
+from anabranch.runtime.tasks import StateSettings
 from anabranch.spark.api.batch import run_static, static_frames
 from anabranch.spark.api.run import Run, as_trigger
 from anabranch.spark.api.streams import Joined, Stream
@@ -298,33 +298,6 @@ class Topology:
         session = next(iter(self._frames.values())).sparkSession
         return session.createDataFrame(session.sparkContext.emptyRDD(), schema)
 
-    def check_late(self, operator: str) -> None:
-        """Refuses a late stream of rows that Spark cannot combine: duplicates are counted on the
-        way.
-        """
-        node = self.graph.operator(operator)
-        if isinstance(node, g.Process):
-            return
-        inputs = g.inputs_of(node if isinstance(node, g.Join) else self.graph.compute_of(operator))
-        if not any(
-            isinstance(self.graph.stream_of(each)[0], g.Source | g.Apply) for each in inputs
-        ):
-            raise TopologyError(
-                f"operator {operator!r} reads windowed results, of which none is late; it has no "
-                "late rows"
-            )
-        for field in (field for each in inputs for field in self.graph.fields_of(each)):
-            if "map<" in field.type or "variant" in field.type:
-                raise TopologyError(
-                    f"late rows cannot carry column {field.name!r} of type {field.type}; drop it "
-                    "in a map()"
-                )
-            if isinstance(node, g.Join) and field.name.lower() in LATE_COLUMNS:
-                raise TopologyError(
-                    f"late rows of a join have columns side and reason; rename {field.name!r} in "
-                    "a map()"
-                )
-
     def check_results(self, stream: str, target: Target) -> None:
         """Refuses files that cannot hold the results."""
         if isinstance(target, FileTarget) and target.format == "csv":
@@ -387,12 +360,11 @@ class Topology:
         """The operator whose results a stream has, and the maps and applies on their way."""
         stream, maps = self.graph.stream_of(name)
         passed = tuple(each.fn for each in maps)
-        if not isinstance(stream, g.Apply) or isinstance(
-            self.graph.root_of(stream.input), g.Source
-        ):
+        apply = stream.in_sinks(self.graph)
+        if apply is None:
             return stream.name, passed
-        operator, before = self._maps_to_sink(stream.input)
-        applied = applied_to_results(stream, self.graph.fields_of(stream.input))
+        operator, before = self._maps_to_sink(apply.input)
+        applied = applied_to_results(apply, self.graph.fields_of(apply.input))
         return operator, (*before, applied, *passed)
 
 

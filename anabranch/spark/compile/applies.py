@@ -15,13 +15,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType, StructField, StructType
 
 from anabranch.elastic.grouping.steps import Grouping
 from anabranch.plan.exchange import raw
 from anabranch.plan.model import Plan
-from anabranch.plan.operators.applies import Applied, stages_of
+from anabranch.plan.operators.applies import ApplyPlan, stages_of
 from anabranch.runtime.apply.calls import ApplyCalls
 from anabranch.runtime.apply.task import (
     ORDER,
@@ -32,27 +30,19 @@ from anabranch.runtime.apply.task import (
     ResultsTask,
     ScheduleTask,
 )
-from anabranch.runtime.operator import Emitted
 from anabranch.runtime.passing import APPLY_REPORT
-from anabranch.spark.compile.lift import Lift, Reader, mapped
-from anabranch.spark.compile.rowwise import RowWise, Taken, chosen, chosen_sql
-from anabranch.spark.jvm import jcolumns
+from anabranch.runtime.tasks import Emitted
+from anabranch.spark.compile.columns import Reader, mapped
+from anabranch.spark.compile.lift import Lift
+from anabranch.spark.compile.rowwise import RowWise, Taken, chosen_sql
+from anabranch.spark.compile.schemas import arrow_of, struct_of
+from anabranch.spark.compile.shared_columns import SharedColumns, ready_columns
 from anabranch.spark.outlets import WrittenRows
 from anabranch.spark.task import SparkTask
 from anabranch.topology.apply import HASH, OSG
 from anabranch.topology.graph import Apply, Field
 
 _ROW_NUMBER = "(monotonically_increasing_id() & 8589934591L)"  # in its partition
-
-
-def struct_of(fields: Sequence[Field]) -> StructType:
-    """Columns as Spark's schema."""
-    return StructType([StructField(each.name, DataType.fromDDL(each.type)) for each in fields])
-
-
-def arrow_of(fields: Sequence[Field]) -> pa.Schema:
-    """Columns as Arrow's schema."""
-    return to_arrow_schema(struct_of(fields), timezone="UTC")
 
 
 def applied_to_results(apply: Apply, given: Sequence[Field]) -> Callable[[DataFrame], DataFrame]:
@@ -66,8 +56,8 @@ def applied_to_results(apply: Apply, given: Sequence[Field]) -> Callable[[DataFr
 class ApplyStage:
     """The applies of one stage, those who read what they make, and what each makes of it."""
 
-    applies: tuple[Applied, ...]
-    readers: tuple[tuple[Applied, Reader], ...]
+    applies: tuple[ApplyPlan, ...]
+    readers: tuple[tuple[ApplyPlan, Reader], ...]
     alone: bool  # every row that comes is for its only apply, in the order of its source
 
 
@@ -94,16 +84,16 @@ class ApplyStages:
         self._columns = (*rows, Field(APPLY_REPORT, "string"))
         self._names = tuple(each.name for each in self._columns)
         self._ddl = ", ".join(f"{each.name} {each.type}" for each in self._columns)
-        self._cached: dict[object, Any] = {}
+        self._shared = SharedColumns()
         self._calls: dict[str, ApplyCalls] = {}
 
     @property
     def schema(self) -> pa.Schema:
         """Of rows between stages."""
-        schema: pa.Schema = self._once("schema", lambda: arrow_of(self._columns))
+        schema: pa.Schema = self._shared.once("schema", lambda: arrow_of(self._columns))
         return schema
 
-    def work(self, applied: Applied, grouping: Grouping, written: WrittenRows) -> ApplyWork:
+    def work(self, applied: ApplyPlan, grouping: Grouping, written: WrittenRows) -> ApplyWork:
         """What a task needs to know of an apply."""
         if applied.name not in self._calls:
             given, made = arrow_of(applied.feed.fields), arrow_of(applied.fields)
@@ -181,7 +171,7 @@ class ApplyStages:
         given = ", ".join(f"{each.name} {each.type}" for each in self._columns[: len(names)])
         return valued.mapInArrow(SparkTask(task), f"{given}, {VALUE} bigint, {SLOT} int")
 
-    def _value_sql(self, applied: Applied) -> str:
+    def _value_sql(self, applied: ApplyPlan) -> str:
         fields = [each.name for each in applied.feed.fields]
         places = list(self._lift.packed.places[applied.name].values())
         columns = [places[fields.index(name)] for name in applied.work.cost_by]
@@ -203,31 +193,16 @@ class ApplyStages:
                 r.number: rowwise.take(self._maps(applied, r), r.what)
                 for applied, r in stage.readers
             }
-            return (rowwise, taken, *self._made_ready(rows, taken, stage))
+            places = {reader.number: reader.places for _, reader in stage.readers}
+            return (rowwise, taken, *ready_columns(rows, self._names, taken, places))
 
-        rowwise, taken, stays, columns = self._once(("read", number), made)
+        rowwise, taken, stays, columns = self._shared.once(("read", number), made)
         bound = rowwise.stepped(rowwise.bind(rows), taken, "to")
         if stays is not None:
             bound = bound.filter(stays)
         return DataFrame(bound._jdf.select(columns), rows.sparkSession)
 
-    def _made_ready(
-        self, rows: DataFrame, taken: Mapping[int, Taken], stage: ApplyStage
-    ) -> tuple[Column | None, Any]:
-        stays = {number: each.stays for number, each in taken.items() if each.stays is not None}
-        filled: dict[str, dict[int, Column]] = {name: {} for name in self._names if name != "to"}
-        for _, reader in stage.readers:
-            for name, place in reader.places.items():
-                filled[place][reader.number] = taken[reader.number].columns[name]
-        columns = [
-            chosen("to", by_number, F.col(place)).alias(place) if by_number else F.col(place)
-            for place, by_number in filled.items()
-        ]
-        return (chosen("to", stays, F.lit(True)) if stays else None), jcolumns(
-            rows, [F.col("to"), *columns]
-        )
-
-    def _maps(self, applied: Applied, reader: Reader) -> Callable[[DataFrame], DataFrame]:
+    def _maps(self, applied: ApplyPlan, reader: Reader) -> Callable[[DataFrame], DataFrame]:
         places = self._lift.packed.places[raw(reader.name)].values()
         names = [each.name for each in applied.fields]
 
@@ -245,8 +220,3 @@ class ApplyStages:
             rowwise = RowWise(session, struct_of(self._columns))
             for applied, reader in stage.readers:
                 rowwise.take(self._maps(applied, reader), reader.what)
-
-    def _once(self, key: object, make: Callable[[], Any]) -> Any:
-        if key not in self._cached:
-            self._cached[key] = make()
-        return self._cached[key]

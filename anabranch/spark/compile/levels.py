@@ -1,37 +1,37 @@
 """The job of a step: a chain of levels with one exchange before each, so that every task runs once.
 
-Level 1 takes the combined rows of the sources. Results that an operator of a later level needs leave their slot task as rows, pass
-the maps of that operator in the JVM and go through the exchange to its slot. Rows of a source for a later level pass the levels
-before it, combined as they are. Reports travel along to the end of the chain.
+Level 1 takes the combined rows of the sources. Results that an operator of a later level needs
+leave their slot task as rows, pass the maps of that operator in the JVM and go through the exchange
+to its slot. Rows of a source for a later level pass the levels before it, combined as they are.
+Reports travel along to the end of the chain.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from anabranch.plan.exchange import Packed, later_rows, raw
+from anabranch.plan.ids import ComponentId, PartId
 from anabranch.plan.make import plain_column
 from anabranch.plan.model import Component, Node, Plan
 from anabranch.plan.operators.base import EVERYTHING
-from anabranch.plan.operators.joins import JoinSide
-from anabranch.plan.operators.process import ProcessPlan
 from anabranch.plan.route import Route
-from anabranch.runtime.operator import Arriving, Emitted, Fused
 from anabranch.runtime.passing import APPLY_REPORT, REPORT, WRAPPED
 from anabranch.runtime.slot import SlotTask
+from anabranch.runtime.tasks import ArrivingRows, Emitted, FusedRows
 from anabranch.spark.compile.applies import ApplyStages
-from anabranch.spark.compile.lift import Lift, mapped, needs, partition_sql, shard_sql
-from anabranch.spark.compile.rowwise import RowWise, Taken, chosen, chosen_sql
+from anabranch.spark.compile.columns import mapped, needs, partition_sql, shard_sql
+from anabranch.spark.compile.lift import Lift
+from anabranch.spark.compile.rowwise import RowWise, Taken, chosen_sql
+from anabranch.spark.compile.shared_columns import SharedColumns, ready_columns
 from anabranch.spark.compile.template import Template
-from anabranch.spark.jvm import jcolumns
 from anabranch.spark.task import SparkTask
 from anabranch.types import column_type
 
@@ -43,7 +43,7 @@ REPORT_SCHEMA = StructType([StructField("report", BinaryType())])
 class Inflow:
     """How the rows of a node come to its slot tasks, and where its results go on to."""
 
-    rows: Fused | Arriving
+    rows: FusedRows | ArrivingRows
     emits: tuple[Emitted, ...]
 
 
@@ -51,20 +51,20 @@ class Levels:
     """Compiles the job of each step of a plan."""
 
     def __init__(
-        self, plan: Plan, shards: int, late: frozenset[str], before: Lift | None = None
+        self, plan: Plan, shards: int, late: frozenset[PartId], before: Lift | None = None
     ) -> None:
         self.plan, self._shards = plan, shards
         self.lift = Lift(plan, shards, late)
         if before is not None:  # the query that runs gives rows as that one prepared them
-            self.lift.go_on_with(before)
+            self.lift.adopt_prepared_rows(before)
         self.stages = ApplyStages(plan, self.lift)
-        self._number = {node.name: i for i, node in enumerate(plan.nodes)}
+        self._number: dict[PartId | str, int] = {node.name: i for i, node in enumerate(plan.nodes)}
         self._packed: Packed = later_rows(plan)
         self._rowwise: dict[
             int, RowWise
         ] = {}  # one for each level: rows cannot be bound twice to the same
-        self._taken: dict[str, Taken] = {}
-        self._cached: dict[object, Any] = {}
+        self._taken: dict[PartId, Taken] = {}
+        self._columns = SharedColumns()
         self._template: tuple[object, Template | None] = (
             None,
             None,
@@ -91,28 +91,25 @@ class Levels:
             for each in plan.nodes
             if each.feed.stream == node.operator and not plan.is_fused(each)
         ]
-        users = (
-            [] if node.side == "right" else users
-        )  # the results of a join are given by its left side
+        if not node.plan.holds_state:  # the results are those of another part
+            users = []
         emits = tuple(
             Emitted(number=self._number[u.name], columns=self._packed.places[raw(u.name)])
             for u in users
         )
-        rows: Fused | Arriving
+        rows: FusedRows | ArrivingRows
         if plan.is_fused(node):
-            rows = Fused(
+            rows = FusedRows(
                 operator=node.feed.stream,
-                keys=tuple(each.name for each in node.slotted.keys if each != EVERYTHING),
+                keys=tuple(each.name for each in node.plan.keys if each != EVERYTHING),
                 inputs=tuple(_columns_of(each.expression, node) for each in node.inputs),
-                payload=tuple(each.name for each in node.slotted.payload)
-                if isinstance(node.slotted, JoinSide | ProcessPlan)
-                else (),
+                payload=tuple(each.name for each in node.plan.payload),
                 time=node.feed.clock.column,
             )
         elif node in self.lift.nodes:
-            rows = Arriving(columns=self.lift.arrives(node), combined=True)
+            rows = ArrivingRows(columns=self.lift.arrives(node), combined=True)
         else:
-            rows = Arriving(columns=self._packed.places[node.name], combined=False)
+            rows = ArrivingRows(columns=self._packed.places[node.name], combined=False)
         return Inflow(rows, emits)
 
     def job(
@@ -120,7 +117,7 @@ class Levels:
         session: SparkSession,
         rows: DataFrame | None,
         tasks: Sequence[SlotTask],
-        routes: Mapping[str, Route],
+        routes: Mapping[ComponentId, Route],
         watermark_us: int | None,
         way: str,
     ) -> DataFrame:
@@ -143,7 +140,7 @@ class Levels:
                 frame = frame.mapInArrow(SparkTask(task), self._gives(task, tasks))
             return frame
 
-        if rows is None or self.plan.applies or not self.lift.lasts:
+        if rows is None or self.plan.applies or not self.lift.is_reusable:
             return made()
         query = (way, *((name, each.slots, each.slot_of) for name, each in routes.items()))
         known, template = self._template
@@ -158,7 +155,9 @@ class Levels:
         return frame
 
     def _gives(self, task: SlotTask, tasks: Sequence[SlotTask]) -> StructType:
-        """The schema of what the tasks of a level give: reports at last, before that rows for later levels too."""
+        """The schema of what the tasks of a level give: reports at last, before that rows for later
+        levels too.
+        """
         return REPORT_SCHEMA if task is tasks[-1] else self._between_schema
 
     @functools.cached_property
@@ -168,7 +167,7 @@ class Levels:
         return schema
 
     def _exchanged(
-        self, frame: DataFrame, components: Sequence[Component], routes: Mapping[str, Route]
+        self, frame: DataFrame, components: Sequence[Component], routes: Mapping[ComponentId, Route]
     ) -> DataFrame:
         """Rows for the operators of a level made ready and sent to their slots; other rows pass."""
         rowwise = self._bound(frame.sparkSession, components[0].level)
@@ -182,51 +181,33 @@ class Levels:
             self._number[node.name]: self._take(rowwise, component, node)
             for component, node in nodes
         }
-        stays, columns = self._once(
-            ("columns", components[0].level), lambda: self._made_ready(frame, taken, nodes)
+        places = {
+            self._number[node.name]: {**self._packed.places[node.name], "shard": "shard"}
+            for _, node in nodes
+        }
+        shared = [each.name for each in self._packed.columns]
+        stays, columns = self._columns.once(
+            ("columns", components[0].level),
+            lambda: ready_columns(frame, ["to", "report", "shard", *shared], taken, places),
         )
         rows = rowwise.stepped(rowwise.bind(frame), taken, "to")
         if stays is not None:
             rows = rows.filter(stays)
         ready = DataFrame(rows._jdf.select(columns), rows.sparkSession)
         slots = sum(routes[each.name].slots for each in components)
-        numbers = {
+        numbers: dict[PartId | str, int] = {
             node.name: self._number[node.name]
             for c in components
             for node in c.nodes
             if not self.plan.is_fused(node)
         }
         slot = chosen_sql("to", {**partition_sql(components, routes, numbers), -2: "null"})
-        # Reports go to a fixed place: what a task that runs again reports must meet what it reported before.
+        # Reports go to a fixed place: what a task that runs again reports must meet what it
+        # reported before.
         spread = ", ".join(["shard", *(each.name for each in self._packed.columns)])
         passing = f"if(to = {REPORT}, 0, pmod(hash({spread}), {slots}))"
         text = f"coalesce({slot}, {passing})"
-        return ready.repartitionById(slots, self._once(text, lambda: F.expr(text)))
-
-    def _made_ready(
-        self, frame: DataFrame, taken: Mapping[int, Taken], nodes: Sequence[tuple[Component, Node]]
-    ) -> tuple[Column | None, Any]:
-        """Which rows stay, and the columns that they have behind the maps of their node; the same in every step."""
-        stays = {number: each.stays for number, each in taken.items() if each.stays is not None}
-        filled: dict[str, dict[int, Column]] = {each.name: {} for each in self._packed.columns}
-        for _, node in nodes:
-            number = self._number[node.name]
-            for name, place in self._packed.places[node.name].items():
-                filled[place][number] = taken[number].columns[name]
-        columns = [
-            chosen("to", by_number, F.col(place)).alias(place) if by_number else F.col(place)
-            for place, by_number in filled.items()
-        ]
-        shards = {number: each.columns["shard"] for number, each in taken.items()}
-        shard = (chosen("to", shards, F.col("shard")) if shards else F.col("shard")).alias("shard")
-        every = [F.col("to"), F.col("report"), shard, *columns]
-        return (chosen("to", stays, F.lit(True)) if stays else None), jcolumns(frame, every)
-
-    def _once(self, key: object, make: Callable[[], Any]) -> Any:
-        """Columns in the JVM, made once: a level took some 600 calls into it in every step."""
-        if key not in self._cached:
-            self._cached[key] = make()
-        return self._cached[key]
+        return ready.repartitionById(slots, self._columns.once(text, lambda: F.expr(text)))
 
     def check(self, session: SparkSession) -> None:
         """Refuses, before anything runs, maps on results that cannot be done row by row."""
@@ -249,7 +230,7 @@ class Levels:
         """What a node needs of the results that feed it, as expressions; made once."""
         if node.name not in self._taken:
             places = self._packed.places[raw(node.name)]
-            keys = {f"k{i}": f"k{i}" for i in range(len(node.slotted.keys))}
+            keys = {f"k{i}": f"k{i}" for i in range(len(node.plan.keys))}
             shard = shard_sql(component, node, keys, self._shards)
 
             def ready(rows: DataFrame) -> DataFrame:
@@ -258,7 +239,8 @@ class Levels:
                     "*", f"{shard} as shard"
                 )
 
-            what = f"operator {node.name!r} behind {', '.join(each.name for each in node.feed.maps) or node.feed.stream}"
+            maps = ", ".join(each.name for each in node.feed.maps)
+            what = f"operator {node.name!r} behind {maps or node.feed.stream}"
             self._taken[node.name] = rowwise.take(ready, what)
         return self._taken[node.name]
 

@@ -1,202 +1,98 @@
-"""From rows to combined rows, in the JVM: event time, lateness, pane, and the partials of each (key, pane).
+"""From rows to combined rows, in the JVM: event time, lateness, pane, and the partials of each
+(key, pane).
 
-What can be decided before a batch comes is part of the streaming query (`Lift.prepare`), so that Spark reads only the columns that
-are needed and fixes the current time per batch. The rest is added to each batch (`Lift.__call__`). Where several operators read a
-source, each of its rows is read once and multiplied, one for each of them.
+What can be decided before a batch comes is part of the streaming query (`Lift.prepare`), so that
+Spark reads only the columns that are needed and fixes the current time per batch. The rest is added
+to each batch (`Lift.__call__`). Where several operators read a source, each of its rows is read
+once and multiplied, one for each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from anabranch.plan.exchange import ARRIVAL, LATE_ROW, Packed, arriving, is_key, pack, whole_rows
+from anabranch.plan.ids import ComponentId, PartId
 from anabranch.plan.lifting import LIFT_FIRST
-from anabranch.plan.model import Component, Node, Plan
-from anabranch.plan.operators.applies import Applied
-from anabranch.plan.operators.base import EVERYTHING
-from anabranch.plan.operators.joins import JoinSide
-from anabranch.plan.operators.process import ProcessPlan
-from anabranch.plan.panes import Panes
+from anabranch.plan.model import Node, Plan
+from anabranch.plan.operators.applies import ApplyPlan
+from anabranch.plan.operators.base import Travel
+from anabranch.plan.panes import ELSEWHERE, LEFT_OUT, OUT, TOO_LATE
 from anabranch.plan.route import Route
-from anabranch.runtime.lateness import ELSEWHERE, FARTHEST_US, LEFT_OUT, OUT, TOO_LATE
 from anabranch.runtime.passing import APPLY_REPORT, REPORT
-from anabranch.spark.compile.rowwise import RowWise, Taken, chosen, chosen_sql
+from anabranch.spark.compile.columns import (
+    Reader,
+    event_micros,
+    mapped,
+    needs,
+    partition_sql,
+    quoted,
+    shard_sql,
+)
+from anabranch.spark.compile.packing import lift_aggregates, packed_rows
+from anabranch.spark.compile.rowwise import chosen_sql
+from anabranch.spark.compile.shared_columns import SharedColumns
 from anabranch.spark.jvm import in_place, jseq, keeps_all, needed_columns
-from anabranch.topology.graph import Clock, Map
-from anabranch.topology.windows import Window
-from anabranch.types import WHOLE, micros_sql
+from anabranch.topology.graph import Clock
 
 SEEN = "seen"
-_LIES = "lies"  # the partition that a row lies in, where no key says so
-_TO = "__to"  # the operator that a row is for, beside the columns of the source, which may well have a `to`
-
-
-def expression(value: object, columns: list[str]) -> Column:
-    """A Column, the column of that name, or a Spark SQL expression; of several, in a tuple, a struct of a0, a1, ..."""
-    if isinstance(value, tuple):
-        return F.struct(*(expression(each, columns).alias(f"a{i}") for i, each in enumerate(value)))
-    if isinstance(value, Column):
-        return value
-    return F.col(quoted(value)) if value in columns else F.expr(str(value))
-
-
-def quoted(name: object) -> str:
-    """A column name that Spark SQL takes as it is."""
-    return "`{}`".format(str(name).replace("`", "``"))
-
-
-def event_micros(clock: Clock) -> Column:
-    """The event time in microseconds since 1970 UTC (of a time without zone: as if it were UTC); null where there is none."""
-    kind, t = clock.type, quoted(clock.column)
-    if kind.startswith("struct<"):  # a window: its rows are seen just before its end
-        text = (
-            micros_sql(f"{t}.end") if clock.moment == "timestamp_ntz" else f"unix_micros({t}.end)"
-        )
-        return F.expr(f"{text} - 1L")
-    if kind == "timestamp":
-        text = f"unix_micros({t})"
-    elif kind == "timestamp_ntz":
-        text = micros_sql(t)
-    elif kind == "date":
-        text = f"unix_date({t}) * 86400000000L"
-    elif clock.unit_us == 0:
-        whole = f"cast({t} as bigint)" if kind in WHOLE else f"try_cast(floor({t}) as bigint)"
-        text = f"({whole} - pmod({whole}, 1000L)) div 1000L"
-    elif kind in WHOLE:
-        text = f"try_multiply(cast({t} as bigint), {clock.unit_us}L)"
-    else:
-        text = f"try_cast(round({t} * {clock.unit_us}) as bigint)"
-    micros = F.expr(text)
-    return (
-        micros
-        if kind in {"timestamp", "date"}
-        else F.when(micros.between(-FARTHEST_US, FARTHEST_US), micros)
-    )
-
-
-def needs(rows: DataFrame, node: Node, *, late: bool = False) -> DataFrame:
-    """What a node needs of the rows that it is given: event time, keys and inputs; and all of them where late rows are wanted."""
-    columns = rows.columns
-    keys = [field for field in node.slotted.keys if field != EVERYTHING]
-    wanted = [F.col(quoted(field.name)).alias(f"k{i}") for i, field in enumerate(keys)] or [
-        F.lit(0).alias("k0")
-    ]
-    wanted.append(event_micros(node.feed.clock).alias("t"))
-    for i, given in enumerate(node.inputs[1:], 1):
-        value = F.lit(1) if given.expression is None else expression(given.expression, columns)
-        wanted.append(
-            (
-                value if given.where is None else F.when(expression(given.where, columns), value)
-            ).alias(f"x{i}")
-        )
-    if isinstance(node.slotted, JoinSide | ProcessPlan):
-        wanted += [
-            F.col(quoted(each.name)).alias(f"r{i}") for i, each in enumerate(node.slotted.payload)
-        ]
-    if late:
-        wanted.append(F.struct(*(F.col(quoted(name)) for name in columns)).alias(LATE_ROW))
-    return rows.select(*wanted)
-
-
-def mapped(rows: DataFrame, maps: Sequence[Map]) -> DataFrame:
-    """The rows behind some maps."""
-    for each in maps:
-        rows = each.fn(rows)
-    return rows
-
-
-def partition_sql(
-    components: Sequence[Component], routes: Mapping[str, Route], number: Mapping[str, int]
-) -> dict[int, str]:
-    """For each node, the partition of the slot that the row's shard belongs to: the slots of all components side by side."""
-    texts, first = {}, 0
-    for component in components:
-        route = routes[component.name]
-        slots = ", ".join(str(first + slot) for slot in route.slot_of)
-        texts.update(
-            {
-                number[node.name]: f"get(array({slots}), shard)"
-                for node in component.nodes
-                if node.name in number
-            }
-        )
-        first += route.slots
-    return texts
-
-
-def shard_sql(component: Component, node: Node, places: Mapping[str, str], shards: int) -> str:
-    """The shard of a row: a hash of the component's attributes."""
-    keys = ", ".join(places[f"k{i}"] for i in component.by(node))
-    return f"pmod(hash({keys}), {shards})"
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """What reads the rows of a source or of an apply: a node, or another apply. What it needs of them, and in which columns."""
-
-    name: str
-    number: int
-    maps: tuple[Map, ...]
-    places: Mapping[str, str]
-    ready: Callable[[DataFrame], DataFrame]
-
-    @property
-    def what(self) -> str:
-        """How messages call it."""
-        return f"operator {self.name!r} behind {', '.join(each.name for each in self.maps) or 'its stream'}"
-
-    def mapped(self, rows: DataFrame) -> DataFrame:
-        """The columns that it needs, after its maps."""
-        return self.ready(mapped(rows, self.maps))
+_LIES = "lies"  # the partition that a row is in, where no key says so
 
 
 class Lift:
-    """Combines the rows of a step to one per node, key and pane, with its partials and its shard, in the partition of its slot.
+    """Combines the rows of a step to one per node, key and pane, with its partials and its shard,
+    in the partition of its slot.
 
-    There is one exchange, to the slots. To lift first is to combine the rows where they are and send what is left; the slot task
-    merges what several partitions have of one key and pane. To route first is to send the rows and combine them there.
+    There is one exchange, to the slots. To lift first is to combine the rows where they are and
+    send what is left; the slot task merges what several partitions have of one key and pane. To
+    route first is to send the rows and combine them there.
 
-    Whether a pane is late is left to the slot task: then the query is the same in every step, and the JVM keeps the code that
-    it has compiled for it. Only where late rows are wanted must the query know the watermark, to keep these rows whole.
+    Whether a pane is late is left to the slot task: then the query is the same in every step, and
+    the JVM keeps the code that it has compiled for it. Only where late rows are wanted must the
+    query know the watermark, to keep these rows whole.
     """
 
-    def __init__(self, plan: Plan, shards: int, late: frozenset[str]) -> None:
+    def __init__(self, plan: Plan, shards: int, late: frozenset[PartId]) -> None:
         self.nodes = tuple(node for node in plan.nodes if node.feed.stream in plan.entries)
-        self.number = {node.name: i for i, node in enumerate(plan.nodes) if node in self.nodes}
+        self.number: dict[PartId | str, int] = {
+            node.name: i for i, node in enumerate(plan.nodes) if node in self.nodes
+        }
         self.number.update({each.name: i for i, each in enumerate(plan.applies, len(plan.nodes))})
         self._plan, self._shards = plan, shards
-        self._raw = [node for node in self.nodes if node.row_by_row]
+        self._raw = [node for node in self.nodes if node.plan.travel is Travel.ROW_BY_ROW]
         self._all_raw = bool(self._raw) and len(self._raw) == len(self.nodes)
         self._timeless = bool(self.nodes) and all(
-            node.process and not node.row_by_row for node in self.nodes
+            node.plan.travel is Travel.PER_KEY for node in self.nodes
         )
-        self._late = [node for node in self.nodes if node.name in late and node.process is None]
+        self._late = [
+            node for node in self.nodes if node.name in late and node.plan.sends_late_rows
+        ]
         self._packed = pack(
             {**{n.name: arriving(n, late=n in self._late) for n in self.nodes}, **whole_rows(plan)}
         )
         self.readers: dict[str, list[Reader]] = {}
-        reading: list[Node | Applied] = [*self.nodes, *plan.applies]
+        reading: list[Node | ApplyPlan] = [*self.nodes, *plan.applies]
         for each in reading:
             self.readers.setdefault(each.feed.stream, []).append(self._reader(each))
         self._keys = sorted(
             {p for node in self.nodes for name, p in self._places(node).items() if is_key(name)}
         )
         self._rows = sorted({self._places(node)[LATE_ROW] for node in self._late})
-        self.lifted, self._aggregates = _aggregates(self.nodes, self._packed, self.number)
+        self.lifted, self._aggregates = lift_aggregates(self.nodes, self._packed, self.number)
         self._tagged = ["to"] if len(self.nodes) > 1 or plan.applies else []
         self._reports = [APPLY_REPORT] if plan.applies else []  # rows that report what applies did
-        self._cached: dict[object, Any] = {}
-        self.watched: dict[
-            str, int
-        ] = {}  # by source the number of the node that sees all its rows and tells their latest time
+        self._columns = SharedColumns()
+        # By source, the number of the node that sees all its rows and reports their latest time.
+        self.watched: dict[str, int] = {}
 
-    def go_on_with(self, before: Lift) -> None:
-        """Takes rows that another lift has prepared, which are those that this one expects: plans change, nodes do not."""
+    def adopt_prepared_rows(self, before: Lift) -> None:
+        """Takes rows that another lift has prepared, which are those that this one expects: plans
+        change, nodes do not.
+        """
         assert (self._packed, self.number, self._keys) == (
             before._packed,
             before.number,
@@ -209,7 +105,7 @@ class Lift:
         """The columns that rows share, and where each kind of row has its own."""
         return self._packed
 
-    def _reader(self, each: Node | Applied) -> Reader:
+    def _reader(self, each: Node | ApplyPlan) -> Reader:
         number, places = self.number[each.name], self._packed.places[each.name]
         if isinstance(each, Node):
             late, node = each in self._late, each
@@ -235,7 +131,9 @@ class Lift:
         return self._packed.places[node.name]
 
     def arrives(self, node: Node) -> dict[str, str]:
-        """The names of a node's columns as combined rows have them: keys, partials, and the row where it is late."""
+        """The names of a node's columns as combined rows have them: keys, partials, and the row
+        where it is late.
+        """
         found = {
             name: place for name, place in self._places(node).items() if not name.startswith("x")
         }
@@ -246,8 +144,9 @@ class Lift:
     ) -> DataFrame:
         """The rows of all sources with the maps applied and only what a step needs.
 
-        The latest event time of a source is told by a node that sees all its rows. Where maps leave rows out for each of them, Spark
-        observes it at the source, row by row and outside of compiled code: a third of the time that combining the rows takes.
+        The latest event time of a source is told by a node that sees all its rows. Where maps leave
+        rows out for each of them, Spark observes it at the source, row by row and outside of
+        compiled code: a third of the time that combining the rows takes.
         """
         prepared: DataFrame | None = None
         for source in self._plan.sources:
@@ -260,26 +159,28 @@ class Lift:
             ):
                 self.watched[source.name] = watching
             if metrics is None or source.name in self.watched:
-                rows = self._packed_rows(frame, readers)
+                rows = self._pack(frame, readers)
             else:
                 seen = F.max(event_micros(clock)).alias("max_event")
                 names = {
-                    *needed_columns(frame, self._packed_rows(frame, readers)),
+                    *needed_columns(frame, self._pack(frame, readers)),
                     source.event_time,
                 }
                 narrow = frame.select(
                     *(F.col(quoted(name)) for name in frame.columns if name in names)
                 )
                 try:
-                    rows = self._packed_rows(narrow.observe(metrics[source.name], seen), readers)
-                except Exception:  # noqa: BLE001 - a map that names all columns by itself: give it all
-                    rows = self._packed_rows(frame.observe(metrics[source.name], seen), readers)
+                    rows = self._pack(narrow.observe(metrics[source.name], seen), readers)
+                except Exception:  # noqa: BLE001 - a map that names all columns itself
+                    rows = self._pack(frame.observe(metrics[source.name], seen), readers)
             prepared = rows if prepared is None else prepared.unionAll(rows)
         assert prepared is not None, "a plan has a source"
         return prepared
 
     def _watching(self, frame: DataFrame, time: str, readers: Sequence[Reader]) -> int | None:
-        """The number of a node that gets all rows of a source, with the source's own event time; None where there is none."""
+        """The number of a node that gets all rows of a source, with the source's own event time;
+        None where there is none.
+        """
         nodes = {node.name for node in self.nodes} if not self._plan.applies else set()
         return next(
             (
@@ -291,19 +192,25 @@ class Lift:
         )
 
     def seen_in(self, node: Node) -> str | None:
-        """The column of a node's rows with their latest event times, where it tells them for its source."""
+        """The column of a node's rows with their latest event times, where it tells them for its
+        source.
+        """
         if self.number[node.name] not in self.watched.values():
             return None
         return "pane" if self._all_raw else self._seen
 
     @property
-    def lasts(self) -> bool:
-        """Whether the query is the same in all steps: no part of it tells by the watermark what is late."""
+    def is_reusable(self) -> bool:
+        """Whether the query is the same in all steps: no part of it tells by the watermark what is
+        late.
+        """
         return not self._judged(None)
 
     @property
     def _seen(self) -> str:
-        """The column of combined rows that has their latest event time; a `process` has one of its own."""
+        """The column of combined rows that has their latest event time; a `process` has one of its
+        own.
+        """
         latest = "max(t) as "
         return next(
             (text.removeprefix(latest) for text in self._aggregates if text.startswith(latest)),
@@ -311,57 +218,22 @@ class Lift:
         )
 
     def _arrival_sql(self) -> str:
-        """The order in which rows came, of those that are not combined: no two have the same, so that grouping leaves them apart."""
+        """The order in which rows came, of those that are not combined: no two have the same, so
+        that grouping leaves them apart.
+        """
         if self._all_raw:
             return "monotonically_increasing_id()"
         numbers = ", ".join(str(self.number[node.name]) for node in self._raw)
         return f"if(to in ({numbers}), monotonically_increasing_id(), null)"
 
-    def _packed_rows(self, frame: DataFrame, readers: Sequence[Reader]) -> DataFrame:
-        """The rows of one source for each of its readers, in the columns that all share."""
-        stays: dict[int, Column] = {}
-        columns: dict[int, dict[str, Column]] = {}
-        if len(readers) == 1:
-            rows = readers[0].ready(mapped(frame, readers[0].maps))
-            columns[readers[0].number] = {name: F.col(name) for name in rows.columns}
-            tags = [F.lit(readers[0].number).alias("to")]
-        else:
-            every: dict[int, Taken] = {}
-            common = _common_maps(readers)
-            base = mapped(frame, readers[0].maps[:common])
-            rowwise = RowWise(frame.sparkSession, base.schema)
-            for each in readers:
-                rest = replace(each, maps=each.maps[common:])
-                every[each.number] = rowwise.take(rest.mapped, rest.what)
-            columns = {number: dict(taken.columns) for number, taken in every.items()}
-            stays = {
-                number: taken.stays for number, taken in every.items() if taken.stays is not None
-            }
-            rows = rowwise.bind(base).select(
-                "*", F.explode(F.array(*(F.lit(each.number) for each in readers))).alias(_TO)
-            )
-            rows = rowwise.stepped(rows, every, _TO)
-            tags = [F.col(_TO).alias("to")]
-        if stays:
-            rows = rows.filter(chosen(_TO, stays, F.lit(True)))
-        filled: dict[str, dict[int, Column]] = {}
-        for each in readers:
-            for name, place in each.places.items():
-                filled.setdefault(place, {})[each.number] = columns[each.number][name]
-        made = [
-            _of_place(filled.get(place, {}), kind, alone=len(readers) == 1).alias(place)
-            for place, kind in [
-                ("t", "bigint"),
-                *((each.name, each.type) for each in self._packed.columns),
-            ]
-        ]
-        return rows.select(*(tags if self._tagged else []), *made)
+    def _pack(self, frame: DataFrame, readers: Sequence[Reader]) -> DataFrame:
+        return packed_rows(frame, readers, self._packed, tagged=bool(self._tagged))
 
     def __call__(
         self,
         rows: DataFrame,
         watermark_us: int | None,
-        routes: Mapping[str, Route],
+        routes: Mapping[ComponentId, Route],
         way: str = LIFT_FIRST,
     ) -> DataFrame:
         """The combined rows in the partitions of their slots."""
@@ -375,7 +247,7 @@ class Lift:
         reports = {REPORT: "0"} if self._reports else {}
         slot_of = {**partition_sql(components, routes, self.number), **later, **reports}
         partition = chosen_sql("to", slot_of)
-        slot = self._once(partition, lambda: F.expr(partition))
+        slot = self._columns.once(partition, lambda: F.expr(partition))
         shard = f"{self._shard_sql()} as shard"
         if self._all_raw:
             numbered = [f"{self._pane()} as pane", f"{self._arrival_sql()} as {ARRIVAL}"]
@@ -392,10 +264,11 @@ class Lift:
         return self._combined(routed.repartitionById(slots, "slot"), ["slot", "shard"])
 
     def _in_place(self, rows: DataFrame) -> DataFrame:
-        """Rows of which Spark believes that they lie by a key, so that it combines them where they are.
+        """Rows of which Spark believes that they lie by a key, so that it combines them where they
+        are.
 
-        By which key does not matter, as slot tasks merge what several partitions have of one; but Spark changes floats before
-        it groups by them.
+        By which key does not matter, as slot tasks merge what several partitions have of one; but
+        Spark changes floats before it groups by them.
         """
         kinds = {each.name: each.type for each in self._packed.columns}
         plain = [
@@ -418,7 +291,9 @@ class Lift:
                 *columns, *(f"{text} as {name}" for name, text in judged.items())
             )
             others = [
-                str(self.number[node.name]) for node in self.nodes if not self._is_first(node.name)
+                str(self.number[node.name])
+                for node in self.nodes
+                if not self._plan.is_first_part(node)
             ]
             rows = (
                 rows.filter(f"not (pane = {ELSEWHERE}L and to in ({', '.join(others)}))")
@@ -430,25 +305,29 @@ class Lift:
         )
 
     def _pane(self) -> str:
-        return chosen_sql("to", {self.number[node.name]: _pane_sql(node) for node in self.nodes})
+        return chosen_sql(
+            "to", {self.number[node.name]: node.plan.pane_sql() for node in self.nodes}
+        )
 
     def _select(self, rows: DataFrame, expressions: Sequence[str]) -> DataFrame:
-        columns = self._once(tuple(expressions), lambda: jseq(rows, expressions))
+        columns = self._columns.once(tuple(expressions), lambda: jseq(rows, expressions))
         return DataFrame(rows._jdf.select(columns), rows.sparkSession)
 
     def _judged(self, watermark_us: int | None) -> dict[str, str]:
-        """What depends on the watermark: rows that are wanted when they are late, and panes that say that a row is not taken.
+        """What depends on the watermark: rows that are wanted when they are late, and panes that
+        say that a row is not taken.
 
-        Parts of one operator take different rows. What none of them takes is told by the first part, and only by it.
+        Parts of one operator take different rows. What none of them takes is told by the first
+        part, and only by it.
         """
         texts: dict[str, dict[int, str]] = {}
-        parted = {node.name: self._plan.together(node) for node in self.nodes}
+        parted = {node.name: self._plan.sibling_parts(node) for node in self.nodes}
         for node in self._late:
             place = self._places(node)[LATE_ROW]
-            late = " and ".join(_late_sql(part, watermark_us) for part in parted[node.name])
+            late = " and ".join(part.plan.late_sql(watermark_us) for part in parted[node.name])
             texts.setdefault(place, {})[self.number[node.name]] = f"if({late}, {place}, null)"
         if any(
-            len(parts) > 1 or node.session
+            len(parts) > 1 or node.plan.marks_late
             for node, parts in zip(self.nodes, parted.values(), strict=True)
         ):
             texts["pane"] = {
@@ -457,19 +336,16 @@ class Lift:
         return {name: chosen_sql("to", text) for name, text in texts.items()}
 
     def _judged_pane(self, node: Node, watermark_us: int | None) -> str:
-        parts = self._plan.together(node)
-        if len(parts) == 1 and node.session is None:
+        parts = self._plan.sibling_parts(node)
+        if len(parts) == 1 and not node.plan.marks_late:
             return "pane"
-        late = _late_sql(node, watermark_us)
-        if not self._is_first(node.name):
+        late = node.plan.late_sql(watermark_us)
+        if not self._plan.is_first_part(node):
             return f"if({late}, {ELSEWHERE}L, pane)"
-        by_all = " and ".join(_late_sql(part, watermark_us) for part in parts)
-        outside = " and ".join(f"{_end_sql(part)} is null" for part in parts)
+        by_all = " and ".join(part.plan.late_sql(watermark_us) for part in parts)
+        outside = " and ".join(f"{part.plan.end_sql()} is null" for part in parts)
         left_out = f"if(t is null, {LEFT_OUT}L, if({outside}, {OUT}L, {TOO_LATE}L))"
         return f"if({by_all}, {left_out}, if({late}, {ELSEWHERE}L, pane))"
-
-    def _is_first(self, name: str) -> bool:
-        return self._plan.together(self._plan.node(name))[0].name == name
 
     def _shard_sql(self) -> str:
         of = {
@@ -482,7 +358,9 @@ class Lift:
         return chosen_sql("to", texts)
 
     def _combined(self, rows: DataFrame, where: list[str]) -> DataFrame:
-        """One row for each key and pane in each place; Spark knows already that the rows lie there, and needs no exchange."""
+        """One row for each key and pane in each place; Spark knows already that the rows lie there,
+        and needs no exchange.
+        """
 
         def columns() -> tuple[Any, Any, Any]:
             lies = [_LIES] if _LIES in rows.columns and not where else []
@@ -503,115 +381,5 @@ class Lift:
             ]
             return jseq(rows, by), jseq(rows, aggregates[:1]).head(), jseq(rows, aggregates[1:])
 
-        by, first, rest = self._once(("by", *where), columns)
+        by, first, rest = self._columns.once(("by", *where), columns)
         return DataFrame(rows._jdf.groupBy(by).agg(first, rest), rows.sparkSession)
-
-    def _once(self, key: object, make: Callable[[], Any]) -> Any:
-        """Columns in the JVM, made once: each is a few calls into it, which together took a tenth of a step."""
-        if key not in self._cached:
-            self._cached[key] = make()
-        return self._cached[key]
-
-
-def _aggregates(
-    nodes: Sequence[Node], packed: Packed, number: Mapping[str, int]
-) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """For each node, the column that has each of its lifted ones; and the expressions, each once for all nodes that share it.
-
-    A place holds other things in rows of other nodes, which must not be aggregated: their sums may overflow.
-    """
-    users: dict[tuple[str, str], list[Node]] = {}
-    filled: dict[str, list[Node]] = {}
-    lifts = [
-        (node, name, sql, packed.places[node.name][f"x{kept.input}"] if kept.input else "1")
-        for node in nodes
-        for kept in node.slotted.kept
-        for name, sql in zip(kept.lifted, kept.partial.lift, strict=True)
-    ]
-    for node, _, sql, place in lifts:
-        if node not in users.setdefault((sql, place), []):
-            users[sql, place].append(node)
-    for node in nodes:
-        for place in packed.places[node.name].values():
-            filled.setdefault(place, []).append(node)
-    columns = {key: f"a{i}" for i, key in enumerate(users)}
-    texts = []
-    for (sql, place), mine in users.items():
-        alone = place == "1" or len(mine) == len(filled[place])
-        of = ", ".join(str(number[node.name]) for node in mine)
-        texts.append(
-            f"{sql.format(x=place if alone else f'(if(to in ({of}), {place}, null))', t='t')} as {columns[sql, place]}"
-        )
-    lifted: dict[str, dict[str, str]] = {node.name: {} for node in nodes}
-    for node, name, sql, place in lifts:
-        lifted[node.name][name] = columns[sql, place]
-    return lifted, texts
-
-
-def _of_place(columns: Mapping[int, Column], kind: str, *, alone: bool) -> Column:
-    """What a shared column holds: of each node's rows its own, null where a node has no use for it."""
-    if not columns:
-        return F.lit(None).cast(kind)
-    return next(iter(columns.values())) if alone else chosen(_TO, columns)
-
-
-def _common_maps(readers: Sequence[Reader]) -> int:
-    """How many maps the readers have in common."""
-    shortest = min(len(each.maps) for each in readers)
-    return next(
-        (i for i in range(shortest) if len({each.maps[i].name for each in readers}) > 1), shortest
-    )
-
-
-def _pane_sql(node: Node) -> str:
-    if (
-        node.process is not None and not node.row_by_row
-    ):  # one row a key and step, whatever the times
-        return "0L"
-    panes = node.slotted.panes
-    pane = f"t - pmod(t - {panes.offset_us}L, {panes.width_us}L)"
-    if panes.windows and not any(window.gapless for window in panes.windows):
-        pane = f"if({_greatest(panes)} is null, {OUT}L, {pane})"
-    return f"if(t is null, {LEFT_OUT}L, {pane})"
-
-
-def _late_sql(node: Node, watermark_us: int | None) -> str:
-    """Whether no open window takes a row."""
-    end = _end_sql(node)
-    # Taken from an array by a place that Spark cannot know, a number is data and not code: the query is not compiled anew for it.
-    late = (
-        ""
-        if watermark_us is None
-        else f" or {end} <= get(array({watermark_us}L), if(t is null, 1, 0))"
-    )
-    return f"(t is null or {end} is null{late})"
-
-
-def _end_sql(node: Node) -> str:
-    """The end of the last window that takes a row, or of the session that it would be alone; null where there is none."""
-    return (
-        f"(t + {node.session.gap_us}L)"
-        if node.session is not None
-        else _greatest(node.slotted.panes)
-    )
-
-
-def _greatest(panes: Panes) -> str:
-    """The end of the last window that contains t, null where none does."""
-    longest = {
-        (w.every_us, w.offset_us): w for w in sorted(panes.windows, key=lambda w: w.length_us)
-    }
-    ends = [_last_end(window) for window in longest.values()]
-    return ends[0] if len(ends) == 1 else f"greatest({', '.join(ends)})"
-
-
-def _last_end(window: Window) -> str:
-    into = f"pmod(t - {window.offset_us}L, {window.every_us}L)"
-    end = f"t - {into} + {window.length_us}L"
-    return f"({end})" if window.gapless else f"if({into} < {window.length_us}L, {end}, null)"
-
-
-def observed_micros(metrics: Any, name: str) -> int | None:
-    """The largest event time in an observation of a batch, None where it had none."""
-    row = metrics.get(name)
-    return None if row.isEmpty() or row.get().isNullAt(0) else int(row.get().getLong(0))

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    BooleanType,
-    DataType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import DataType, StructField, StructType
 
 from anabranch.plan.model import Node
-from anabranch.plan.operators.base import EVERYTHING, key_schema
-from anabranch.plan.operators.joins import JoinSide
-from anabranch.plan.operators.process import ProcessPlan
-from anabranch.runtime.results import result_schema
-from anabranch.topology.graph import EARLY_COLUMN, Field
+from anabranch.plan.operators.base import result_schema
+from anabranch.topology.graph import Field
 
 
 def fields_of(schema: StructType) -> tuple[Field, ...]:
@@ -27,42 +18,21 @@ def fields_of(schema: StructType) -> tuple[Field, ...]:
     return tuple(Field(field.name, field.dataType.simpleString()) for field in schema.fields)
 
 
+def struct_of(fields: Sequence[Field]) -> StructType:
+    """Columns as Spark's schema."""
+    return StructType([StructField(each.name, DataType.fromDDL(each.type)) for each in fields])
+
+
+def arrow_of(fields: Sequence[Field]) -> pa.Schema:
+    """Columns as Arrow's schema, as Spark would make it."""
+    return to_arrow_schema(struct_of(fields), timezone="UTC")
+
+
 def spark_schema(node: Node) -> tuple[StructType, pa.Schema]:
     """The columns of results, for Spark and for Arrow."""
-    plan = node.slotted
-    if isinstance(plan, JoinSide):
-        columns = [
-            StructField(each.name, DataType.fromDDL(each.type)) for each in plan.join.result_fields
-        ]
-        return StructType(columns), plan.join.result_schema()
-    if isinstance(plan, ProcessPlan):
-        columns = [
-            StructField(each.name, DataType.fromDDL(each.type)) for each in plan.result_fields
-        ]
-        return StructType(columns), plan.result_schema()
-    moment = TimestampNTZType() if plan.time_type == "timestamp_ntz" else TimestampType()
-    fields = [
-        StructField(key.name, DataType.fromDDL(key.type)) for key in plan.keys if key != EVERYTHING
-    ]
-    fields.append(
-        StructField(
-            "window", StructType([StructField("start", moment), StructField("end", moment)])
-        )
-    )
-    fields.append(StructField("window_name", StringType()))
-    fields += [StructField(EARLY_COLUMN, BooleanType())] if plan.early else []
-    fields += [StructField(each.named.name, DataType.fromDDL(each.type)) for each in plan.results]
-    return StructType(fields), result_schema(plan, key_schema(plan))
+    return struct_of(node.plan.written_fields), result_schema(node.plan)
 
 
 def late_schema(node: Node) -> tuple[StructType, pa.Schema]:
-    """The columns of late rows: those of the stream, or of both that are joined, and why they were left out."""
-    slotted = node.slotted
-    seen = node.feed.fields if node.process is None else node.process.fields
-    columns = (
-        slotted.join.late_fields
-        if isinstance(slotted, JoinSide)
-        else (*seen, Field("reason", "string"))
-    )
-    schema = StructType([StructField(each.name, DataType.fromDDL(each.type)) for each in columns])
-    return schema, to_arrow_schema(schema, timezone="UTC")
+    """The columns of late rows, for Spark and for Arrow."""
+    return struct_of(node.late_fields), arrow_of(node.late_fields)

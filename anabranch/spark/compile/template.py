@@ -1,8 +1,8 @@
 """The query of a step is analysed once: later steps put their rows and their functions into it.
 
-Made by calls of DataFrame, the query of a small topology takes 60 calls into the JVM, and Spark looks at it anew after each of
-them: a tenth of a step's time. Most steps have the query of the step before, over other rows and with other arguments
-of its slot tasks.
+Made by calls of DataFrame, the query of a small topology takes 60 calls into the JVM, and Spark
+looks at it again after each of them: a tenth of a step's time. Most steps have the query of the
+step before, over other rows and with other arguments of its slot tasks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ _LARGEST = 1 << 20  # bytes of a function that go with a query; Spark broadcasts
 
 
 class Template:
-    """A query over rows that lie as they came, in a chain of operators; its functions are those of `mapInArrow`."""
+    """A query over rows that lie as they came, in a chain of operators; its functions are those of
+    `mapInArrow`.
+    """
 
     def __init__(self, query: DataFrame) -> None:
         self._session, self._jsession = query.sparkSession, query._jdf.sparkSession()
@@ -43,7 +45,9 @@ class Template:
 
     @classmethod
     def of(cls, query: DataFrame, rows: DataFrame) -> Template | None:
-        """A query over some rows as a template; None where it has other rows too, or Spark's internals have changed."""
+        """A query over some rows as a template; None where it has other rows too, or Spark's
+        internals have changed.
+        """
         try:
             made = cls(query)
             given = rows._jdf.queryExecution().analyzed()
@@ -59,7 +63,8 @@ class Template:
     def over(
         self, rows: DataFrame, functions: Sequence[tuple[Callable[..., Any], Any]]
     ) -> DataFrame | None:
-        """The query over other rows and with other functions, in the order in which they run, each with the schema of what it gives.
+        """The query over other rows and with other functions, in the order in which they run, each
+        with the schema of what it gives.
 
         None where a function must be brought to its tasks in another way.
         """

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from anabranch.elastic.grouping.steps import Grouping, new_grouping, with_slots
 from anabranch.errors import TopologyError, unknown
+from anabranch.plan.ids import APPLIES, ComponentId
 from anabranch.plan.model import Plan
 from anabranch.plan.route import Route, routes_for
 from anabranch.spark.compile.levels import Levels
@@ -19,7 +20,6 @@ from anabranch.spark.driver.context import Notice, RunContext, RunState
 from anabranch.spark.driver.resharding import reshard
 from anabranch.spark.outlets import late_nodes
 from anabranch.state.checkpoint.header import over_checkpoint
-from anabranch.topology.graph import APPLIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Changes:
 
     plan: Plan | None = None
     slots: int | None = None
-    routes: Mapping[str, Route] = field(default_factory=dict)
+    routes: Mapping[ComponentId, Route] = field(default_factory=dict)
 
     def then(self, later: Changes) -> Changes:
         """Both; where they want different things, the later ones."""
@@ -70,7 +70,7 @@ class Requests:
         self.add(Changes(slots=slots))
 
     def reroute(
-        self, slot_of: Sequence[int], component: str | None, now: Mapping[str, Route]
+        self, slot_of: Sequence[int], component: str | None, now: Mapping[ComponentId, Route]
     ) -> None:
         """Asks for another slot of each shard of a component, or of all."""
         table, shards = tuple(slot_of), self._shards
@@ -80,10 +80,11 @@ class Requests:
                 f"slot_of={list(table)!r}; valid: a slot from 0 to {shards - 1} for each of the "
                 f"{shards} shards"
             )
-        if component is not None and component not in now:
-            raise TopologyError(unknown("component", component, now))
+        named = {str(name): name for name in now}
+        if component is not None and component not in named:
+            raise TopologyError(unknown("component", component, named))
         wanted = Route(table, max(table) + 1, 0)
-        names = now if component is None else [component]
+        names = now if component is None else [named[component]]
         self.add(Changes(routes=dict.fromkeys(names, wanted)))
 
 
@@ -103,7 +104,7 @@ def apply_changes(
     return replace(state, routes=routes, groupings=groupings), notices
 
 
-def changed_routes(now: Mapping[str, Route], changes: Changes) -> dict[str, Route]:
+def changed_routes(now: Mapping[ComponentId, Route], changes: Changes) -> dict[ComponentId, Route]:
     """The components whose route changes, with their new one."""
     found = {}
     for name, before in now.items():
@@ -116,7 +117,7 @@ def changed_routes(now: Mapping[str, Route], changes: Changes) -> dict[str, Rout
     return found
 
 
-def route_notice(name: str, before: Route, after: Route, *, alone: bool) -> Notice:
+def route_notice(name: ComponentId, before: Route, after: Route, *, alone: bool) -> Notice:
     """What to report about another route; `alone`: of the only component there is."""
     if name == APPLIES:
         return Notice("resize", f"slots of applies {before.slots} -> {after.slots}")
@@ -130,7 +131,7 @@ def route_notice(name: str, before: Route, after: Route, *, alone: bool) -> Noti
 
 
 def groupings_for(
-    plan: Plan, routes: Mapping[str, Route], before: Mapping[str, Grouping] | None = None
+    plan: Plan, routes: Mapping[ComponentId, Route], before: Mapping[str, Grouping] | None = None
 ) -> dict[str, Grouping]:
     """How each apply groups its rows: as before, over the slots that applies have now."""
     found = {}

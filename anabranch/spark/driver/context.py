@@ -10,10 +10,11 @@ from pyspark.sql import SparkSession
 
 from anabranch.elastic.grouping.steps import Grouping
 from anabranch.faults import Faults
+from anabranch.plan.ids import ComponentId, PartId
 from anabranch.plan.lifting import AUTO, Lifting
 from anabranch.plan.model import Plan
 from anabranch.plan.route import Route
-from anabranch.runtime.operator import StateSettings
+from anabranch.runtime.tasks import StateSettings
 from anabranch.spark.compile.levels import Levels
 from anabranch.spark.outlets import Outlet
 from anabranch.state.checkpoint.commits import Checkpoint
@@ -61,7 +62,7 @@ class RunState:
     """What one step leaves to the next, apart from the checkpoint."""
 
     plan: Plan
-    routes: Mapping[str, Route]
+    routes: Mapping[ComponentId, Route]
     levels: Levels  # the plan, compiled
     groupings: Mapping[str, Grouping]  # how each apply groups its rows
     lifting: Lifting = field(default_factory=Lifting)
@@ -69,7 +70,7 @@ class RunState:
     # Times of the driver's monotonic clock: when a source last had rows, when early results were
     # last written.
     rows_at: Mapping[str, float] = field(default_factory=dict)
-    early_at: Mapping[str, float] = field(default_factory=dict)
+    early_at: Mapping[PartId, float] = field(default_factory=dict)
     # An attempt that died may have written to sinks from this step on; None once a step is done.
     written_from: int | None = None
 

@@ -54,7 +54,7 @@ class Controller:
             if offered is not None:
                 seen = replace(seen, offer=offer_of(plan, offered))
             self._memory, self.decision = control(self._memory, seen, self._elastic)
-            return verdict_of(self.decision, offered)
+            return verdict_of(self.decision, plan, offered)
         except Exception as error:  # noqa: BLE001 - a policy may be the user's own
             self._off = True
             text = f"the controller failed and is off from now on: {type(error).__name__}: {error}"
@@ -71,7 +71,7 @@ class Controller:
         return self._make_plan(AUTO, rates) if rates else None
 
 
-def verdict_of(decision: Decision, offered: Plan | None) -> Verdict:
+def verdict_of(decision: Decision, plan: Plan, offered: Plan | None) -> Verdict:
     """What a decision changes and reports; advice changes nothing. `offered` is the other plan."""
     notices = [_effect_notice(each) for each in decision.effects]
     notices += [Notice("note", each) for each in decision.notes]
@@ -80,9 +80,12 @@ def verdict_of(decision: Decision, offered: Plan | None) -> Verdict:
         notices.append(Notice(kind, decision.reason, figures_of(decision)))
     if not decision or decision.advice:
         return Verdict(notices=tuple(notices))
+    named = {
+        str(name): name for name in plan.routed
+    }  # the controller knows components by their text
     changes = Changes(
         plan=None if decision.replan is None else offered,
-        routes={each.component: each.route for each in decision.changes},
+        routes={named[each.component]: each.route for each in decision.changes},
     )
     return Verdict(changes=changes, notices=tuple(notices), pause_s=decision.pause_s)
 
@@ -103,7 +106,7 @@ def _effect_notice(effect: Effect) -> Notice:
 
 def offer_of(now: Plan, offered: Plan) -> Offer | None:
     """What another plan would save; None where it is the same."""
-    before, after = (tuple(each.name for each in plan.components) for plan in (now, offered))
+    before, after = (tuple(str(each.name) for each in plan.components) for plan in (now, offered))
     if {*before} == {*after}:
         return None
     of = {node.operator: each.name for each in now.components for node in each.nodes}

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from anabranch.errors import StepError
+from anabranch.plan.ids import APPLIES
 from anabranch.plan.lifting import AUTO
 from anabranch.runtime.reports import StepReports
 from anabranch.spark.driver.causes import cause_of
 from anabranch.spark.driver.context import Notice, RunContext, RunState
 from anabranch.spark.driver.tasks import Missing, StepTasks
-from anabranch.topology.graph import APPLIES
 
 _TRUSTING_ATTEMPTS = 2
 
@@ -93,7 +93,7 @@ class JobRunner:
             rows,
             tasks.slots,
             state.routes,
-            tasks.moment.after_us,
+            tasks.marks.late_before_us,
             state.lifting.way if lift == AUTO else lift,
         )
         reports = StepReports.decoded(row.report for row in frame.collect())

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from anabranch.elastic.grouping.steps import Grouping, after_step
-from anabranch.plan.lifting import AUTO, Lifted, Lifting
+from anabranch.plan.lifting import AUTO, LiftCounts, Lifting
 from anabranch.plan.model import Node, Plan
+from anabranch.plan.operators.base import Travel
 from anabranch.runtime.reports import StepReports
 from anabranch.spark.driver.context import Notice, RunContext, RunState
 from anabranch.state.checkpoint.statistics import Statistics
@@ -34,11 +35,11 @@ def learned(
 
 def next_lifting(lifting: Lifting, nodes: tuple[Node, ...], reports: StepReports) -> Lifting:
     """Whether the next step lifts or routes first, by what this one has measured."""
-    lifted = {node.name for node in nodes if not node.row_by_row}
+    lifted = {node.name for node in nodes if node.plan.travel is not Travel.ROW_BY_ROW}
     mine = [each for name, each in reports.nodes() if name in lifted]
     rows = sum(shard.rows_in for each in mine for shard in each.shards.values())
     arrived, distinct = sum(each.arrived for each in mine), sum(each.distinct for each in mine)
-    return lifting.next(Lifted(rows, arrived, distinct))
+    return lifting.next(LiftCounts(rows, arrived, distinct))
 
 
 def next_groupings(groupings: Mapping[str, Grouping], reports: StepReports) -> dict[str, Grouping]:
@@ -53,7 +54,7 @@ def next_groupings(groupings: Mapping[str, Grouping], reports: StepReports) -> d
 def measure(statistics: Statistics, plan: Plan, reports: StepReports, shards: int) -> None:
     """Keeps what planners use: the rows of each operator, by shard, and its state."""
     for node in plan.nodes:
-        if plan.together(node)[0].name != node.name or node.side == "right":
+        if not plan.is_first_part(node) or not node.plan.holds_state:
             continue
         mine = [each.shards for name, each in reports.nodes() if name == node.name]
         loads = {shard: one.rows_in for each in mine for shard, one in each.items()}

@@ -10,12 +10,12 @@ import numpy as np
 
 from anabranch.elastic.observation import ComponentObservation, Observation, SourceObservation
 from anabranch.metrics import Progress
+from anabranch.plan.ids import APPLIES, PartId
 from anabranch.plan.model import Component, Plan
 from anabranch.plan.route import Route
 from anabranch.runtime.reports import SlotReport
 from anabranch.spark.driver.source_progress import BatchProgress
 from anabranch.state.checkpoint.commits import Commit
-from anabranch.topology.graph import APPLIES
 
 _BESIDE = frozenset({"open", "load"})  # phases of a slot task that do not depend on its rows
 
@@ -116,24 +116,24 @@ def _component(
     entering = {
         node.name
         for node in component.nodes
-        if not plan.is_fused(node) and plan.together(node)[0].name == node.name
+        if not plan.is_fused(node) and plan.is_first_part(node)
     }
     leaving = _leaving(plan, component)
     for report in (each for each in reports if each.component == component.name):
         slot_s[report.slot] = sum(report.phases.values()) or report.ended - report.started
         work_s = sum(seconds for phase, seconds in report.phases.items() if phase not in _BESIDE)
         own = np.zeros(shards)
-        for name, node in report.nodes.items():
+        for node in report.nodes:
             for shard, each in node.shards.items():
                 own[shard] += each.cpu_s
                 state_bytes[shard] += each.state_bytes
-                rows[shard] += each.rows_in if name in entering else 0
-                rows_out[shard] += each.rows_out if name in leaving else 0
+                rows[shard] += each.rows_in if node.part in entering else 0
+                rows_out[shard] += each.rows_out if node.part in leaving else 0
         cpu_s += own
         if (total := own.sum()) > 0:
             busy_s += own * (work_s / total)
     return ComponentObservation(
-        name=component.name,
+        name=str(component.name),
         route=route,
         rows=rows,
         rows_out=rows_out,
@@ -165,7 +165,7 @@ def _applied(plan: Plan, route: Route, progress: Progress) -> ComponentObservati
     last = {each.name for each in plan.applies} - {each.feed.stream for each in plan.applies}
     busy_s = part * slot_s.sum()
     return ComponentObservation(
-        name=APPLIES,
+        name=str(APPLIES),
         route=route,
         rows=part * sum(each.rows_in for name, each in seen.items() if name in first),
         rows_out=part * sum(each.rows_out for name, each in seen.items() if name in last),
@@ -183,10 +183,10 @@ def _parents(plan: Plan, component: Component) -> list[str]:
         for node in component.nodes
         if not plan.is_fused(node) and node.feed.stream in operators
     ]
-    return [plan.component_of(plan.parts_of(stream)[0].name).name for stream in streams]
+    return [str(plan.component_of(plan.parts_of(stream)[0].name).name) for stream in streams]
 
 
-def _leaving(plan: Plan, component: Component) -> set[str]:
+def _leaving(plan: Plan, component: Component) -> set[PartId]:
     """The nodes whose results other components read; where none is read, all."""
     inside = {node.name for node in component.nodes}
     read = {node.feed.stream for node in plan.nodes if node.name not in inside}
@@ -197,12 +197,11 @@ def _sources(
     plan: Plan, commit: Commit, reports: Sequence[SlotReport], progress: Progress
 ) -> dict[str, SourceObservation]:
     """Rows that operators took of each source, until Spark reports how many it read."""
-    taken: dict[str, float] = {}
+    taken: dict[PartId, float] = {}
     for report in reports:
-        for name, each in report.nodes.items():
-            taken[name] = taken.get(name, 0.0) + sum(
-                shard.rows_in for shard in each.shards.values()
-            )
+        for each in report.nodes:
+            rows = sum(shard.rows_in for shard in each.shards.values())
+            taken[each.part] = taken.get(each.part, 0.0) + rows
     found = {}
     for source in plan.sources:
         seen_us = commit.seen.get(source.name)

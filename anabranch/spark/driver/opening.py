@@ -18,10 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from anabranch.elastic.settings import OFF, Elastic
 from anabranch.errors import TopologyError, unknown
 from anabranch.faults import from_environment
+from anabranch.plan.ids import ComponentId
 from anabranch.plan.lifting import AUTO, WAYS
 from anabranch.plan.model import Plan
 from anabranch.plan.route import Route, even_route
-from anabranch.runtime.operator import StateSettings
+from anabranch.runtime.tasks import StateSettings
 from anabranch.spark.compile.levels import Levels
 from anabranch.spark.driver.changes import groupings_for
 from anabranch.spark.driver.context import RunState, Settings
@@ -63,7 +64,7 @@ class Opened:
     checkpoint: Checkpoint
     plan: Plan
     compiled: Compiled
-    routes: Mapping[str, Route]
+    routes: Mapping[ComponentId, Route]
     first_step: int  # an attempt that died may have written to sinks from here on
     changed: str | None
 
@@ -147,7 +148,7 @@ def take_over(opening: Opening) -> Opening:
 
 def routes_of_run(
     plan: Plan, last: Commit | None, fresh: Route, slots: int | None
-) -> dict[str, Route]:
+) -> dict[ComponentId, Route]:
     """The route of each component: as in the last step, with `slots` slots if given, or `fresh`."""
     routes = {}
     for name in plan.routed:

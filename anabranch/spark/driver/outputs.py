@@ -10,8 +10,7 @@ from pyspark.sql.types import StructType
 from anabranch.errors import StepError
 from anabranch.plan.model import Plan
 from anabranch.runtime.reports import StepReports, files_of
-from anabranch.spark.compile.applies import arrow_of, struct_of
-from anabranch.spark.compile.schemas import late_schema, spark_schema
+from anabranch.spark.compile.schemas import arrow_of, late_schema, spark_schema, struct_of
 from anabranch.spark.driver.context import RunContext, RunState
 from anabranch.spark.outlets import Outlet
 from anabranch.spark.sinks import StepResults

@@ -41,7 +41,7 @@ def progress_of(
         key_numbers=sum(each.key_numbers for each in nodes),
         attempts=job.attempts,
         restored=job.restored,
-        slots_of={name: route.slots for name, route in commit.routes.items()},
+        slots_of={str(name): route.slots for name, route in commit.routes.items()},
         applies=applies,
         phases_s=phases_s,
         duration_s=times[1] - times[0],

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from anabranch.plan.ids import PartId
 from anabranch.plan.model import Plan
 from anabranch.plan.watermark import watermark_after
-from anabranch.runtime.operator import Moment
 from anabranch.runtime.reports import StepReports, moving_mean
+from anabranch.runtime.tasks import Watermarks
 from anabranch.spark.driver.context import RunContext, RunState
 from anabranch.spark.driver.resharding import attributes_of
 from anabranch.spark.outlets import Outlet
@@ -45,7 +46,7 @@ class StepOutcome:
 
     step: int
     batch_id: int | None  # None for a closing step
-    moment: Moment
+    marks: Watermarks
     reports: StepReports
     counts: Counts
     event_us: Mapping[str, int]  # the latest event time in the rows of each source
@@ -54,7 +55,7 @@ class StepOutcome:
 def counts_of(plan: Plan, outlets: Sequence[Outlet], reports: StepReports) -> Counts:
     """The rows of a step. A row counts once for each operator that reads it."""
     sources = {source.name for source in plan.sources}
-    reading = {plan.together(n)[0].name for n in plan.nodes if n.feed.stream in sources}
+    reading = {plan.sibling_parts(n)[0].name for n in plan.nodes if n.feed.stream in sources}
     sinks = {outlet.operator for outlet in outlets if not outlet.late}
     first_applies = {each.name for each in plan.applies if each.stage == 1}
     written = {node.name for node in plan.nodes if node.operator in sinks}
@@ -87,12 +88,13 @@ def commit_of(
     context: RunContext, state: RunState, outcome: StepOutcome, silent_s: Mapping[str, float]
 ) -> Commit:
     """The record of a step."""
-    last, moment, reports = context.checkpoint.last, outcome.moment, outcome.reports
+    last, marks, reports = context.checkpoint.last, outcome.marks, outcome.reports
     known = dict(last.seen) if last else {}
     for source, us in outcome.event_us.items():
         known[source] = max(us, known.get(source, us))
     closed = [each.until_us for _, each in reports.nodes() if each.until_us is not None]
-    watermark_us = max(closed, default=moment.until_us) if moment.finish else moment.until_us
+    until_us = marks.close_until_us
+    watermark_us = max(closed, default=until_us) if marks.finish else until_us
     batch_id = outcome.batch_id
     if batch_id is None and last is not None:
         batch_id = last.batch_id
@@ -112,9 +114,9 @@ def commit_of(
     )
 
 
-def _stored(reports: StepReports) -> dict[str, dict[int, Stored]]:
+def _stored(reports: StepReports) -> dict[PartId, dict[int, Stored]]:
     """Where the log has what each shard became."""
-    found: dict[str, dict[int, Stored]] = {}
+    found: dict[PartId, dict[int, Stored]] = {}
     for name, each in reports.nodes():
         changed = {shard: one.stored for shard, one in each.shards.items() if one.stored}
         found.setdefault(name, {}).update(changed)

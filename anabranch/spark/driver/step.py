@@ -19,8 +19,9 @@ from anabranch.elastic.observation import Observation
 from anabranch.errors import CheckpointError
 from anabranch.metrics import Progress
 from anabranch.observer import Event, Observers
-from anabranch.runtime.operator import Moment
+from anabranch.plan.ids import PartId
 from anabranch.runtime.reports import StepReports
+from anabranch.runtime.tasks import Watermarks
 from anabranch.spark.driver.changes import Changes, Requests, apply_changes
 from anabranch.spark.driver.context import Notice, RunContext, RunState
 from anabranch.spark.driver.control import Controller
@@ -150,19 +151,19 @@ class Stepper:
     def _tasks(self, state: RunState, given: StepInput) -> tuple[StepTasks, RunState]:
         """The tasks of the step, and the state with the time of its early results."""
         last = self.context.checkpoint.last
-        moment = Moment(
-            after_us=last.watermark_us if last else None,
-            until_us=last.next_us if last else None,
+        marks = Watermarks(
+            late_before_us=last.watermark_us if last else None,
+            close_until_us=last.next_us if last else None,
             finish=given.finish,
         )
-        early: set[str] = set()
+        early: set[PartId] = set()
         if not given.finish:
             early, written_at = early_results(
                 state.plan, self.context.next_step, state.early_at, time.monotonic()
             )
             state = replace(state, early_at=written_at)
         tasks = StepTasks(
-            slots=step_tasks(self.context, state, moment, early),
+            slots=step_tasks(self.context, state, marks, early),
             applies=() if given.rows is None else apply_tasks(self.context, state),
         )
         return tasks, state
@@ -175,7 +176,7 @@ class Stepper:
         return StepOutcome(
             step=tasks.step,
             batch_id=given.batch_id,
-            moment=tasks.moment,
+            marks=tasks.marks,
             reports=reports,
             counts=counts_of(state.plan, self.context.outlets, reports),
             event_us={**observed, **watched},

@@ -6,18 +6,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from anabranch.plan.ids import PartId
 from anabranch.plan.model import Component, Node, Plan
 from anabranch.plan.route import snapshots_due
 from anabranch.runtime.apply.task import ApplyTask
-from anabranch.runtime.operator import Moment, NodeTask
 from anabranch.runtime.reports import ReportKey
 from anabranch.runtime.slot import ComponentTask, SlotTask
+from anabranch.runtime.tasks import NodeTask, Watermarks
 from anabranch.spark.driver.context import RunContext, RunState
 from anabranch.spark.outlets import written_rows
 from anabranch.state.checkpoint.commits import Checkpoint
 from anabranch.state.checkpoint.log import Stored
 
-Missing: TypeAlias = Mapping[str, Sequence[int]]  # shards by operator
+Missing: TypeAlias = Mapping[PartId, Sequence[int]]  # shards by operator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +33,8 @@ class StepTasks:
         return self.slots[0].step
 
     @property
-    def moment(self) -> Moment:
-        return self.slots[0].moment
+    def marks(self) -> Watermarks:
+        return self.slots[0].marks
 
     def attempt(self, job: int, *, distrust: bool) -> StepTasks:
         """The tasks as one job runs them. `distrust`: node-local state is not opened."""
@@ -49,7 +50,7 @@ class StepTasks:
 
     def expected(self) -> list[ReportKey]:
         """Who must report: every slot of every component and of every apply."""
-        found = [
+        found: list[ReportKey] = [
             (component.name, slot)
             for task in self.slots
             for component in task.components
@@ -65,7 +66,7 @@ class StepTasks:
 
 
 def step_tasks(
-    context: RunContext, state: RunState, moment: Moment, early: Collection[str]
+    context: RunContext, state: RunState, marks: Watermarks, early: Collection[PartId]
 ) -> tuple[SlotTask, ...]:
     """The slot tasks of a step, one per level; without any state, one with nothing to do."""
     checkpoint, levels = context.checkpoint, max(state.plan.levels, 1)
@@ -80,7 +81,7 @@ def step_tasks(
             step=context.next_step,
             epoch=checkpoint.epoch,
             job=0,
-            moment=moment,
+            marks=marks,
             onward=state.levels.onward if level < levels else None,
             faults=context.settings.faults.not_counting(context.replans),
         )
@@ -112,15 +113,15 @@ def apply_tasks(context: RunContext, state: RunState) -> tuple[ApplyTask, ...]:
 
 
 def early_results(
-    plan: Plan, step: int, written_at: Mapping[str, float], now: float
-) -> tuple[set[str], dict[str, float]]:
+    plan: Plan, step: int, written_at: Mapping[PartId, float], now: float
+) -> tuple[set[PartId], dict[PartId, float]]:
     """The nodes that write early results in this step, and when each did so last.
 
     A step that runs again replaces all that it wrote, so it may decide differently.
     """
     due, times = set(), dict(written_at)
     for node in plan.nodes:
-        early = node.consolidate.early
+        early = node.early
         if early is None:
             continue
         if early.steps is not None:
@@ -135,7 +136,7 @@ def early_results(
 
 
 def _component(
-    context: RunContext, state: RunState, component: Component, early: Collection[str]
+    context: RunContext, state: RunState, component: Component, early: Collection[PartId]
 ) -> ComponentTask:
     route = state.routes[component.name]
     return ComponentTask(
@@ -146,21 +147,21 @@ def _component(
     )
 
 
-def _node(context: RunContext, state: RunState, node: Node, early: Collection[str]) -> NodeTask:
+def _node(context: RunContext, state: RunState, node: Node, early: Collection[PartId]) -> NodeTask:
     plan, checkpoint, lift = state.plan, context.checkpoint, state.levels.lift
     inflow, written = state.levels.inflow(node), written_rows(context.outlets, node.operator)
-    siblings = plan.together(node)
+    siblings = plan.sibling_parts(node)
     return NodeTask(
         number=next(i for i, each in enumerate(plan.nodes) if each.name == node.name),
         operator=node.operator,
-        plan=node.slotted,
+        plan=node.plan,
         rows=inflow.rows,
         emits=inflow.emits,
         written=written.results,
         late=written.late,
         committed=checkpoint.versions(node.name),
         snapshot=frozenset(snapshots_due(_chain_sizes(checkpoint, node), context.shards)),
-        others=tuple(each.slotted for each in siblings if each.name != node.name),
+        others=tuple(each.plan for each in siblings if each.name != node.name),
         first=siblings[0].name == node.name,
         early=node.name in early,
         seen=lift.seen_in(node) if node in lift.nodes else None,
@@ -168,11 +169,8 @@ def _node(context: RunContext, state: RunState, node: Node, early: Collection[st
 
 
 def _chain_sizes(checkpoint: Checkpoint, node: Node) -> dict[int, list[tuple[int, int | None]]]:
-    """The bytes of each delta and snapshot of a node's shards.
-
-    A `process` never needs a snapshot: its deltas carry a slice of all that there is.
-    """
-    if node.process is not None:
+    """The bytes of each delta and snapshot of a node's shards; none where it needs no snapshots."""
+    if not node.plan.needs_snapshots:
         return {}
     return {
         shard: [(each.delta[1], each.snapshot[1] if each.snapshot else None) for each in chain]
@@ -182,7 +180,7 @@ def _chain_sizes(checkpoint: Checkpoint, node: Node) -> dict[int, list[tuple[int
 
 def _restoring(task: SlotTask, missing: Missing, checkpoint: Checkpoint) -> SlotTask:
     def restored(node: NodeTask) -> NodeTask:
-        name = node.plan.operator
+        name = node.plan.part
         chains = checkpoint.chains.get(name, {})
         lost: dict[int, list[Stored]] = {
             shard: chains.get(shard, []) for shard in missing.get(name, ())

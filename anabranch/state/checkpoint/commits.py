@@ -7,106 +7,25 @@ older ones stay while a shard's chain needs them. What no record names does not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
 from anabranch.errors import CheckpointError
-from anabranch.plan.route import Route
+from anabranch.plan.ids import PartId
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.log import Stored, delete_unneeded, needed_before, read_chain
+from anabranch.state.checkpoint.records import (
+    FORMAT,
+    Commit,
+    Header,
+    decode_header,
+    encode_commit,
+)
 from anabranch.state.store.shard import Write
 from anabranch.state.store.version import Version
-from anabranch.topology.windows import Session, Window
 
-# Of everything that a checkpoint holds. Raise it when the golden files (tests/golden) change.
-FORMAT = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """One committed step."""
-
-    step: int
-    epoch: int
-    batch_id: int | None
-    watermark_us: int | None
-    next_us: int | None  # the watermark of the step after it
-    seen: Mapping[str, int]  # the largest event time of each source so far
-    routes: Mapping[str, Route]  # of each component
-    stored: Mapping[str, Mapping[int, Stored]]  # the shards of each operator that this step changed
-    # What is hashed to find the shards of each operator.
-    attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # How many of the steps so far only wrote state again, for a plan with other attributes.
-    replans: int = 0
-    rows: Mapping[str, int] = field(default_factory=dict)
-    # Of each operator, distinct keys by interval length in panes, a moving mean.
-    keys_in: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-
-    @property
-    def max_event_us(self) -> int | None:
-        return max(self.seen.values(), default=None)
-
-    @property
-    def slots(self) -> int:
-        """The slots of the component that has most."""
-        return max(route.slots for route in self.routes.values())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptPartial:
-    """One partial of the state: its class, its type, and the text of the input that it is lifted from."""
-
-    kind: str
-    type: str
-    input: str
-    parameters: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
-    """What the state consists of, so that it can be shown where the topology is not at hand. Nothing else depends on it."""
-
-    keys: tuple[str, ...]
-    windows: tuple[Window, ...]
-    session: Session | None = None
-    join: bool = False
-    process: Mapping[str, Any] | None = None  # the state of a user's class, described
-    vectorised: bool = False
-    left: tuple[
-        tuple[str, str], ...
-    ] = ()  # of a join: the columns of either side that are no keys, and their types
-    right: tuple[tuple[str, str], ...] = ()
-    partials: tuple[KeptPartial, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """What a checkpoint is of, for one operator: what its state depends on, and over which panes it is."""
-
-    fingerprint: Mapping[str, str]
-    contents: Contents
-    pane_us: int
-    pane_offset_us: int
-    complete_from: Mapping[str, int] = field(default_factory=dict)  # windows that were added later
-    forgotten_us: int | None = (
-        None  # panes before were of no use to any window when windows were added last
-    )
-    after_step: int = 0  # its state begins after this step; what there is of earlier ones is of another operator of that name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
-    """What a checkpoint is of."""
-
-    format: int
-    id: str
-    topology: str
-    shards: int
-    sources: tuple[str, ...]  # in the order in which Spark's own checkpoint knows them
-    operators: Mapping[str, Kept]
+__all__ = ["FORMAT", "Checkpoint", "Commit", "Header", "Stored", "open_checkpoint"]
 
 
 @dataclass(slots=True)
@@ -116,7 +35,7 @@ class Checkpoint:
     files: Files
     header: Header
     commits: dict[int, Commit]
-    chains: dict[str, dict[int, list[Stored]]]
+    chains: dict[PartId, dict[int, list[Stored]]]
     epoch: int = 0
     # Directories of the log that hold what is needed and no more.
     cleaned: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -125,7 +44,7 @@ class Checkpoint:
     def last(self) -> Commit | None:
         return self.commits[max(self.commits)] if self.commits else None
 
-    def versions(self, operator: str) -> dict[int, Version]:
+    def versions(self, operator: PartId) -> dict[int, Version]:
         """The committed version of each shard of an operator that has one."""
         return {
             shard: chain[-1].version
@@ -133,7 +52,7 @@ class Checkpoint:
             if chain
         }
 
-    def writes(self, operator: str, shard: int) -> list[Write]:
+    def writes(self, operator: PartId, shard: int) -> list[Write]:
         """A shard's snapshot and deltas, read from the durable log."""
         return read_chain(self.files, self.chains.get(operator, {}).get(shard, []))
 
@@ -169,7 +88,7 @@ class Checkpoint:
             raise CheckpointError(
                 f"another driver has taken over checkpoint {self.files.location}; this one stops"
             )
-        if not self.files.create(_record(commit.step), msgspec.json.encode(commit)):
+        if not self.files.create(_record(commit.step), encode_commit(commit)):
             raise CheckpointError(
                 f"checkpoint {self.files.location} holds step {commit.step} already: "
                 "another driver runs"
@@ -209,7 +128,7 @@ def open_checkpoint(files: Files) -> Checkpoint | None:
     if not files.exists("anabranch.json"):
         return None
     try:
-        header = msgspec.json.decode(files.read("anabranch.json"), type=Header)
+        header = decode_header(files.read("anabranch.json"))
     except msgspec.DecodeError as error:
         raise CheckpointError(f"{files.location}/anabranch.json is damaged: {error}") from error
     if header.format != FORMAT:

@@ -1,42 +1,24 @@
 """What a checkpoint is of, and what of a topology may change while it lives.
 
-Each operator's state belongs to its name and depends on its fingerprint. Operators may come and go, windows too as long as the panes
-that are there serve them; anything else is refused by name.
+Each operator's state belongs to its name and depends on its fingerprint. Operators may come and go;
+what else may change is for their kinds to say, and anything else is refused by name.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-import msgspec
-
 from anabranch.errors import CheckpointError
-from anabranch.plan.evolution import (
-    complete_from,
-    forgotten_before,
-    join_since,
-    misfits,
-    on_panes,
-    session_since,
-    window_key,
-)
-from anabranch.plan.fingerprint import differences, fingerprint
-from anabranch.plan.model import JOINED, Node, Plan
-from anabranch.plan.operators.joins import SIDES, JoinSide
-from anabranch.state.checkpoint.commits import (
-    FORMAT,
-    Checkpoint,
-    Contents,
-    Header,
-    Kept,
-    KeptPartial,
-    open_checkpoint,
-)
+from anabranch.plan.fingerprint import differences
+from anabranch.plan.ids import PartId
+from anabranch.plan.model import Node, Plan
+from anabranch.plan.notes import OperatorNote, note_of
+from anabranch.plan.operators.base import Evolved, Reached
+from anabranch.state.checkpoint.commits import FORMAT, Checkpoint, Header, open_checkpoint
 from anabranch.state.checkpoint.files import Files
-from anabranch.topology.state_types import incompatibilities, new_fields
-from anabranch.topology.windows import Session, Window
+from anabranch.state.checkpoint.records import encode_header
 
 
 def open_or_create(files: Files, plan: Plan, shards: int) -> tuple[Checkpoint, str | None]:
@@ -61,7 +43,7 @@ def fit_checkpoint(
             topology=plan.topology,
             shards=shards,
             sources=tuple(source.name for source in plan.sources),
-            operators={node.name: kept_of(node) for node in plan.nodes},
+            operators={node.name: note_of(node) for node in plan.nodes},
         )
         return Checkpoint(files, header, {}, {}), None
     header, told = _changed(found, plan, shards)
@@ -72,7 +54,7 @@ def fit_checkpoint(
 
 def write_header(fitted: Checkpoint, found: Checkpoint | None) -> None:
     """Writes the header of a checkpoint that is new, or that has changed since it was opened."""
-    files, header = fitted.files, msgspec.json.encode(fitted.header)
+    files, header = fitted.files, encode_header(fitted.header)
     if found is None:
         files.make()
         if not files.create("anabranch.json", header):
@@ -84,19 +66,22 @@ def write_header(fitted: Checkpoint, found: Checkpoint | None) -> None:
 
 
 def sharing_of(found: Checkpoint | None) -> dict[str, bool]:
-    """Of operators that a checkpoint knows, whether their windows share panes; state is kept as it was begun."""
+    """Of operators that a checkpoint knows, whether their windows share panes.
+
+    State is kept as it was begun.
+    """
     shared: dict[str, bool] = {}
-    for name, kept in found.header.operators.items() if found else ():
-        operator, colon, _ = name.partition(": ")
-        if kept.contents.windows:
-            shared[operator if colon else name] = not colon
+    for part, note in found.header.operators.items() if found else ():
+        shares = note.contents.shares_panes(part)
+        if shares is not None:
+            shared[part.operator] = shares
     return shared
 
 
 def components_of(found: Checkpoint | None) -> list[frozenset[str]]:
     """The operators that share a component, as the last step of a checkpoint ran."""
-    names = found.last.routes if found and found.last else {}
-    return [frozenset(name.split(JOINED)) for name in names]
+    routes = found.last.routes if found and found.last else {}
+    return [frozenset(component.operators) for component in routes]
 
 
 def over_checkpoint(plan: Plan, found: Checkpoint) -> Plan:
@@ -107,57 +92,9 @@ def over_checkpoint(plan: Plan, found: Checkpoint) -> Plan:
 
 
 def _over(node: Node, found: Checkpoint) -> Node:
-    kept = found.header.operators.get(node.name)
-    if kept is None:
-        return node
-    if node.session is not None:
-        return session_since(node, kept.complete_from)
-    if node.side is not None:
-        return join_since(node, kept.complete_from)
-    panes = replace(node.slotted.panes, width_us=kept.pane_us, offset_us=kept.pane_offset_us)
-    keys = found.last.keys_in.get(node.name, {}) if found.last else {}
-    if panes != node.slotted.panes or kept.complete_from or keys:
-        node = on_panes(node, panes, kept.complete_from, keys)
-    return replace(node, slotted=replace(node.slotted, forgotten_us=kept.forgotten_us))
-
-
-def kept_of(node: Node) -> Kept:
-    """What a checkpoint notes of an operator when its state begins."""
-    return Kept(
-        fingerprint=fingerprint(node),
-        contents=contents_of(node),
-        pane_us=node.slotted.panes.width_us,
-        pane_offset_us=node.slotted.panes.offset_us,
-    )
-
-
-def contents_of(node: Node) -> Contents:
-    """What the slot tasks keep for an operator."""
-    slotted = node.slotted
-    sides = (
-        [[(each.name, each.type) for each in slotted.join.payload(s)] for s in SIDES]
-        if isinstance(slotted, JoinSide)
-        else []
-    )
-    return Contents(
-        keys=tuple(field.name for field in node.compute.by),
-        windows=node.windows,
-        session=node.session,
-        join=node.side is not None,
-        process=None if node.process is None else node.process.logic.described(),
-        vectorised=node.process is not None and node.process.logic.vectorised,
-        left=tuple(sides[0]) if sides else (),
-        right=tuple(sides[1]) if sides else (),
-        partials=tuple(
-            KeptPartial(
-                kind=type(kept.partial).__name__,
-                type=kept.partial.type,
-                input=str(node.inputs[kept.input]),
-                parameters=kept.partial.parameters,
-            )
-            for kept in node.slotted.kept
-        ),
-    )
+    note = found.header.operators.get(node.name)
+    keys_in = found.last.keys_in.get(node.name, {}) if found.last else {}
+    return node if note is None else node.continued(note, keys_in)
 
 
 def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[str]]:
@@ -173,33 +110,29 @@ def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[s
         refused.append(
             f"sources: the checkpoint has [{had}], the topology reads [{', '.join(names)}]"
         )
-    new: dict[str, Kept] = {}
+    new: dict[PartId, OperatorNote] = {}
     for node in plan.nodes:
         if node.name in old:
-            new[node.name], why, wrong = _again(found, node)
-            told += [f"operator {node.name!r}: {each}" for each in why]
-            refused += [f"operator {node.name!r}: {each}" for each in wrong]
+            evolved = _again(found, node)
+            new[node.name] = evolved.note
+            told += [f"operator {node.name!r}: {each}" for each in evolved.changed]
+            refused += [f"operator {node.name!r}: {each}" for each in evolved.refused]
         else:
-            new[node.name] = _added(
-                found, node, [each for name, each in new.items() if name in _feeding(plan, node)]
-            )
-            what = (
-                "windows with rows from before are incomplete"
-                if node.process is None
-                else "it sees rows from now on"
-            )
-            told.append(f"operator {node.name!r} is new: {what}")
+            upstream = [new[part.name] for part in plan.parts_of(node.feed.stream)]
+            new[node.name] = _added(found, node, upstream)
+            told.append(f"operator {node.name!r} is new: {node.added}")
     gone = [name for name in old if name not in new]
     for name in gone:
         told.append(f"operator {name!r} is gone, its state is forgotten")
         alike = [n for n in new if n not in old and new[n].fingerprint == old[name].fingerprint]
         if alike:
             refused.append(
-                f"operator {name!r} seems to be called {alike[0]!r} now; state belongs to the name: give it name={name!r}"
+                f"operator {name!r} seems to be called {alike[0]!r} now; state belongs to the "
+                f"name: give it name={name!r}"
             )
     if old and not any(name in old for name in new) and not refused:
         refused.append(
-            f"operators: the checkpoint has [{', '.join(old)}], the topology has [{', '.join(new)}]"
+            f"operators: the checkpoint has [{_listed(old)}], the topology has [{_listed(new)}]"
         )
         if len(old) == len(new) == 1:
             refused += differences(
@@ -207,95 +140,45 @@ def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[s
             )
     if refused:
         raise CheckpointError(
-            f"checkpoint {found.files.location} is of another topology ({found.header.topology}): {'; '.join(refused)}. "
-            "Use another checkpoint directory, or the topology that it was made with"
+            f"checkpoint {found.files.location} is of another topology ({found.header.topology}): "
+            f"{'; '.join(refused)}. Use another checkpoint directory, or the topology that it was "
+            "made with"
         )
     return replace(found.header, operators=new), told
 
 
-def _again(found: Checkpoint, node: Node) -> tuple[Kept, list[str], list[str]]:
-    """What the checkpoint notes of an operator that it knows, what has changed, and what must not."""
-    kept = found.header.operators[node.name]
-    fresh = kept_of(node)
-    unlike = differences(kept.fingerprint, fresh.fingerprint)
-    if not unlike:
-        return kept, [], []
-    if node.process is not None and kept.contents.process is not None:
-        return _evolved(kept, fresh, unlike)
-    same = {part for part, text in fresh.fingerprint.items() if kept.fingerprint.get(part) == text}
-    if same | {"windows"} != {*kept.fingerprint} or node.side is not None:
-        return kept, [], unlike
-    wrong = misfits(node.windows, kept.pane_us, kept.pane_offset_us)
-    if node.session is not None:
-        wrong = unlike
-    if wrong:
-        return kept, [], [f"{'; '.join(wrong)} ({'; '.join(unlike)})"]
-    return _with_windows(found, kept, fresh), unlike, []
+def _listed(parts: Iterable[PartId]) -> str:
+    return ", ".join(map(str, parts))
 
 
-def _evolved(kept: Kept, fresh: Kept, unlike: list[str]) -> tuple[Kept, list[str], list[str]]:
-    """A user's class with another state: fields may be added that have a default, and types may become wider."""
-    old, new = kept.contents.process or {}, fresh.contents.process or {}
-    same = all(
-        kept.fingerprint.get(part) == text
-        for part, text in fresh.fingerprint.items()
-        if part != "state"
-    )
-    wrong = incompatibilities(old, new) if same else unlike
-    if kept.contents.vectorised != fresh.contents.vectorised:
-        wrong = [
-            f"state: the checkpoint has it {'as columns' if kept.contents.vectorised else 'per key'}"
-        ]
-    if wrong and same:
-        wrong = [
-            f"{'; '.join(wrong)}. What is stored can be read with new fields that have a default, and wider types"
-        ]
-    told = [f"state has {', '.join(new_fields(old, new))} new"]
-    return (
-        (kept, [], wrong)
-        if wrong
-        else (replace(kept, fingerprint=fresh.fingerprint, contents=fresh.contents), told, [])
-    )
+def _again(found: Checkpoint, node: Node) -> Evolved:
+    """What becomes of an operator that the checkpoint knows."""
+    note, fresh = found.header.operators[node.name], note_of(node)
+    if note.fingerprint == fresh.fingerprint:
+        return Evolved(note=note)
+    return node.evolved(note, fresh, _reached(found))
 
 
-def _with_windows(found: Checkpoint, kept: Kept, fresh: Kept) -> Kept:
-    """An operator with other windows over its panes; the new ones are complete from some time on."""
-    last, old = found.last, kept.contents.windows
-    since = None if last is None else complete_from(old, last.watermark_us, last.max_event_us)
-    known = {window_key(window) for window in old}
-    wanted = {window_key(window) for window in fresh.contents.windows}
-    return replace(
-        kept,
-        fingerprint=fresh.fingerprint,
-        contents=fresh.contents,
-        complete_from={
-            **{key: us for key, us in kept.complete_from.items() if key in wanted},
-            **{key: since for key in wanted if since is not None and key not in known},
-        },
-        forgotten_us=None if last is None else forgotten_before(old, last.watermark_us),
-    )
-
-
-def _feeding(plan: Plan, node: Node) -> set[str]:
-    return {each.name for each in plan.parts_of(node.feed.stream)}
-
-
-def _added(found: Checkpoint, node: Node, upstream: Sequence[Kept]) -> Kept:
-    """An operator that comes later: it has seen nothing of what came before; nor complete results, where these come later too."""
-    kept, last = kept_of(node), found.last
+def _reached(found: Checkpoint) -> Reached | None:
+    last = found.last
     if last is None:
-        return kept
-    newest = last.max_event_us
-    windows: list[Window | Session] = [*node.windows, *([node.session] if node.session else [])]
-    # A session takes rows up to a gap before the first that it sees.
-    first = {
-        window_key(each): 1 + (each.gap_us if isinstance(each, Session) else 0) for each in windows
-    }
+        return None
+    return Reached(step=last.step, watermark_us=last.watermark_us, newest_us=last.max_event_us)
+
+
+def _added(found: Checkpoint, node: Node, upstream: Sequence[OperatorNote]) -> OperatorNote:
+    """An operator that comes later: it has seen nothing of what came before; nor complete results,
+    where what feeds it comes later too.
+    """
+    note, at = note_of(node), _reached(found)
+    if at is None:
+        return note
+    newest = at.newest_us
     for each in upstream:
-        longest = max((window.length_us for window in each.contents.windows), default=0)
-        known = [us + longest for us in each.complete_from.values()]
-        newest = max(
-            (us for us in (newest, last.watermark_us, *known) if us is not None), default=None
-        )
-    since = {} if newest is None else {key: newest + us for key, us in first.items()}
-    return replace(kept, complete_from=since, after_step=last.step)
+        complete = [us + each.contents.longest_us for us in each.complete_from.values()]
+        known = [us for us in (newest, at.watermark_us, *complete) if us is not None]
+        newest = max(known, default=None)
+    since = {}
+    if newest is not None:
+        since = {key: newest + us for key, us in node.complete_after.items()}
+    return replace(note, complete_from=since, after_step=at.step)

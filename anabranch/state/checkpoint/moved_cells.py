@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anabranch.plan.ids import PartId
 from anabranch.state.checkpoint.commits import Checkpoint
 from anabranch.state.checkpoint.log import LogFile, Stored
 from anabranch.state.codec.cells import Blob, replayed, sealed_blob
@@ -10,14 +11,14 @@ from anabranch.state.store.version import Version
 from anabranch.types import Array
 
 
-def cells_of(checkpoint: Checkpoint, operator: str, shard: int) -> dict[bytes, bytes]:
+def cells_of(checkpoint: Checkpoint, operator: PartId, shard: int) -> dict[bytes, bytes]:
     """The cells of a shard by key."""
     writes = checkpoint.writes(operator, shard)
     cells, _ = replayed(write.snapshot or write.delta for write in writes)
     return cells
 
 
-def whole_cells(checkpoint: Checkpoint, operator: str) -> dict[bytes, bytes]:
+def whole_cells(checkpoint: Checkpoint, operator: PartId) -> dict[bytes, bytes]:
     """The cells of all shards by key; no key is in two of them."""
     found: dict[bytes, bytes] = {}
     for shard in checkpoint.chains.get(operator, {}):

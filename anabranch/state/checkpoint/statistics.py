@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from anabranch.plan.ids import PartId
 from anabranch.plan.planners.measured import Measures, OperatorMeasures
 from anabranch.state.checkpoint.files import Files
 
@@ -65,7 +66,7 @@ class Statistics:
         }
         return found or None
 
-    def measures(self, shards: int, keys_in: Mapping[str, Mapping[int, float]]) -> Measures:
+    def measures(self, shards: int, keys_in: Mapping[PartId, Mapping[int, float]]) -> Measures:
         """The same for planners. `keys_in`: distinct keys of each operator by panes of interval."""
         found = {
             name: OperatorMeasures(
@@ -73,7 +74,7 @@ class Statistics:
                 loads=tuple(map(tuple, each.loads)),
                 by=each.by,
                 state=float(each.state_bytes),
-                keys=max(keys_in.get(name, {}).values(), default=None),
+                keys=max(keys_in.get(PartId(name), {}).values(), default=None),
             )
             for name, each in self.operators.items()
             if each.rows_in

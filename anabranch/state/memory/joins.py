@@ -1,8 +1,10 @@
-"""The decoded state of a join in one slot: rows of both sides wait in panes, and a window joins those of its panes when it closes.
+"""The decoded state of a join in one slot: rows of both sides wait in panes, and a window joins
+those of its panes when it closes.
 
-Both sides share the key numbers, so rows belong together where these are equal. A null in a key equals nothing: such rows wait only
-where they come out without a partner. A pane is a list of chunks, each at least twice as long as the next, so that a row is copied
-few times however many steps a pane lasts.
+Both sides share the key numbers, so rows belong together where these are equal. A null in a key
+equals nothing: such rows wait only where they come out without a partner. A pane is a list of
+chunks, each at least twice as long as the next, so that a row is copied few times however many
+steps a pane lasts.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class _Ordered:
-    """Rows of one side by pane, each as often as it came: those of `panes[i]` are from `starts[i]` up to `starts[i + 1]`."""
+    """Rows of one side by pane, each as often as it came: those of `panes[i]` are from `starts[i]`
+    up to `starts[i + 1]`.
+    """
 
     panes: Array
     starts: Array
@@ -56,7 +60,9 @@ class _Ordered:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """What a window joins: the key of each row of the results, and its row of either payload, -1 where it has none."""
+    """What a window joins: the key of each row of the results, and its row of either payload, -1
+    where it has none.
+    """
 
     key: Array
     left: Array
@@ -72,7 +78,9 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
     )
 
     def number(self, keys: pa.Table, shards: Array) -> Array:
-        """The row numbers of keys, with new ones for new keys; -0.0 comes out as 0.0, whichever of them was first."""
+        """The row numbers of keys, with new ones for new keys; -0.0 comes out as 0.0, whichever of
+        them was first.
+        """
         for i, each in enumerate(keys.schema):
             if pa.types.is_floating(each.type):
                 keys = keys.set_column(i, each, pc.add(keys.column(i), pa.scalar(0.0, each.type)))
@@ -91,7 +99,8 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         starts, order = groups(number)
         for start, end in itertools.pairwise(starts):
             at = order[start:end]
-            # Taken, not sliced: a slice would keep the rows of all other panes in memory as long as its own.
+            # Taken, not sliced: a slice would keep the rows of all other panes in memory as long as
+            # its own.
             waiting = Waiting(
                 rows.key[at], rows.times[at], payload.take(pa.array(at)).combine_chunks()
             )
@@ -121,13 +130,16 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
             )
 
     def close(self, after_us: int | None, until_us: int | None) -> tuple[pa.Table, Array]:
-        """The joined rows of the windows that end in (after, until], by end, start and definition, and the shard of each."""
+        """The joined rows of the windows that end in (after, until], by end, start and definition,
+        and the shard of each.
+        """
         closings = self.plan.panes.closings(self._panes(), after_us, until_us)
         if not closings:
             return self.plan.result_schema().empty_table(), np.empty(0, dtype=np.int32)
         first, last = min(each.start_us for each in closings), closings[-1].end_us
         left, right = (self._ordered(side, first, last) for side in SIDES)
-        # On the right, keys with a null get a number that no row of the left has: they meet nothing.
+        # On the right, keys with a null get a number that no row of the left has: they meet
+        # nothing.
         matched = (
             np.where(self._nulls()[right.key], len(self.keys), right.key)
             if len(right.key)
@@ -205,7 +217,9 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         return pa.Table.from_arrays(columns, schema=self.plan.result_schema()), self.shard_of[key]
 
     def _name_number(self, closing: Closing) -> int:
-        """Which name a window has: its own, or the one that says that it lacks rows from before it was added."""
+        """Which name a window has: its own, or the one that says that it lacks rows from before it
+        was added.
+        """
         since = self.plan.complete_from.get(closing.window)
         late = since is not None and closing.start_us < since
         return closing.window + (len(self.plan.panes.windows) if late else 0)
@@ -219,7 +233,9 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         return self.plan.panes.final_end(self._panes())
 
     def drop(self, watermark_us: int | None) -> None:
-        """Forgets panes that no open window contains, and the numbers of keys that no pane holds any more."""
+        """Forgets panes that no open window contains, and the numbers of keys that no pane holds
+        any more.
+        """
         if watermark_us is not None:
             panes = np.fromiter(self._panes(), dtype=np.int64)
             self._remove(panes[self.plan.panes.last_ends(panes) <= watermark_us].tolist())
@@ -318,7 +334,9 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         return found
 
     def _wanted(self, side: Side, rows: SideRows) -> SideRows:
-        """Rows that may come out: not those with a null in their key where the side is not an outer one."""
+        """Rows that may come out: not those with a null in their key where the side is not an outer
+        one.
+        """
         if self.plan.outer(side) or not any(
             column.null_count for column in self.keys.table().columns
         ):

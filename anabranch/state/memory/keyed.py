@@ -1,7 +1,8 @@
-"""What the decoded states of a slot have in common: keys have numbers, numbers have shards, and entries come in and go out by shard.
+"""What the decoded states of a slot have in common: keys have numbers, numbers have shards, and
+entries come in and go out by shard.
 
-`SlotState` makes windows of partials, `SessionState` makes sessions of them; a slot task uses both in the same way. `JoinState`
-holds the rows of two streams.
+`WindowsState` makes windows of partials, `SessionState` makes sessions of them; a slot task uses
+both in the same way. `JoinState` holds the rows of two streams.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from anabranch.plan.operators.aggregates import AggregatePlan
 from anabranch.plan.operators.base import OperatorPlan
 from anabranch.state.codec.blob import Entries
 from anabranch.state.memory.keys import KeyTable
@@ -29,7 +31,9 @@ EntriesT = TypeVar("EntriesT")
 
 
 class Formed(Protocol):
-    """Rows of results: the numbers of their keys, their merged partials, and the window that each is of."""
+    """Rows of results: the numbers of their keys, their merged partials, and the window that each
+    is of.
+    """
 
     @property
     def rows(self) -> Array: ...
@@ -51,7 +55,10 @@ class Formed(Protocol):
 
 @dataclass(slots=True)
 class NumberedState(ABC, Generic[PlanT, EntriesT]):
-    """All shards of a slot. `versions` says which state of each shard it holds; None while it is being changed."""
+    """All shards of a slot.
+
+    `versions` says which state of each shard it holds; None while it is being changed.
+    """
 
     plan: PlanT
     keys: KeyTable
@@ -78,7 +85,7 @@ class NumberedState(ABC, Generic[PlanT, EntriesT]):
 
     @abstractmethod
     def drop(self, watermark_us: int | None) -> None:
-        """Forgets what is over at a watermark, and the numbers of keys that hold nothing any more."""
+        """Forgets what is over at a watermark, and the numbers of keys that hold nothing then."""
 
     @abstractmethod
     def forget(self, before_us: int | None) -> None:
@@ -116,7 +123,10 @@ class NumberedState(ABC, Generic[PlanT, EntriesT]):
         return rows
 
     def leave(self, shards: Collection[int]) -> None:
-        """Forgets some shards, which belong to another slot now. Their keys keep their numbers until that is worth changing."""
+        """Forgets some shards, which belong to another slot now.
+
+        Their keys keep their numbers until that is worth changing.
+        """
         gone = np.isin(self.shard_of, list(shards))
         if gone.any():
             self._clear(gone)
@@ -125,13 +135,17 @@ class NumberedState(ABC, Generic[PlanT, EntriesT]):
             self.versions.pop(shard, None)
 
     def reaches(self, watermark_us: int | None) -> bool:
-        """True when nothing is forgotten that was not over at a watermark: an attempt that closed windows may have failed."""
+        """True when nothing is forgotten that was not over at a watermark: an attempt that closed
+        windows may have failed.
+        """
         return self.dropped_us is None or (
             watermark_us is not None and self.dropped_us <= watermark_us
         )
 
     def _numbers_of(self, kept: Array) -> Array:
-        """Forgets all keys but these, and gives the new number of each old one; -1 of those that are gone."""
+        """Forgets all keys but these, and gives the new number of each old one; -1 of those that
+        are gone.
+        """
         numbers = np.full(len(self.keys), -1, dtype=np.int32)
         numbers[kept] = np.arange(len(kept), dtype=np.int32)
         self.keys.keep(kept)
@@ -147,8 +161,10 @@ class NumberedState(ABC, Generic[PlanT, EntriesT]):
 
 
 @dataclass(slots=True)
-class KeyedState(NumberedState[OperatorPlan, Entries]):
-    """What a slot holds in partials: they come in and go out by shard, and are formed into windows or sessions."""
+class KeyedState(NumberedState[AggregatePlan, Entries]):
+    """What a slot holds in partials: they come in and go out by shard, and are formed into windows
+    or sessions.
+    """
 
     @abstractmethod
     def add(self, rows: Array, pane: Array, columns: Sequence[Array]) -> None:
@@ -165,7 +181,10 @@ class KeyedState(NumberedState[OperatorPlan, Entries]):
     def combine(
         self, rows: Array, pane: Array, part: Array, columns: Sequence[Array]
     ) -> tuple[Array, Array, Sequence[Array]]:
-        """One partial for each (row, pane): what several parts have of it, merged. No part has one twice."""
+        """One partial for each (row, pane): what several parts have of it, merged.
+
+        No part has one twice.
+        """
         parts = np.unique(part)
         if len(parts) <= 1:
             return rows, pane, columns
@@ -182,7 +201,9 @@ class KeyedState(NumberedState[OperatorPlan, Entries]):
         return (held % len(self.keys)).astype(rows.dtype), panes[held // len(self.keys)], merged
 
     def keys_by_length(self, closed: Sequence[Formed]) -> dict[int, float]:  # noqa: ARG002
-        """How many keys have rows in an interval of so many panes, on average; nothing where that plans nothing."""
+        """How many keys have rows in an interval of so many panes, on average; nothing where that
+        plans nothing.
+        """
         return {}
 
     def entries(self, rows: Array, pane: Array, columns: Sequence[Array]) -> dict[int, Entries]:
@@ -231,7 +252,10 @@ class KeyedState(NumberedState[OperatorPlan, Entries]):
 def merged_parts(
     plan: OperatorPlan, at: Array, size: int, part: Array, columns: Sequence[Array]
 ) -> tuple[Array, ...]:
-    """Partials of groups 0 to size - 1: what several parts have of each, merged. No part has one twice."""
+    """Partials of groups 0 to size - 1: what several parts have of each, merged.
+
+    No part has one twice.
+    """
     merged = tuple(column.empty(size) for column in plan.columns)
     for each in np.unique(part):
         mine = np.flatnonzero(part == each)
@@ -243,7 +267,9 @@ def merged_parts(
 
 
 def groups(values: Array) -> tuple[Array, Array]:
-    """An order that brings equal values together, and where in it each group starts (and the last one ends)."""
+    """An order that brings equal values together, and where in it each group starts (and the last
+    one ends).
+    """
     if not len(values):
         return np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
     small = (

@@ -1,4 +1,5 @@
-"""Row numbers for keys: each distinct key of a slot gets one, so that partials are arrays aligned to these numbers.
+"""Row numbers for keys: each distinct key of a slot gets one, so that partials are arrays aligned
+to these numbers.
 
 Nulls are keys like others; -0.0 is 0.0 and NaN is NaN, as Spark groups them.
 """
@@ -31,7 +32,9 @@ class KeyTable:
         return self._frame.height
 
     def rows(self, keys: pa.Table) -> tuple[Array, Array]:
-        """The number of each key, and which positions hold the first occurrence of a new key (in number order)."""
+        """The number of each key, and which positions hold the first occurrence of a new key (in
+        number order).
+        """
         wanted = _frame(keys).with_row_index("at")
         numbers = np.full(len(keys), -1, dtype=np.int32)
         self._look_up(wanted, self._frame, numbers)
@@ -64,13 +67,18 @@ class KeyTable:
         return self._arrow[0]
 
     def _look_up(self, wanted: pl.DataFrame, known: pl.DataFrame, numbers: Array) -> None:
-        """Fills in the numbers of keys that are known. An inner join hashes the shorter side, a left join the known ones."""
+        """Fills in the numbers of keys that are known.
+
+        An inner join hashes the shorter side, a left join the known ones.
+        """
         found = wanted.join(known, on=self._names, how="inner", nulls_equal=True)
         numbers[found["at"].to_numpy()] = found["row"].to_numpy()
 
 
 def _frame(table: pa.Table) -> pl.DataFrame:
-    """Keys as Polars compares them: floats by their bits, because a join of one row does not find NaN."""
+    """Keys as Polars compares them: floats by their bits, because a join of one row does not find
+    NaN.
+    """
     frame = pl.from_arrow(
         pa.table([_bits(column) for column in table.columns], names=table.column_names)
     )

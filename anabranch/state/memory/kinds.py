@@ -1,40 +1,71 @@
-"""The decoded state that a plan asks for: of windows, of sessions or of a join; and the bytes of what it holds."""
+"""The registry of decoded states, by the kind of their plan: how one is made, read and written."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 from anabranch.plan.operators.base import OperatorPlan, key_schema
 from anabranch.plan.operators.joins import JoinSide
 from anabranch.plan.operators.sessions import SessionPlan
+from anabranch.plan.operators.windows import WindowsPlan
 from anabranch.state.codec.blob import decode, encode
 from anabranch.state.codec.joins import decode_join, encode_join
 from anabranch.state.memory.joins import JoinState
 from anabranch.state.memory.keyed import NumberedState
 from anabranch.state.memory.keys import KeyTable
 from anabranch.state.memory.sessions import SessionState
-from anabranch.state.memory.windows import SlotState
+from anabranch.state.memory.shown import partials_table, waiting_table
+from anabranch.state.memory.windows import WindowsState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedKind:
+    """One kind of state that is decoded as a whole."""
+
+    empty: Callable[[Any, KeyTable], NumberedState[Any, Any]]
+    decode: Callable[[bytes, Any], Any]
+    encode: Callable[[Any, Any], bytes]
+    table: Callable[[Any, Any, Any, Callable[[int], str]], pa.Table]  # for people
+
+
+def _decode_partials(blob: bytes, plan: OperatorPlan) -> Any:
+    return decode(blob, plan.columns)
+
+
+def _encode_partials(entries: Any, plan: OperatorPlan) -> bytes:
+    return encode(entries, plan.columns)
+
+
+DECODED: Mapping[str, DecodedKind] = {
+    WindowsPlan.kind: DecodedKind(
+        empty=WindowsState, decode=_decode_partials, encode=_encode_partials, table=partials_table
+    ),
+    SessionPlan.kind: DecodedKind(
+        empty=SessionState, decode=_decode_partials, encode=_encode_partials, table=partials_table
+    ),
+    JoinSide.kind: DecodedKind(
+        empty=lambda plan, keys: JoinState(plan.join, keys),
+        decode=lambda blob, plan: decode_join(blob, plan.join),
+        encode=lambda entries, plan: encode_join(entries, plan.join),
+        table=waiting_table,
+    ),
+}
 
 
 def state_of(plan: OperatorPlan) -> NumberedState[Any, Any]:
     """An empty state of a slot."""
-    keys = KeyTable(key_schema(plan))
-    if isinstance(plan, JoinSide):
-        return JoinState(plan.join, keys)
-    return SessionState(plan, keys) if isinstance(plan, SessionPlan) else SlotState(plan, keys)
+    return DECODED[plan.kind].empty(plan, KeyTable(key_schema(plan)))
 
 
 def decoded(plan: OperatorPlan, blob: bytes) -> Any:
     """The entries in a blob of a plan's state; a damaged one is a StateError."""
-    return (
-        decode_join(blob, plan.join) if isinstance(plan, JoinSide) else decode(blob, plan.columns)
-    )
+    return DECODED[plan.kind].decode(blob, plan)
 
 
 def encoded(plan: OperatorPlan, entries: Any) -> bytes:
     """The bytes of some entries of a plan's state."""
-    return (
-        encode_join(entries, plan.join)
-        if isinstance(plan, JoinSide)
-        else encode(entries, plan.columns)
-    )
+    return DECODED[plan.kind].encode(entries, plan)

@@ -1,7 +1,8 @@
-"""Which rows of two sides belong together: equal key numbers, matched by counting and without hashing.
+"""Which rows of two sides belong together: equal key numbers, matched by counting and without
+hashing.
 
-The rows of one side are sorted by number; the other side then knows by counts where its partners are. Measured on 1 M rows a side
-with 1 M keys: 0.26 s, Polars' join 0.72 s.
+The rows of one side are sorted by number; the other side then knows by counts where its partners
+are. Measured on 1 M rows a side with 1 M keys: 0.26 s, Polars' join 0.72 s.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ _SPARSE = 4  # numbers are counted through first where rows are fewer than 1/4 o
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """Pairs of rows with equal numbers, and the rows of each side that have no partner; all as positions in their side."""
+    """Pairs of rows with equal numbers, and the rows of each side that have no partner; all as
+    positions in their side.
+    """
 
     left: Array
     right: Array
@@ -26,14 +29,18 @@ class Matched:
 
 
 def match(left: Array, right: Array, size: int) -> Matched:
-    """All pairs of a left and a right row with equal numbers, and all other rows. Numbers are below `size`."""
+    """All pairs of a left and a right row with equal numbers, and all other rows.
+
+    Numbers are below `size`.
+    """
     if size > _SPARSE * (len(left) + len(right)):
         held, told = np.unique(np.concatenate([left, right]), return_inverse=True)
         left, right, size = told[: len(left)], told[len(left) :], len(held)
     on_left, on_right = np.bincount(left, minlength=size), np.bincount(right, minlength=size)
     partners = on_right[left]
     one = np.repeat(np.arange(len(left)), partners)
-    # The partners of a row stand side by side in the sorted order: from the first of its number on, as many as there are.
+    # The partners of a row stand side by side in the sorted order: from the first of its number on,
+    # as many as there are.
     shift = (np.cumsum(on_right) - on_right)[left] - (np.cumsum(partners) - partners)
     other = by_number(right)[np.arange(len(one)) + shift[one]]
     return Matched(one, other, np.flatnonzero(partners == 0), np.flatnonzero(on_left[right] == 0))

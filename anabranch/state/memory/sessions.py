@@ -1,12 +1,14 @@
-"""The decoded sessions of one slot: what is open of all its keys, merged and closed with array operations.
+"""The decoded sessions of one slot: what is open of all its keys, merged and closed with array
+operations.
 
-An open session is one row: its key's number and its merged partials, among them its first and its last event time. That is all
-one has to know of it: a row between the two is at most a gap after another one, so it belongs to it, and a row before or after
-them is compared with them. Partials of panes, of deltas and of snapshots are such rows too, and what is at most a gap apart
-becomes one.
+An open session is one row: its key's number and its merged partials, among them its first and its
+last event time. That is all one has to know of it: a row between the two is at most a gap after
+another one, so it belongs to it, and a row before or after them is compared with them. Partials of
+panes, of deltas and of snapshots are such rows too, and what is at most a gap apart becomes one.
 
-A session that has closed is gone, and later rows may lie as near as they like: they begin another one. So what was over at the
-watermark before a step must be dropped before its partials are added, when they come and when they are read again.
+A session that has closed is gone, and later rows may lie as near as they like: they begin another
+one. So what was over at the watermark before a step must be dropped before its partials are added,
+when they come and when they are read again.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from anabranch.plan.operators.base import Kept
+from anabranch.plan.operators.base import KeptPartial
 from anabranch.plan.operators.sessions import SessionPlan
 from anabranch.plan.panes import NEVER
 from anabranch.state.codec.blob import Entries
@@ -28,7 +30,10 @@ _FITS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class ClosedSessions:
-    """Sessions, each with its own start and end; a key may have several. Early ones are not complete."""
+    """Sessions, each with its own start and end; a key may have several.
+
+    Early ones are not complete.
+    """
 
     start_us: Array
     end_us: Array
@@ -47,9 +52,11 @@ class ClosedSessions:
 
 @dataclass(slots=True)
 class SessionState(KeyedState):
-    """The open sessions of all shards of a slot: of key number `rows[i]` the partials `columns[...][i]`, in no order.
+    """The open sessions of all shards of a slot: of key number `rows[i]` the partials
+    `columns[...][i]`, in no order.
 
-    Before the rows of a step are added, `drop` must have been called with the watermark that they were judged by: deltas remember it.
+    Before the rows of a step are added, `drop` must have been called with the watermark that they
+    were judged by: deltas remember it.
     """
 
     plan: SessionPlan
@@ -60,7 +67,9 @@ class SessionState(KeyedState):
         self.columns = self.columns or tuple(column.empty(0) for column in self.plan.columns)
 
     def add(self, rows: Array, pane: Array, columns: Sequence[Array]) -> None:  # noqa: ARG002
-        """Merges partials in: with the session that they are at most a gap away from, or with both of two that they connect."""
+        """Merges partials in: with the session that they are at most a gap away from, or with both
+        of two that they connect.
+        """
         if not len(rows):
             return
         touched = np.zeros(len(self.keys), dtype=bool)
@@ -79,7 +88,9 @@ class SessionState(KeyedState):
         )
 
     def _united(self, rows: Array, columns: Sequence[Array]) -> tuple[Array, list[Array]]:
-        """One row for each session: of the same key, what starts at most a gap after all before it have ended goes on with it."""
+        """One row for each session: of the same key, what starts at most a gap after all before it
+        have ended goes on with it.
+        """
         first, last = columns[self.plan.first], columns[self.plan.last]
         order, reached = _swept(rows, first, last)
         rows, first, columns = rows[order], first[order], [column[order] for column in columns]
@@ -89,9 +100,11 @@ class SessionState(KeyedState):
         return rows[starts], [column[starts] for column in columns]
 
     def absorb(self, parts: Iterable[tuple[int, Entries]]) -> None:
-        """Adds deltas or snapshots of several shards, each shard at most once and in the order of its steps.
+        """Adds deltas or snapshots of several shards, each shard at most once and in the order of
+        its steps.
 
-        What had closed in a shard before its delta came is dropped first: so shards need not be at the same step.
+        What had closed in a shard before its delta came is dropped first: so shards need not be at
+        the same step.
         """
         parts = [(shard, entries) for shard, entries in parts if len(entries)]
         if not parts:
@@ -137,7 +150,9 @@ class SessionState(KeyedState):
         return int(self._ends().max()) if len(self.rows) else None
 
     def drop(self, watermark_us: int | None) -> None:
-        """Forgets the sessions that end at or before a watermark, and the numbers of keys that have no other."""
+        """Forgets the sessions that end at or before a watermark, and the numbers of keys that have
+        no other.
+        """
         if watermark_us is not None:
             self._keep(self._ends() > watermark_us)
             self.dropped_us = (
@@ -151,7 +166,9 @@ class SessionState(KeyedState):
             self._keep(self.columns[self.plan.first] >= before_us)
 
     def entries(self, rows: Array, pane: Array, columns: Sequence[Array]) -> dict[int, Entries]:
-        """Partials of this slot's keys, by shard, with the keys spelled out, and the watermark before they came."""
+        """Partials of this slot's keys, by shard, with the keys spelled out, and the watermark
+        before they came.
+        """
         found = KeyedState.entries(self, rows, pane, columns)
         return {
             shard: replace(entries, after_us=self.dropped_us) for shard, entries in found.items()
@@ -170,7 +187,10 @@ class SessionState(KeyedState):
         return {int(shard): int(counts[shard]) for shard in np.flatnonzero(counts)}
 
     def _ends(self) -> Array:
-        """When each session ends unless another row comes. No event time is so far away that this overflows."""
+        """When each session ends unless another row comes.
+
+        No event time is so far away that this overflows.
+        """
         ends: Array = self.columns[self.plan.last] + self.plan.session.gap_us
         return ends
 
@@ -192,9 +212,11 @@ class SessionState(KeyedState):
 
 
 def _swept(rows: Array, first: Array, last: Array) -> tuple[Array, Array]:
-    """An order by row and first time, and the latest of the last times of a row up to each place in it.
+    """An order by row and first time, and the latest of the last times of a row up to each place in
+    it.
 
-    Row and time become one number: sorting that takes an eighth of sorting by two. Where it would not fit, times are counted through.
+    Row and time become one number: sorting that takes an eighth of sorting by two. Where it would
+    not fit, times are counted through.
     """
     start = int(first.min())
     span = int(last.max()) - start + 1
@@ -210,7 +232,7 @@ def _swept(rows: Array, first: Array, last: Array) -> tuple[Array, Array]:
     return order, reached + start if told is None else told[reached]
 
 
-def _merge_runs(kept: Sequence[Kept], columns: Sequence[Array], starts: Array) -> None:
+def _merge_runs(kept: Sequence[KeptPartial], columns: Sequence[Array], starts: Array) -> None:
     """Merges each run of neighbours into its first row; a run begins at each of `starts`.
 
     In pairs, then in pairs of pairs: a run of n takes log2(n) operations, over all runs at once.

@@ -1,7 +1,9 @@
-"""The decoded state of one slot: the panes of all its shards, merged, closed and dropped with array operations.
+"""The decoded state of one slot: the panes of all its shards, merged, closed and dropped with array
+operations.
 
-A pane is a list of chunks, one for each step that brought it rows; a chunk is dense (aligned to all key numbers) where
-most keys are active, sparse (with its key numbers) where few are. Chunks merge when there are many, and when a window closes.
+A pane is a list of chunks, one for each step that brought it rows; a chunk is dense (aligned to all
+key numbers) where most keys are active, sparse (with its key numbers) where few are. Chunks merge
+when there are many, and when a window closes.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from anabranch.plan.consolidation import PANE
+from anabranch.plan.operators.windows import WindowsPlan
 from anabranch.plan.panes import Closing
 from anabranch.state.codec.blob import Entries
 from anabranch.state.memory.keyed import Formed, KeyedState, groups, numbered
@@ -27,7 +30,9 @@ _MANY_FORMED = 256
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Partials of some keys in one pane: of the numbers in `rows`, or of all numbers below the length where it is None."""
+    """Partials of some keys in one pane: of the numbers in `rows`, or of all numbers below the
+    length where it is None.
+    """
 
     rows: Array | None
     columns: tuple[Array, ...]
@@ -38,7 +43,10 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Closed:
-    """A window: the keys that have rows in it, and their merged partials. An early one is not complete."""
+    """A window: the keys that have rows in it, and their merged partials.
+
+    An early one is not complete.
+    """
 
     closing: Closing
     chunk: Chunk
@@ -73,9 +81,10 @@ class Closed:
 
 
 @dataclass(slots=True)
-class SlotState(KeyedState):
+class WindowsState(KeyedState):
     """The panes of all shards of a slot, and the windows that are formed from them."""
 
+    plan: WindowsPlan
     panes: dict[int, list[Chunk]] = field(default_factory=dict)
     formed: dict[tuple[int, int], tuple[Chunk, int]] = field(
         default_factory=dict
@@ -97,8 +106,8 @@ class SlotState(KeyedState):
             self._late(which, chunk)
 
     def _late(self, pane: int, chunk: Chunk) -> None:
-        """Rows that come after windows with them were formed count in the longer ones that are open: what these are formed from
-        gets them too.
+        """Rows that come after windows with them were formed count in the longer ones that are
+        open: what these are formed from gets them too.
         """
         width = self.plan.panes.width_us
         for (number, end_us), (held, until_us) in self.formed.items():
@@ -121,7 +130,9 @@ class SlotState(KeyedState):
                 self.add(*self._gathered(layer, [next(numbers) for _ in layer]))
 
     def close(self, after_us: int | None, until_us: int | None) -> list[Closed]:
-        """The windows that end in (after, until], with every key that has rows in them, formed as the consolidation plan says."""
+        """The windows that end in (after, until], with every key that has rows in them, formed as
+        the consolidation plan says.
+        """
         closings = self.plan.panes.closings(self.panes, after_us, until_us)
         ordered = sorted(self.panes) if closings else []
         closed = []
@@ -152,7 +163,9 @@ class SlotState(KeyedState):
         return found
 
     def _form(self, number: int, end_us: int, now_us: int, ordered: Sequence[int]) -> Chunk | None:
-        """The partials of one interval of a family: kept from before, or merged from its parts; None where it has no rows."""
+        """The partials of one interval of a family: kept from before, or merged from its parts;
+        None where it has no rows.
+        """
         if (held := self.formed.get((number, end_us))) is not None:
             return held[0]
         family, width = self.plan.consolidation.families[number], self.plan.panes.width_us
@@ -200,7 +213,9 @@ class SlotState(KeyedState):
         return self.plan.panes.final_end(self.panes)
 
     def keys_by_length(self, closed: Sequence[Formed]) -> dict[int, float]:
-        """How many keys have rows in an interval of so many panes, on average: of the windows that closed, and of their panes."""
+        """How many keys have rows in an interval of so many panes, on average: of the windows that
+        closed, and of their panes.
+        """
         found: dict[int, list[int]] = {}
         width = self.plan.panes.width_us
         windows = [each for each in closed if isinstance(each, Closed)]
@@ -214,7 +229,9 @@ class SlotState(KeyedState):
         return {length: sum(counts) / len(counts) for length, counts in found.items()}
 
     def drop(self, watermark_us: int | None) -> None:
-        """Forgets panes that no open window contains, and the numbers of keys that no pane holds any more."""
+        """Forgets panes that no open window contains, and the numbers of keys that no pane holds
+        any more.
+        """
         if watermark_us is not None:
             panes = np.fromiter(self.panes, dtype=np.int64)
             for pane in panes[self.plan.panes.last_ends(panes) <= watermark_us].tolist():
@@ -272,7 +289,7 @@ class SlotState(KeyedState):
         return Chunk(None, dense)
 
     def _merged(self, chunks: Sequence[Chunk]) -> Chunk:
-        """One chunk of several: over all key numbers, or over those that occur where they are few."""
+        """One chunk of several: over all key numbers, or over the few that occur."""
         if len(chunks) == 1:
             return chunks[0]
         numbers = [chunk.rows for chunk in chunks if chunk.rows is not None]
@@ -306,7 +323,9 @@ class SlotState(KeyedState):
         return held
 
     def leave(self, shards: Collection[int]) -> None:
-        """Forgets some shards, and what was formed from panes with them: other shards may come in their place."""
+        """Forgets some shards, and what was formed from panes with them: other shards may come in
+        their place.
+        """
         self.formed = {}
         KeyedState.leave(self, shards)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from anabranch.errors import StateFullError
+from anabranch.plan.ids import PartId
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 ENOUGH_BYTES = 256 << 20
@@ -31,8 +32,10 @@ class Host:
     root: Path
     id: str
 
-    def component(self, checkpoint_id: str, component: str) -> Path:
-        return self.root / checkpoint_id / quote(component, safe=" ")
+    def directory(self, checkpoint_id: str, part: PartId) -> Path:
+        """Where the shards of an operator, or of a part of one, are."""
+        names = (part.operator, part.part) if part.part else (part.operator,)
+        return self.root / checkpoint_id / "+".join(quote(each, safe=" ") for each in names)
 
     def free_bytes(self) -> int:
         return shutil.disk_usage(self.root).free
@@ -76,14 +79,14 @@ def open_host(root: str | None) -> Host:
     return Host(path, name.read_text())
 
 
-def claim(host: Host, checkpoint_id: str, location: str, operators: Collection[str]) -> None:
+def claim(host: Host, checkpoint_id: str, location: str, operators: Collection[PartId]) -> None:
     """Notes which checkpoint a directory of state belongs to; removes state that nobody needs.
 
     That is state of operators that are gone, and of local checkpoints that are gone.
     """
     mine = host.root / checkpoint_id
     mine.mkdir(exist_ok=True)
-    kept = {host.component(checkpoint_id, each).name for each in operators}
+    kept = {host.directory(checkpoint_id, each).name for each in operators}
     for each in mine.iterdir():
         if each.is_dir() and each.name not in kept:
             shutil.rmtree(each, ignore_errors=True)

@@ -6,23 +6,15 @@ import json
 
 import pytest
 
+from anabranch.aggregates.functions import count
 from anabranch.errors import NotYetError, TopologyError
 from anabranch.plan import explain, make_plan
 from anabranch.plan.exchange import raw, whole_rows
+from anabranch.plan.ids import APPLIES, PartId
 from anabranch.plan.operators.applies import stages_of
-from anabranch.topology import (
-    Compute,
-    Consolidate,
-    Field,
-    Graph,
-    Map,
-    Sink,
-    Source,
-    count,
-    tumbling,
-)
+from anabranch.topology import Compute, Consolidate, Field, Graph, Map, Sink, Source, tumbling
 from anabranch.topology.apply import ApplySpec, cost_columns
-from anabranch.topology.graph import APPLIES, Apply, Named
+from anabranch.topology.graph import Apply, Named
 
 FIELDS = (Field("k", "string"), Field("at", "timestamp"), Field("v", "double"))
 MADE = (*FIELDS, Field("y", "bigint"))
@@ -74,7 +66,7 @@ def test_applies_stand_in_stages_and_what_reads_them_is_at_the_first_level() -> 
     ]
     assert plan.entries == {"rows", "a", "b", "c"}
     assert plan.routed[-1] == APPLIES
-    assert {n.name: (n.feed.stream, plan.component_of(n.name).level) for n in plan.nodes} == {
+    assert {str(n.name): (n.feed.stream, plan.component_of(n.name).level) for n in plan.nodes} == {
         "of_b": ("b", 1),
         "of_rows": ("rows", 1),
         "of_windows": ("of_b", 1),  # fused
@@ -84,7 +76,7 @@ def test_applies_stand_in_stages_and_what_reads_them_is_at_the_first_level() -> 
         "b": 4,
         "c": 3,
         raw("b"): 4,
-        raw("of_b"): 4,
+        raw(PartId("of_b")): 4,
     }
 
 
@@ -174,4 +166,4 @@ def test_no_operator_is_called_as_all_applies_are_together() -> None:
     with pytest.raises(
         TopologyError, match="'all applies' is what all applies are called together"
     ):
-        source().add(apply(APPLIES, "rows"))
+        source().add(apply(str(APPLIES), "rows"))

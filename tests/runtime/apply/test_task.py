@@ -21,9 +21,9 @@ from anabranch.runtime.apply.task import (
     ApplyWork,
     ScheduleTask,
 )
-from anabranch.runtime.operator import Emitted
 from anabranch.runtime.passing import APPLY_REPORT, REPORT
 from anabranch.runtime.reports import StepReports
+from anabranch.runtime.tasks import Emitted
 from anabranch.runtime.worker import TaskId
 from anabranch.state.checkpoint.files import Files
 from anabranch.topology.apply import ApplySpec, Osg

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from anabranch.plan.ids import ComponentId
 from anabranch.plan.operators.process import ProcessPlan, process_plan
 from anabranch.runtime import operator as operator_state
-from anabranch.runtime.operator import Arriving, Moment, NodeTask, StateSettings
 from anabranch.runtime.slot import ComponentTask, SlotTask, _Attempt
+from anabranch.runtime.tasks import ArrivingRows, NodeTask, StateSettings, Watermarks
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.log import Stored, needed_before
 from anabranch.topology.graph import Clock
@@ -112,7 +113,10 @@ class Slot:
         columns = {f"k{i}": f"k{i}" for i in range(len(self.plan.keys))}
         columns |= {f"r{i}": f"r{i}" for i in range(len(self.plan.payload))}
         node = NodeTask(
-            number=0, operator="p", plan=self.plan, rows=Arriving(columns=columns, combined=True)
+            number=0,
+            operator="p",
+            plan=self.plan,
+            rows=ArrivingRows(columns=columns, combined=True),
         )
         committed = {shard: chain[-1].version for shard, chain in self.chains.items() if chain}
         node = replace(
@@ -121,17 +125,25 @@ class Slot:
             restore={shard: self.chains.get(shard, []) for shard in restore},
         )
         task = SlotTask(
-            components=(ComponentTask(name="p", route=(0,) * self.shards, slots=1, nodes=(node,)),),
+            components=(
+                ComponentTask(
+                    name=ComponentId(("p",)), route=(0,) * self.shards, slots=1, nodes=(node,)
+                ),
+            ),
             checkpoint=self.files,
             checkpoint_id="c",
             state=StateSettings(root=str(self.root / "state"), wait_s=5, limit_bytes=None),
             step=self.step,
             epoch=self.epoch,
             job=self.job,
-            moment=Moment(after_us=self.after_us, until_us=until_us, finish=finish),
+            marks=Watermarks(
+                late_before_us=self.after_us,
+                close_until_us=until_us,
+                finish=finish,
+            ),
         )
         attempt = _Attempt(task, task.components[0], 0, 0)
-        report = attempt.run({0: self._table(rows)} if rows else {}).nodes["p"]
+        report = attempt.run({0: self._table(rows)} if rows else {}).nodes[0]
         if report.results is None:
             return report, []
         return report, pa.parquet.read_table(self.files.path(report.results.path)).to_pylist()

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
+from anabranch.aggregates.functions import count
+from anabranch.aggregates.functions import sum as total
 from anabranch.elastic.grouping.osg import new_task
 from anabranch.elastic.grouping.steps import TaskObservation
 from anabranch.metrics import Progress
 from anabranch.plan.route import Route
-from anabranch.runtime.operator import Moment
+from anabranch.runtime.operator import Watermarks
 from anabranch.runtime.reports import ApplyReport, NodeReport, ShardReport, SlotReport, StepReports
 from anabranch.spark.driver.job import JobResult
 from anabranch.spark.driver.progress import progress_of
 from anabranch.spark.driver.record import Counts, StepOutcome
 from anabranch.state.checkpoint.commits import Commit
-from anabranch.topology import Compute, Consolidate, Field, Graph, Source, count, tumbling
-from anabranch.topology import sum as total
+from anabranch.topology import Compute, Consolidate, Field, Graph, Source, tumbling
 from anabranch.topology.apply import Osg
 from anabranch.topology.graph import Named
 
@@ -85,7 +86,7 @@ def progress(made: Commit, reports: list[SlotReport]) -> Progress:
     outcome = StepOutcome(
         step=made.step,
         batch_id=made.batch_id,
-        moment=Moment(after_us=None, until_us=0),
+        marks=Watermarks(late_before_us=None, close_until_us=0),
         reports=StepReports(tuple(reports)),
         counts=Counts(),
         event_us={},

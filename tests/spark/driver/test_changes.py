@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from anabranch.errors import TopologyError
+from anabranch.plan.ids import APPLIES
 from anabranch.plan.route import Route, even_route
 from anabranch.spark.driver.changes import Changes, Requests, changed_routes, route_notice
-from anabranch.topology.graph import APPLIES
 
 SHARDS = 4
 ROUTES = {"w0": even_route(SHARDS, 2), "w1": even_route(SHARDS, 1)}

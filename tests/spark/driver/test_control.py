@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.elastic import Elastic, Evaluation, Guards, Wanted
+from anabranch.elastic import Elastic, Evaluation, Guards, PolicyRequest
 from anabranch.plan.make import make_plan
 from anabranch.plan.model import Plan
 from anabranch.plan.route import Route, even_route
@@ -23,8 +23,8 @@ HASTY = Guards(
 
 
 class More:
-    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
-        return Wanted(
+    def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
+        return PolicyRequest(
             slots=dict.fromkeys((each.name for each in seen.components), 2), reason="more"
         )
 
@@ -81,7 +81,7 @@ def test_without_elasticity_nothing_is_decided() -> None:
 
 def test_a_policy_that_fails_is_off_and_that_is_reported_once() -> None:
     class Broken:
-        def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> Wanted:
+        def wanted(self, seen: Evaluation, latency_s: float | None, most: int) -> PolicyRequest:
             raise ZeroDivisionError("of the user")
 
     _, notices = run(Controller(Elastic(policy=Broken(), guards=HASTY)), 8)

@@ -14,7 +14,7 @@ from anabranch.faults import DRIVER_POINTS
 from anabranch.observer import Event, Observer, Observers, RecentSteps
 from anabranch.plan.make import make_plan
 from anabranch.plan.route import even_route
-from anabranch.runtime.operator import Arriving, StateSettings
+from anabranch.runtime.operator import StateSettings
 from anabranch.runtime.reports import NodeReport, SlotReport, encoded
 from anabranch.spark.driver.context import RunContext, RunState, Settings
 from anabranch.spark.driver.control import Controller
@@ -85,7 +85,7 @@ class PlayedLevels:
     )
 
     def inflow(self, node: Any) -> Any:
-        return SimpleNamespace(rows=Arriving(columns={}, combined=True), emits=())
+        return SimpleNamespace(rows=ArrivingRows(columns={}, combined=True), emits=())
 
     def job(self, session: Any, rows: Any, tasks: Sequence[SlotTask], *rest: Any) -> Any:
         [task] = tasks

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from anabranch.aggregates.functions import count
 from anabranch.plan import Plan, make_plan
 from anabranch.plan.route import even_route
 from anabranch.state.checkpoint.commits import Checkpoint, Commit
 from anabranch.state.checkpoint.log import Stored
 from anabranch.state.store.version import Version
-from anabranch.topology import Compute, Consolidate, Field, Graph, Source, count
+from anabranch.topology import Compute, Consolidate, Field, Graph, Source
 from anabranch.topology.graph import Named
 from anabranch.topology.windows import Window, tumbling
 

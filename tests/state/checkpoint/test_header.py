@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.aggregates.functions import count
 from anabranch.errors import CheckpointError
 from anabranch.plan import Plan, make_plan
-from anabranch.plan.evolution import complete_from, forgotten_before, window_key
+from anabranch.plan.evolution import complete_from, forgotten_before
 from anabranch.state.checkpoint.commits import Checkpoint, open_checkpoint
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.header import open_or_create, over_checkpoint
-from anabranch.topology import Compute, Consolidate, Field, Graph, Source, count
+from anabranch.topology import Compute, Consolidate, Field, Graph, Source
 from anabranch.topology.graph import Named
 from anabranch.topology.windows import Window, hopping, sliding, tumbling
 from tests.state.checkpoint.one_checkpoint import FIVE, MINUTE, commit, plan, run
@@ -48,14 +49,14 @@ def test_windows_that_the_panes_serve_may_come_and_go(checkpoint: Checkpoint) ->
     assert what is not None
     assert "windows" in what
     assert changed.header.operators["o"].pane_us == 5 * MINUTE
-    assert changed.header.operators["o"].complete_from == {window_key(hour): 10 * MINUTE}
+    assert changed.header.operators["o"].complete_from == {hour.key: 10 * MINUTE}
     assert open_checkpoint(checkpoint.files).header == changed.header  # type: ignore[union-attr]
     assert with_windows(checkpoint, five, hour) == (changed, None)
     # The open hour has kept all rows since it began: what is added now is complete from then on.
     again, _ = with_windows(checkpoint, hour, quarter)
     assert again.header.operators["o"].complete_from == {
-        window_key(hour): 10 * MINUTE,
-        window_key(quarter): 0,
+        hour.key: 10 * MINUTE,
+        quarter.key: 0,
     }
 
 
@@ -87,7 +88,7 @@ def test_operators_may_come_and_go_and_one_that_comes_back_begins_anew(
     run(checkpoint, 1, {0: False})
     both, told = open_or_create(checkpoint.files, plan(names=("o", "p")), 2)
     assert told == "operator 'p' is new: windows with rows from before are incomplete"
-    assert both.header.operators["p"].complete_from == {window_key(FIVE): 6}
+    assert both.header.operators["p"].complete_from == {FIVE.key: 6}
     assert both.header.operators["o"] == checkpoint.header.operators["o"]
     other, told = open_or_create(checkpoint.files, plan(names=("p",)), 2)
     assert told == "operator 'o' is gone, its state is forgotten"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from anabranch.plan.ids import PartId
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.statistics import Statistics, read_statistics
 
@@ -17,7 +18,7 @@ def test_what_was_measured_comes_back_as_planners_want_it(tmp_path: Path) -> Non
     found = read_statistics(files)
     assert found == statistics
     assert found.rates() == {"w": 4.0}
-    measures = found.measures(3, {"w": {1: 5.0, 10: 7.5}})
+    measures = found.measures(3, {PartId("w"): {1: 5.0, 10: 7.5}})
     known = measures.operators["w"]
     assert (measures.shards, known.rate, known.state, known.keys, known.by) == (
         3,

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from anabranch.aggregates.functions import count_distinct, sum
 from anabranch.aggregates.partials import PartialColumn
 from anabranch.aggregates.specs import Aggregate
 from anabranch.errors import StateError
 from anabranch.state.codec.blob import Entries, decode, encode, sealed, unsealed
-from anabranch.topology import count_distinct, sum
 from anabranch.types import objects
 
 

@@ -7,10 +7,11 @@ import itertools
 import numpy as np
 import pytest
 
+from anabranch.aggregates.functions import count, max
 from anabranch.plan.make import make_plan
 from anabranch.plan.operators.base import OperatorPlan
 from anabranch.state.memory.keyed import groups, merged_parts, numbered
-from anabranch.topology import Compute, Consolidate, Field, Graph, Source, count, max, tumbling
+from anabranch.topology import Compute, Consolidate, Field, Graph, Source, tumbling
 from anabranch.topology.graph import Named
 
 FIELDS = (Field("k", "bigint"), Field("at", "timestamp"), Field("v", "double"))
@@ -27,7 +28,7 @@ def plan() -> OperatorPlan:
         .add(Compute(name="c", input="s", by=FIELDS[:1], aggregates=named))
         .add(Consolidate(name="w", input="c", windows=(tumbling("1 minute"),)))
     )
-    return make_plan(graph).nodes[0].slotted
+    return make_plan(graph).nodes[0].plan
 
 
 @pytest.mark.parametrize("values", [[3, 1, 3, 0, 1], [-1, 70_000, -1], [5], []])

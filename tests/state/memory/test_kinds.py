@@ -8,14 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from anabranch.aggregates.functions import count
 from anabranch.errors import StateError
 from anabranch.plan.make import make_plan
 from anabranch.plan.operators.base import OperatorPlan
+from anabranch.runtime.process.handles import SlotState
 from anabranch.state.memory.joins import JoinState
 from anabranch.state.memory.kinds import decoded, encoded, state_of
 from anabranch.state.memory.sessions import SessionState
-from anabranch.state.memory.windows import SlotState
-from anabranch.topology import Compute, Consolidate, Field, Graph, Source, count, session, tumbling
+from anabranch.topology import Compute, Consolidate, Field, Graph, Source, session, tumbling
 from anabranch.topology.graph import Join, Named
 
 FIELDS = (Field("k", "bigint"), Field("at", "timestamp"))
@@ -49,9 +50,9 @@ def plans() -> dict[str, OperatorPlan]:
     )
     nodes = make_plan(graph).nodes
     return {
-        "windows": next(each.slotted for each in nodes if each.windows and each.side is None),
-        "sessions": next(each.slotted for each in nodes if each.session is not None),
-        "join": next(each.slotted for each in nodes if each.side == "left"),
+        "windows": next(each.plan for each in nodes if each.windows and each.side is None),
+        "sessions": next(each.plan for each in nodes if each.session is not None),
+        "join": next(each.plan for each in nodes if each.side == "left"),
     }
 
 

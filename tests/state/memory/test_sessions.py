@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from anabranch.aggregates import functions as f
 from anabranch.plan.make import make_plan
-from anabranch.plan.operators.sessions import SessionPlan, late_until, session_plan
+from anabranch.plan.operators.sessions import SessionPlan
 from anabranch.runtime.results import result_table
 from anabranch.state.codec.blob import Entries, decode, encode
 from anabranch.state.memory import keyed, sessions
@@ -23,7 +23,7 @@ from anabranch.state.memory.keys import KeyTable
 from anabranch.state.memory.sessions import SessionState
 from anabranch.testing import SessionSteps, WindowQuery, flatten_window, sessions_at_once
 from anabranch.testing.reference.sessions import SessionRows
-from anabranch.topology import Compute, Consolidate, Field, Graph, Source, session, tumbling
+from anabranch.topology import Compute, Consolidate, Field, Graph, Source, session
 from anabranch.topology.graph import Named
 from anabranch.types import Array
 
@@ -54,9 +54,10 @@ def plan_of(gap: int, width: int | None = None, offset: int = 0) -> SessionPlan:
         Graph(name="t")
         .add(Source(name="s", fields=FIELDS, event_time="at", unit_us=None, delay_us=0))
         .add(Compute(name="c", input="s", by=FIELDS[:1], aggregates=named))
-        .add(Consolidate(name="w", input="c", windows=(tumbling("1s"),)))
+        .add(Consolidate(name="w", input="c", windows=(session(f"{gap} us"),)))
     )
-    plan = session_plan(make_plan(graph).nodes[0].slotted, session(f"{gap} us"))
+    plan = make_plan(graph).nodes[0].plan
+    assert isinstance(plan, SessionPlan)
     return replace(plan, panes=replace(plan.panes, width_us=width or gap, offset_us=offset))
 
 
@@ -115,7 +116,7 @@ def added(state: SessionState, parts: list[list[Row]]) -> dict[int, Entries]:
 
 def told(state: SessionState, formed: list[Formed]) -> list[Result]:
     """Results as plain values, in an order of their own."""
-    table, by_shard = result_table(state.plan, state, formed)
+    table, by_shard = result_table(state, formed)
     if table is None:
         return []
     rows = flatten_window(table).to_pylist()
@@ -331,7 +332,8 @@ def test_steps_close_what_a_plain_model_closes(
             else st.none() | st.integers(low, low + 15),
             "watermark",
         )
-        bound = late_until(plan.session, slots.after)
+        # Rows at or before are late: even alone, their session ended by the watermark.
+        bound = None if slots.after is None else slots.after - plan.session.gap_us
         found, early = slots.step([row for row in batch if bound is None or row[1] > bound], until)
         arrived = [(key, at, len(rows) + i) for i, (key, at, _) in enumerate(batch)]
         rows += batch
@@ -528,7 +530,7 @@ def test_results_say_which_sessions_are_still_open(early: bool) -> None:
     plan = replace(plan_of(10), early=early)
     state = fresh(plan)
     added(state, [[(0, 0, 1), (1, 15, 1)]])
-    table, _ = result_table(plan, state, [*state.close(None, 10), *state.open_windows(10)])
+    table, _ = result_table(state, [*state.close(None, 10), *state.open_windows(10)])
     assert table is not None
     assert table.column("k").to_pylist() == [0, 1]
     assert ("early" in table.column_names) == early
@@ -540,7 +542,7 @@ def test_a_session_that_was_added_later_is_named_incomplete_where_it_may_lack_ro
     plan = replace(plan_of(10), complete_from={0: 15})
     state = fresh(plan)
     added(state, [[(0, 0, 1), (1, 15, 1), (2, 14, 1)]])
-    table, _ = result_table(plan, state, state.close(None, 99))
+    table, _ = result_table(state, state.close(None, 99))
     assert table is not None
     named = dict(
         zip(table.column("k").to_pylist(), table.column("window_name").to_pylist(), strict=True)

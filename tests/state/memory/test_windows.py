@@ -9,12 +9,13 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch.aggregates.functions import count, sum
 from anabranch.plan.make import make_plan
 from anabranch.plan.operators.base import OperatorPlan
 from anabranch.runtime.results import result_table
 from anabranch.state.codec.blob import decode, encode
 from anabranch.state.memory.keys import KeyTable
-from anabranch.state.memory.windows import SlotState
+from anabranch.state.memory.windows import WindowsState
 from anabranch.testing import flatten_window
 from anabranch.topology import (
     Compute,
@@ -23,10 +24,8 @@ from anabranch.topology import (
     Graph,
     Source,
     Window,
-    count,
     hopping,
     sliding,
-    sum,
     tumbling,
 )
 from anabranch.topology.graph import Named
@@ -47,7 +46,7 @@ def plan_of(*windows: Window) -> OperatorPlan:
         .add(Compute(name="c", input="s", by=FIELDS[:1], aggregates=named))
         .add(Consolidate(name="w", input="c", windows=windows))
     )
-    return make_plan(graph).nodes[0].slotted
+    return make_plan(graph).nodes[0].plan
 
 
 PLANS = [
@@ -78,11 +77,11 @@ def combine(
     return keys, shards, pane, [sizes, totals, sizes.copy()]
 
 
-def fresh(plan: OperatorPlan) -> SlotState:
-    return SlotState(plan, KeyTable(SCHEMA))
+def fresh(plan: OperatorPlan) -> WindowsState:
+    return WindowsState(plan, KeyTable(SCHEMA))
 
 
-def reborn(plan: OperatorPlan, state: SlotState) -> SlotState:
+def reborn(plan: OperatorPlan, state: WindowsState) -> WindowsState:
     """The state after a trip through snapshots of its shards."""
     again = fresh(plan)
     blobs = {
@@ -92,7 +91,7 @@ def reborn(plan: OperatorPlan, state: SlotState) -> SlotState:
     return again
 
 
-def rerouted(plan: OperatorPlan, state: SlotState, shards: set[int]) -> None:
+def rerouted(plan: OperatorPlan, state: WindowsState, shards: set[int]) -> None:
     """Some shards leave and come back: they are forgotten, and read from their snapshots."""
     blobs = {
         shard: encode(entries, plan.columns) for shard, entries in state.snapshot(shards).items()
@@ -103,7 +102,7 @@ def rerouted(plan: OperatorPlan, state: SlotState, shards: set[int]) -> None:
 
 
 def closed(
-    plan: OperatorPlan, state: SlotState, after: int | None, until: int
+    plan: OperatorPlan, state: WindowsState, after: int | None, until: int
 ) -> dict[tuple[int | None, int, int], tuple[int, int]]:
     keys = state.keys.table().column(0).to_pylist()
     found = {}
@@ -219,7 +218,7 @@ def test_results_have_the_edges_of_their_window_and_say_where_it_lacks_rows() ->
     keys, shards, pane, columns = combine(plan, [(7, 1, 5), (8, 5, 6), (8, 6, 1)])
     state.add(state.number(keys, shards), pane, columns)
     assert (state.next_end(None), state.final_end()) == (2 * SECOND, 8 * SECOND)
-    table, row_shards = result_table(plan, state, state.close(None, 9 * SECOND))
+    table, row_shards = result_table(state, state.close(None, 9 * SECOND))
     assert table is not None
     rows = [
         (r["k"], r["window_name"], r["window_start"], r["window_end"], r["s"])

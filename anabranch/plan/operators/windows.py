@@ -1,0 +1,221 @@
+"""Windows of fixed length: tumbling, sliding, hopping and cumulative ones, formed from panes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from anabranch.plan.consolidation import (
+    PANE,
+    Consolidation,
+    Family,
+    Tile,
+    keys_from,
+    plan_consolidation,
+)
+from anabranch.plan.evolution import (
+    complete_from,
+    forgotten_before,
+    incomplete_windows,
+    misfits,
+)
+from anabranch.plan.fingerprint import differences
+from anabranch.plan.ids import PartId
+from anabranch.plan.operators.aggregates import (
+    AggregateContents,
+    AggregateNode,
+    AggregatePlan,
+    Consolidated,
+)
+from anabranch.plan.operators.base import Evolved, Reached
+from anabranch.plan.panes import Panes, panes_of
+from anabranch.topology.durations import format_duration
+from anabranch.topology.windows import Window
+
+if TYPE_CHECKING:
+    from anabranch.plan.notes import OperatorNote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowsPlan(AggregatePlan):
+    """What a slot task needs to know of windows that share panes."""
+
+    kind = "windows"
+
+    consolidation: Consolidation
+
+    @property
+    def window_names(self) -> list[str]:
+        return [window.name for window in self.panes.windows]
+
+
+class WindowsContents(AggregateContents, frozen=True, kw_only=True, tag="windows"):
+    """What windows keep: panes of partials."""
+
+    windows: tuple[Window, ...]
+
+    @property
+    def longest_us(self) -> int:
+        return max(window.length_us for window in self.windows)
+
+    def shares_panes(self, part: PartId) -> bool | None:
+        return not part.part
+
+    def plan(self, part: PartId, note: OperatorNote) -> WindowsPlan:
+        panes = Panes(width_us=note.pane_us, offset_us=note.pane_offset_us, windows=self.windows)
+        kept = self.kept()
+        return WindowsPlan(
+            part=part,
+            keys=self.key_fields(),
+            panes=panes,
+            consolidation=plan_consolidation(panes),
+            kept=kept,
+            results=(),
+            columns=tuple(column for each in kept for column in each.partial.columns),
+            time_type="timestamp",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowsNode(AggregateNode):
+    """Windows that share panes, as they run."""
+
+    plan: WindowsPlan
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        return self.plan.panes.windows
+
+    @property
+    def windows_text(self) -> str:
+        return "; ".join(each.described for each in self.windows)
+
+    def contents(self) -> WindowsContents:
+        return WindowsContents(
+            keys=self._noted_keys(), partials=self._noted_partials(), windows=self.windows
+        )
+
+    def continued(self, note: OperatorNote, keys_in: Mapping[int, float]) -> WindowsNode:
+        """Over the panes of the checkpoint, which may be narrower than the windows need."""
+        plan = self.plan
+        panes = replace(plan.panes, width_us=note.pane_us, offset_us=note.pane_offset_us)
+        if panes != plan.panes or note.complete_from or keys_in:
+            plan = replace(
+                plan,
+                panes=panes,
+                consolidation=plan_consolidation(panes, keys_from(keys_in)),
+                complete_from=incomplete_windows(self.windows, note.complete_from),
+            )
+        return replace(self, plan=replace(plan, forgotten_us=note.forgotten_us))
+
+    def evolved(self, note: OperatorNote, fresh: OperatorNote, at: Reached | None) -> Evolved:
+        """Windows may come and go where the panes that are there serve them."""
+        unlike = differences(note.fingerprint, fresh.fingerprint)
+        before, wanted = note.contents, fresh.contents
+        fixed = {part for part in note.fingerprint if part != "windows"}
+        same = all(note.fingerprint[part] == fresh.fingerprint.get(part) for part in fixed)
+        if (
+            not same
+            or not isinstance(before, WindowsContents)
+            or not isinstance(wanted, WindowsContents)
+        ):
+            return Evolved(note=note, refused=tuple(unlike))
+        wrong = misfits(self.windows, note.pane_us, note.pane_offset_us)
+        if wrong:
+            refused = f"{'; '.join(wrong)} ({'; '.join(unlike)})"
+            return Evolved(note=note, refused=(refused,))
+        old, new = before.windows, wanted.windows
+        since = None if at is None else complete_from(old, at.watermark_us, at.newest_us)
+        complete = {key: us for key, us in note.complete_from.items() if key in _keys(new)}
+        if since is not None:
+            complete |= dict.fromkeys(_keys(new) - _keys(old), since)
+        note = replace(
+            note,
+            fingerprint=fresh.fingerprint,
+            contents=wanted,
+            complete_from=complete,
+            forgotten_us=None if at is None else forgotten_before(old, at.watermark_us),
+        )
+        return Evolved(note=note, changed=tuple(unlike))
+
+    @property
+    def complete_after(self) -> dict[str, int]:
+        return dict.fromkeys((window.key for window in self.windows), 1)
+
+    def formation(self) -> dict[str, Any]:
+        return {**formation(self.plan.panes, self.plan.consolidation), "session": None}
+
+    def window_lines(self, facts: Mapping[str, Any]) -> list[str]:
+        return [
+            *(f"    window:    {name} = {way}" for name, way in facts["windows"].items()),
+            *(f"    helper:    {name} = {way}" for name, way in facts["helpers"].items()),
+        ]
+
+
+def _keys(windows: Sequence[Window]) -> set[str]:
+    return {window.key for window in windows}
+
+
+def window_nodes(of: Consolidated, windows: Sequence[Window]) -> list[WindowsNode]:
+    """One node for all windows where they share panes, else one for each."""
+    nodes = []
+    for group in of.sharing.groups:
+        panes = panes_of(group)
+        plan = WindowsPlan(
+            **of.planned(),
+            part=of.part("" if of.sharing.shared else group[0].name),
+            panes=panes,
+            consolidation=plan_consolidation(panes),
+            kept=of.kept,
+            columns=tuple(column for each in of.kept for column in each.partial.columns),
+        )
+        nodes.append(WindowsNode(**of.run(), plan=plan))
+    assert sum(len(node.windows) for node in nodes) == len(windows)
+    return nodes
+
+
+def formation(panes: Panes, plan: Consolidation) -> dict[str, Any]:
+    """How each window is formed (Enorm 6.1), and what that costs."""
+    by_name: dict[str, list[int]] = {}
+    for i, window in enumerate(panes.windows):
+        by_name.setdefault(window.name, []).append(i)
+    windows = {}
+    for name, group in by_name.items():
+        steps = f" ({len(group)} steps, the last)" if len(group) > 1 else ""
+        family = plan.families[plan.of_window[group[-1]]]
+        windows[f"{name}{steps}"] = _formulas(family, panes, plan)
+    helpers = {}
+    for each in plan.helpers:
+        every = format_duration(each.every * panes.width_us)
+        helpers[f"{_length(each, panes)} every {every}"] = _formulas(each, panes, plan)
+    unmeasured = "number of merges, as nothing is measured yet"
+    return {
+        "windows": windows,
+        "helpers": helpers,
+        "merges": round(plan.merges_per_hour, 1),
+        "naive_merges": round(plan.naive_per_hour, 1),
+        "merges_chosen_by": "keys that were measured" if plan.measured else unmeasured,
+    }
+
+
+def _formulas(family: Family, panes: Panes, plan: Consolidation) -> str:
+    ways = dict.fromkeys(_formula(way, panes, plan) for way in family.ways[:4])
+    return " or ".join(ways) + (" or ..." if len(family.ways) > 4 else "")
+
+
+def _formula(way: Sequence[Tile], panes: Panes, plan: Consolidation) -> str:
+    terms = [_term(tile, panes, plan) for tile in way]
+    counted = [(term, len(list(group))) for term, group in itertools.groupby(terms)]
+    return " + ".join(f"{count} x {term}" if count > 1 else term for term, count in counted)
+
+
+def _term(tile: Tile, panes: Panes, plan: Consolidation) -> str:
+    if tile.family == PANE:
+        return f"{tile.count} pane{'s' if tile.count > 1 else ''}"
+    return _length(plan.families[tile.family], panes)
+
+
+def _length(family: Family, panes: Panes) -> str:
+    return format_duration(family.length * panes.width_us)

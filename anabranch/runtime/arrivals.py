@@ -1,0 +1,149 @@
+"""Rows as they arrive at an operator of a slot: from the exchange, or from the one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.plan.operators.base import OperatorPlan, key_schema
+from anabranch.plan.panes import LEFT_OUT, Panes
+from anabranch.runtime.tasks import ArrivingRows, FusedRows, NodeOutcome
+from anabranch.types import Array, to_array
+
+
+@dataclass(frozen=True, slots=True)
+class RowColumns:
+    """Rows one by one: shard, keys, inputs (None: a constant), event time, and what is kept of
+    whole rows.
+    """
+
+    shards: Array
+    keys: Sequence[pa.ChunkedArray | pa.Array]
+    inputs: Sequence[pa.Array | None]
+    t: Array
+    payload: Sequence[pa.ChunkedArray | pa.Array] = ()
+
+    def panes(self, panes: Panes) -> Array:
+        """The pane of each row; of one without a time, what says so."""
+        return np.where(
+            self.t == LEFT_OUT, LEFT_OUT, self.t - (self.t - panes.offset_us) % panes.width_us
+        )
+
+    def only(self, at: Array) -> RowColumns:
+        """The rows at some places."""
+        index = pa.array(at)
+        keys, payload = (
+            [each.take(index) for each in columns] for columns in (self.keys, self.payload)
+        )
+        return RowColumns(
+            self.shards[at],
+            keys,
+            [None if x is None else x.take(index) for x in self.inputs],
+            self.t[at],
+            payload,
+        )
+
+
+def arrived_partials(
+    incoming: pa.Table, plan: OperatorPlan, named: ArrivingRows
+) -> Sequence[Array]:
+    """The columns of all partials of rows that were combined on their way."""
+    return [
+        column
+        for kept in plan.kept
+        for column in kept.partial.arrive(
+            [incoming.column(named.columns[name]) for name in kept.lifted]
+        )
+    ]
+
+
+def arrived_rows(
+    incoming: pa.Table, shards: Array, plan: OperatorPlan, named: ArrivingRows
+) -> RowColumns:
+    """Rows of an earlier level, one by one."""
+    keys = [incoming.column(named.columns[f"k{i}"]) for i in range(len(plan.keys))]
+    count = 1 + max((kept.input for kept in plan.kept), default=0)
+    inputs = [
+        None,
+        *(incoming.column(named.columns[f"x{i}"]).combine_chunks() for i in range(1, count)),
+    ]
+    payload = [incoming.column(named.columns[f"r{i}"]) for i in range(len(plan.payload))]
+    return RowColumns(
+        shards,
+        keys,
+        inputs,
+        to_array(incoming.column(named.columns["t"]), np.dtype(np.int64), LEFT_OUT),
+        payload,
+    )
+
+
+def rows_of_results(upstream: Sequence[NodeOutcome], fused: FusedRows) -> RowColumns | None:
+    """Complete results of an operator as rows of the next: they happened just before the end of
+    their window.
+    """
+    given = [
+        (each.results, each.shards)
+        for each in upstream
+        if each.results is not None and each.shards is not None
+    ]
+    if not given:
+        return None
+    table = pa.concat_tables(
+        [decode_dictionaries(results.slice(0, len(shards))) for results, shards in given]
+    )
+    shards = np.concatenate([shards for _, shards in given])
+
+    def column(name: str) -> pa.Array:
+        return table.column(name).combine_chunks()
+
+    def input_of(names: str | tuple[str, ...] | None) -> pa.Array | None:
+        if names is None or isinstance(names, str):
+            return None if names is None else column(names)
+        return pa.StructArray.from_arrays(
+            [column(name) for name in names], [f"a{i}" for i in range(len(names))]
+        )
+
+    t = _happened(column(fused.time))
+    keys = [column(name) for name in fused.keys] or [
+        pa.array(np.zeros(table.num_rows, dtype=np.int32))
+    ]
+    return RowColumns(
+        shards,
+        keys,
+        [input_of(each) for each in fused.inputs],
+        t,
+        [column(name) for name in fused.payload],
+    )
+
+
+def _happened(time: pa.Array) -> Array:
+    """When results happened: just before the end of their window, or as they say themselves."""
+    if pa.types.is_struct(time.type):
+        ends: Array = time.field("end").cast(pa.int64()).to_numpy()
+        return ends - 1
+    return to_array(time.cast(pa.int64()), np.dtype(np.int64), LEFT_OUT)
+
+
+def decode_dictionaries(table: pa.Table) -> pa.Table:
+    """The table with text as text, where it is numbers of texts."""
+    for i, each in enumerate(table.schema):
+        if pa.types.is_dictionary(each.type):
+            table = table.set_column(i, each.name, table.column(i).cast(each.type.value_type))
+    return table
+
+
+def by_shard(shards: Array, counts: Array) -> dict[int, int]:
+    """How many rows each shard has."""
+    if not len(shards):
+        return {}
+    sums = np.bincount(shards, weights=counts)
+    return {int(shard): int(sums[shard]) for shard in np.flatnonzero(sums)}
+
+
+def keys_of(columns: Sequence[pa.ChunkedArray | pa.Array], plan: OperatorPlan) -> pa.Table:
+    """The keys of some rows as a table."""
+    schema = key_schema(plan)
+    return pa.Table.from_arrays(list(columns), names=schema.names).cast(schema)

@@ -1,0 +1,157 @@
+"""The columns that operators need of rows, as Spark SQL: time, keys, inputs, shard and slot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from anabranch.plan.exchange import LATE_ROW
+from anabranch.plan.ids import ComponentId, PartId
+from anabranch.plan.model import Component, Node
+from anabranch.plan.operators.base import EVERYTHING
+from anabranch.plan.panes import FARTHEST_US
+from anabranch.plan.route import Route
+from anabranch.topology.graph import Clock, Map
+from anabranch.types import WHOLE, micros_sql
+
+
+def expression(value: object, columns: list[str]) -> Column:
+    """A Column, the column of that name, or a Spark SQL expression.
+
+    Of several, in a tuple, a struct of a0, a1, ...
+    """
+    if isinstance(value, tuple):
+        return F.struct(*(expression(each, columns).alias(f"a{i}") for i, each in enumerate(value)))
+    if isinstance(value, Column):
+        return value
+    return F.col(quoted(value)) if value in columns else F.expr(str(value))
+
+
+def quoted(name: object) -> str:
+    """A column name that Spark SQL takes as it is."""
+    return "`{}`".format(str(name).replace("`", "``"))
+
+
+def event_micros(clock: Clock) -> Column:
+    """The event time in microseconds since 1970 UTC; null where there is none.
+
+    A time without zone counts as if it were UTC.
+    """
+    kind, t = clock.type, quoted(clock.column)
+    if kind.startswith("struct<"):  # a window: its rows are seen just before its end
+        text = (
+            micros_sql(f"{t}.end") if clock.moment == "timestamp_ntz" else f"unix_micros({t}.end)"
+        )
+        return F.expr(f"{text} - 1L")
+    if kind == "timestamp":
+        text = f"unix_micros({t})"
+    elif kind == "timestamp_ntz":
+        text = micros_sql(t)
+    elif kind == "date":
+        text = f"unix_date({t}) * 86400000000L"
+    elif clock.unit_us == 0:
+        whole = f"cast({t} as bigint)" if kind in WHOLE else f"try_cast(floor({t}) as bigint)"
+        text = f"({whole} - pmod({whole}, 1000L)) div 1000L"
+    elif kind in WHOLE:
+        text = f"try_multiply(cast({t} as bigint), {clock.unit_us}L)"
+    else:
+        text = f"try_cast(round({t} * {clock.unit_us}) as bigint)"
+    micros = F.expr(text)
+    return (
+        micros
+        if kind in {"timestamp", "date"}
+        else F.when(micros.between(-FARTHEST_US, FARTHEST_US), micros)
+    )
+
+
+def needs(rows: DataFrame, node: Node, *, late: bool = False) -> DataFrame:
+    """What a node needs of the rows that it is given: event time, keys, inputs and what it keeps
+    of whole rows; and all columns where late rows are wanted.
+    """
+    columns = rows.columns
+    keys = [field for field in node.plan.keys if field != EVERYTHING]
+    wanted = [F.col(quoted(field.name)).alias(f"k{i}") for i, field in enumerate(keys)] or [
+        F.lit(0).alias("k0")
+    ]
+    wanted.append(event_micros(node.feed.clock).alias("t"))
+    for i, given in enumerate(node.inputs[1:], 1):
+        value = F.lit(1) if given.expression is None else expression(given.expression, columns)
+        wanted.append(
+            (
+                value if given.where is None else F.when(expression(given.where, columns), value)
+            ).alias(f"x{i}")
+        )
+    wanted += [F.col(quoted(each.name)).alias(f"r{i}") for i, each in enumerate(node.plan.payload)]
+    if late:
+        wanted.append(F.struct(*(F.col(quoted(name)) for name in columns)).alias(LATE_ROW))
+    return rows.select(*wanted)
+
+
+def mapped(rows: DataFrame, maps: Sequence[Map]) -> DataFrame:
+    """The rows after some maps."""
+    for each in maps:
+        rows = each.fn(rows)
+    return rows
+
+
+def partition_sql(
+    components: Sequence[Component],
+    routes: Mapping[ComponentId, Route],
+    number: Mapping[PartId | str, int],
+) -> dict[int, str]:
+    """For each node, the partition of the slot that the row's shard belongs to.
+
+    The slots of all components are side by side.
+    """
+    texts, first = {}, 0
+    for component in components:
+        route = routes[component.name]
+        slots = ", ".join(str(first + slot) for slot in route.slot_of)
+        texts.update(
+            {
+                number[node.name]: f"get(array({slots}), shard)"
+                for node in component.nodes
+                if node.name in number
+            }
+        )
+        first += route.slots
+    return texts
+
+
+def shard_sql(component: Component, node: Node, places: Mapping[str, str], shards: int) -> str:
+    """The shard of a row: a hash of the component's attributes."""
+    keys = ", ".join(places[f"k{i}"] for i in component.by(node))
+    return f"pmod(hash({keys}), {shards})"
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A node or an apply that reads the rows of a source or of an apply: what it needs of them, and
+    in which columns.
+    """
+
+    name: PartId | str
+    number: int
+    maps: tuple[Map, ...]
+    places: Mapping[str, str]
+    ready: Callable[[DataFrame], DataFrame]
+
+    @property
+    def what(self) -> str:
+        """How messages call it."""
+        maps = ", ".join(each.name for each in self.maps)
+        return f"operator {self.name!r} behind {maps or 'its stream'}"
+
+    def mapped(self, rows: DataFrame) -> DataFrame:
+        """The columns that it needs, after its maps."""
+        return self.ready(mapped(rows, self.maps))
+
+
+def observed_micros(metrics: Any, name: str) -> int | None:
+    """The largest event time in an observation of a batch, None where it had none."""
+    row = metrics.get(name)
+    return None if row.isEmpty() or row.get().isNullAt(0) else int(row.get().getLong(0))

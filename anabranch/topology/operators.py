@@ -1,0 +1,424 @@
+"""The operators of a topology, as values. What differs between them is a method here, so that
+nobody else has to ask which one it is.
+
+Operators know columns by name and Spark type; functions and expressions are opaque.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from anabranch.aggregates.specs import Aggregate
+from anabranch.errors import NotYetError, TopologyError
+from anabranch.topology.apply import ERROR_COLUMN, ApplySpec
+from anabranch.topology.windows import Window, WindowDefinition
+
+if TYPE_CHECKING:
+    from anabranch.topology.graph import Graph
+
+RESULT_COLUMNS = ("window", "window_name")
+EARLY_COLUMN = "early"
+LATE_COLUMNS = ("side", "reason")  # of late rows of a join, besides their own
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column: its name and the name of its Spark type."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How rows give their event time: by a column, or by `window`, just before whose end they
+    happened.
+    """
+
+    column: str
+    type: str
+    unit_us: int | None = None  # of a number: the length of one unit; 0 stands for nanoseconds
+
+    @property
+    def moment(self) -> str:
+        """The type of times in results."""
+        without_zone = "timestamp_ntz" in self.type or self.type == "date"
+        return "timestamp_ntz" if without_zone else "timestamp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator(ABC):
+    """One named operator of a topology."""
+
+    name: str
+
+    stateful: ClassVar[bool] = False  # it keeps state per key and runs in slots of its own
+    writes_results: ClassVar[bool] = True  # its tasks write what it makes, for sinks
+    left_out: ClassVar[str] = "late"  # what the stream of rows is called that it leaves out
+
+    @property
+    @abstractmethod
+    def inputs(self) -> tuple[str, ...]:
+        """The streams that it reads."""
+
+    @abstractmethod
+    def fields_in(self, graph: Graph) -> tuple[Field, ...]:
+        """The columns of what it makes."""
+
+    @abstractmethod
+    def clock_in(self, graph: Graph) -> Clock:
+        """How the rows that it makes give their event time; refused where they do not."""
+
+    def clock_or_none_in(self, graph: Graph) -> Clock | None:
+        """How the rows that it makes give their event time, None where they do not."""
+        return self.clock_in(graph)
+
+    def origin(self, graph: Graph) -> tuple[Operator, tuple[Map, ...]]:  # noqa: ARG002
+        """Where its rows come from, before all maps, and these maps in order."""
+        return self, ()
+
+    def root(self, graph: Graph) -> Operator:  # noqa: ARG002
+        """Where its rows come from, before all maps and applies: a source, or what has state."""
+        return self
+
+    def check_in(self, graph: Graph) -> None:  # noqa: B027
+        """Refuses what shows only in the finished topology."""
+
+    def check_reader(self, graph: Graph, reader: str) -> None:  # noqa: B027
+        """Refuses an operator with state that reads what this one makes."""
+
+    def check_late(self, graph: Graph) -> None:  # noqa: B027
+        """Refuses late rows that Spark cannot combine: duplicates are counted on the way."""
+
+    def in_sinks(self, graph: Graph) -> Apply | None:  # noqa: ARG002
+        """The apply that it is, where it runs in the job that writes a sink."""
+        return None
+
+    def compute_in(self, graph: Graph) -> Compute:  # noqa: ARG002
+        """The compute that it is, or whose partials it forms windows from."""
+        raise TopologyError(f"{self.name!r} is neither a compute nor a consolidate")
+
+    @property
+    def first_keys(self) -> int | None:
+        """How many first columns of a result are its key; None: those before the window."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source(Operator):
+    """Where rows come from, and which column says when they happened."""
+
+    writes_results = False
+
+    fields: tuple[Field, ...]
+    event_time: str
+    unit_us: int | None  # of a numeric event time: the length of one unit; 0 stands for nanoseconds
+    delay_us: int
+    idle_us: int | None = None  # silent for this long, it no longer holds the watermark back
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return ()
+
+    def fields_in(self, graph: Graph) -> tuple[Field, ...]:  # noqa: ARG002
+        return self.fields
+
+    def clock_in(self, graph: Graph) -> Clock:  # noqa: ARG002
+        kind = next(each.type for each in self.fields if each.name == self.event_time)
+        return Clock(self.event_time, kind, self.unit_us)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Map(Operator):
+    """A stateless function of a DataFrame."""
+
+    input: str
+    fn: Callable[[Any], Any]
+    fields: tuple[Field, ...]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.input,)
+
+    def fields_in(self, graph: Graph) -> tuple[Field, ...]:  # noqa: ARG002
+        return self.fields
+
+    def clock_in(self, graph: Graph) -> Clock:
+        return graph.clock_of(self.input)
+
+    def clock_or_none_in(self, graph: Graph) -> Clock | None:
+        return graph.clock_or_none(self.input)
+
+    def origin(self, graph: Graph) -> tuple[Operator, tuple[Map, ...]]:
+        stream, maps = graph.stream_of(self.input)
+        return stream, (*maps, self)
+
+    def root(self, graph: Graph) -> Operator:
+        return graph.root_of(self.input)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apply(Operator):
+    """A stateless Python function of rows; what follows reads it as it would read a source."""
+
+    left_out = "failed"
+
+    input: str
+    work: ApplySpec
+    fields: tuple[Field, ...]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.input,)
+
+    def fields_in(self, graph: Graph) -> tuple[Field, ...]:  # noqa: ARG002
+        return self.fields
+
+    def clock_in(self, graph: Graph) -> Clock:
+        clock = self.clock_or_none_in(graph)
+        if clock is None:
+            lost = self.root(graph).clock_in(graph)
+            have = ", ".join(f"{each.name}: {each.type}" for each in self.fields)
+            raise TopologyError(
+                f"windows behind apply {self.name!r} need the event time, column {lost.column!r} "
+                f"of type {lost.type}; its schema has {have}"
+            )
+        return clock
+
+    def clock_or_none_in(self, graph: Graph) -> Clock | None:
+        clock = graph.clock_or_none(self.input)
+        lost = clock is None or Field(clock.column, clock.type) not in self.fields
+        return None if lost else clock
+
+    def root(self, graph: Graph) -> Operator:
+        return graph.root_of(self.input)
+
+    def check_reader(self, graph: Graph, reader: str) -> None:
+        if self.root(graph).stateful:
+            raise NotYetError(
+                f"operator {reader!r} reads apply {self.name!r}, which is applied to results of "
+                "windows; such an apply can only go to sinks so far"
+            )
+
+    def in_sinks(self, graph: Graph) -> Apply | None:
+        return self if self.root(graph).stateful else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """An aggregate with the name of its result column and the type of its input."""
+
+    name: str
+    aggregate: Aggregate
+    input_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compute(Operator):
+    """Mergeable aggregates per key: the partials that a consolidate turns into windows."""
+
+    input: str
+    by: tuple[Field, ...]
+    aggregates: tuple[Named, ...]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.input,)
+
+    def fields_in(self, graph: Graph) -> tuple[Field, ...]:
+        """The columns of the results of its windows; none that marks early ones."""
+        return (
+            *self.by,
+            *window_fields(graph.clock_of(self.input).moment),
+            *(
+                Field(each.name, each.aggregate.result_type(each.input_type))
+                for each in self.aggregates
+            ),
+        )
+
+    def clock_in(self, graph: Graph) -> Clock:
+        return _window_clock(self.fields_in(graph))
+
+    def origin(self, graph: Graph) -> tuple[Operator, tuple[Map, ...]]:  # noqa: ARG002
+        raise self._unused()
+
+    def compute_in(self, graph: Graph) -> Compute:  # noqa: ARG002
+        return self
+
+    def check_in(self, graph: Graph) -> None:
+        _check_inputs(self, graph)
+        if not graph.users_of(self.name):
+            raise self._unused()
+
+    def _unused(self) -> TopologyError:
+        return TopologyError(
+            f"compute {self.name!r} is not consolidated: add .consolidate(ab.tumbling(...))"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Early:
+    """How often windows that are still open are written as they are: every so many steps, or
+    microseconds of the clock.
+    """
+
+    steps: int | None = None
+    us: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consolidate(Operator):
+    """The windows, of any kind, that are formed from the partials of a compute."""
+
+    stateful = True
+
+    input: str
+    windows: tuple[WindowDefinition, ...]
+    early: Early | None = None
+    share: bool | None = None  # whether all windows share their panes; None: by cost
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.input,)
+
+    def compute_in(self, graph: Graph) -> Compute:
+        found = graph.operator(self.input)
+        if not isinstance(found, Compute):
+            raise TopologyError(
+                f"consolidate {self.name!r} reads {found.name!r}; it must follow a compute"
+            )
+        return found
+
+    def fields_in(self, graph: Graph) -> tuple[Field, ...]:
+        return self.compute_in(graph).fields_in(graph)
+
+    def clock_in(self, graph: Graph) -> Clock:
+        return _window_clock(self.fields_in(graph))
+
+    def check_late(self, graph: Graph) -> None:
+        _check_late_rows(self.name, self.compute_in(graph).inputs, graph)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join(Operator):
+    """Rows of two streams with equal keys in the same window."""
+
+    stateful = True
+
+    input: str  # the left one
+    right: str
+    by: tuple[Field, ...]
+    windows: tuple[Window, ...]
+    how: str
+    fields: tuple[Field, ...]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.input, self.right
+
+    def fields_in(self, graph: Graph) -> tuple[Field, ...]:  # noqa: ARG002
+        return self.fields
+
+    def clock_in(self, graph: Graph) -> Clock:  # noqa: ARG002
+        return _window_clock(self.fields)
+
+    def check_in(self, graph: Graph) -> None:
+        _check_inputs(self, graph)
+
+    def check_late(self, graph: Graph) -> None:
+        for field in _check_late_rows(self.name, self.inputs, graph):
+            if field.name.lower() in LATE_COLUMNS:
+                raise TopologyError(
+                    "late rows of a join have columns side and reason; "
+                    f"rename {field.name!r} in a map()"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process(Operator):
+    """A user's class with state per key."""
+
+    stateful = True
+
+    input: str
+    by: tuple[Field, ...]
+    logic: Any  # anabranch.topology.process.Logic
+    fields: tuple[Field, ...]  # of results
+    combined: tuple[Named, ...] = ()  # the aggregates that it reads instead of rows, if any
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.input,)
+
+    def fields_in(self, graph: Graph) -> tuple[Field, ...]:  # noqa: ARG002
+        return self.fields
+
+    def clock_in(self, graph: Graph) -> Clock:
+        clock = self.clock_or_none_in(graph)
+        if clock is None:
+            raise TopologyError(
+                f"results of process {self.name!r} have no event time: name the column of output "
+                f'that tells it, event_time = "at", in {self.logic.name}'
+            )
+        return clock
+
+    def clock_or_none_in(self, graph: Graph) -> Clock | None:  # noqa: ARG002
+        clock: Clock | None = self.logic.clock
+        return clock
+
+    def check_in(self, graph: Graph) -> None:
+        _check_inputs(self, graph)
+
+    @property
+    def first_keys(self) -> int | None:
+        return len(self.by)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """Where the results of an operator go to, or the rows that it leaves out."""
+
+    name: str
+    input: str
+    late: bool
+    target: Any
+
+
+def window_fields(moment: str) -> tuple[Field, Field]:
+    """The columns that say which window a result is of."""
+    window, name = RESULT_COLUMNS
+    return Field(window, f"struct<start:{moment},end:{moment}>"), Field(name, "string")
+
+
+def failed_fields(fields: Sequence[Field]) -> tuple[Field, ...]:
+    """The columns of rows that failed in an apply: those that it was given, and the error."""
+    return (*fields, Field(ERROR_COLUMN, "string"))
+
+
+def _window_clock(fields: Sequence[Field]) -> Clock:
+    window = RESULT_COLUMNS[0]
+    return Clock(window, next(each.type for each in fields if each.name == window))
+
+
+def _check_inputs(reader: Operator, graph: Graph) -> None:
+    for stream in reader.inputs:
+        graph.stream_of(stream)[0].check_reader(graph, reader.name)
+
+
+def _check_late_rows(name: str, inputs: Sequence[str], graph: Graph) -> list[Field]:
+    """The columns that late rows have; refuses those that Spark cannot group by."""
+    if all(graph.stream_of(each)[0].stateful for each in inputs):
+        raise TopologyError(
+            f"operator {name!r} reads windowed results, of which none is late; it has no late rows"
+        )
+    fields = [field for each in inputs for field in graph.fields_of(each)]
+    for field in fields:
+        if "map<" in field.type or "variant" in field.type:
+            raise TopologyError(
+                f"late rows cannot carry column {field.name!r} of type {field.type}; "
+                "drop it in a map()"
+            )
+    return fields
