@@ -16,7 +16,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from anabranch.testing.events import HOUR_US, MINUTE_US, ODD_FLOATS, SECOND_US, WORDS
-from anabranch.testing.reference.windows import Aggregate, Window, WindowQuery
+from anabranch.testing.reference.aggregates import Aggregate
+from anabranch.testing.reference.windows import Window, WindowQuery
 
 Row: TypeAlias = dict[str, Any]
 

@@ -23,8 +23,8 @@ from anabranch.aggregates import functions as made
 from anabranch.aggregates.custom import udaf
 from anabranch.spark.api.streams import Stream, Windowed
 from anabranch.testing.compare import bag_differences, differences
+from anabranch.testing.reference.aggregates import Aggregate
 from anabranch.testing.reference.windows import (
-    Aggregate,
     FinalWatermark,
     WindowQuery,
     expected_results,

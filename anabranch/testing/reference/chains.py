@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.testing.reference.aggregates import Aggregate
 from anabranch.testing.reference.windows import (
-    Aggregate,
     FinalWatermark,
     Window,
     WindowQuery,

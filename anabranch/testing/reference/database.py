@@ -24,3 +24,8 @@ def _database() -> duckdb.DuckDBPyConnection:
     import duckdb
 
     return duckdb.connect(config={"preserve_insertion_order": "false"})
+
+
+def quote(name: str) -> str:
+    """A name as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'

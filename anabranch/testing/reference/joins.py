@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from anabranch.testing.reference.database import connect
+from anabranch.testing.reference.database import connect, quote
 from anabranch.testing.reference.windows import Window
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def _load(
     """The table of a side: rows that have a time, with __at (microseconds). -0.0 is 0.0."""
     db.register(f"arrived_{side}", rows)
     types = {name: str(kind) for name, kind, *_ in db.sql(f"DESCRIBE arrived_{side}").fetchall()}
-    at = _quote(time) if types[time] == "BIGINT" else f"epoch_us({_quote(time)})"
-    floats = [_quote(key) for key in keys if types[key] in {"FLOAT", "DOUBLE"}]
+    at = quote(time) if types[time] == "BIGINT" else f"epoch_us({quote(time)})"
+    floats = [quote(key) for key in keys if types[key] in {"FLOAT", "DOUBLE"}]
     zeros = ", ".join(f"CASE WHEN {key} = 0 THEN 0 ELSE {key} END AS {key}" for key in floats)
     db.execute(f"""
         CREATE TEMP TABLE {side} AS SELECT * {f"REPLACE ({zeros})" if zeros else ""}, {at} AS __at
@@ -95,14 +95,14 @@ def _joined(
     """The results of one window definition."""
     name, length, _, _ = window
     label = name.replace("'", "''")
-    keys = [_quote(key) for key in query.keys]
+    keys = [quote(key) for key in query.keys]
     equal = " AND ".join(f"l.{key} = r.{key}" for key in keys)
     chosen = [
         *(f"COALESCE(l.{key}, r.{key}) AS {key}" for key in keys),
         "COALESCE(l.__start, r.__start) AS window_start",
         f"window_start + {length} AS window_end",
         f"'{label}' AS window_name",
-        *(f"{side}.{_quote(column)}" for side in "lr" for column in _payload(db, side, query.keys)),
+        *(f"{side}.{quote(column)}" for side in "lr" for column in _payload(db, side, query.keys)),
     ]
     return db.sql(f"""
         WITH l AS ({in_windows("l", window, final)}), r AS ({in_windows("r", window, final)})
@@ -126,7 +126,3 @@ def in_windows(side: str, window: Window, final: int | None) -> str:
         WHERE __start + {length} > __at AND (__closed IS NULL OR __start + {length} > __closed)
           AND __start + {length} <= {"NULL" if final is None else final}
     """
-
-
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

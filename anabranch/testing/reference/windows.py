@@ -12,17 +12,23 @@ decimal averages, infinities in variances) are written out below.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.testing.reference.database import connect
+from anabranch.testing.reference.aggregates import (
+    FLOATS,
+    Aggregate,
+    aggregate_sql,
+    argument_sql,
+    by_sql,
+)
+from anabranch.testing.reference.database import connect, quote
 from anabranch.testing.reference.sessions import SessionSteps
 
 if TYPE_CHECKING:
@@ -33,16 +39,6 @@ Window: TypeAlias = tuple[str, int, int, int]
 
 Session: TypeAlias = tuple[str, int]
 """Name and gap of a session; in microseconds."""
-
-Parameters: TypeAlias = Mapping[str, Any]
-
-Aggregate: TypeAlias = (
-    tuple[str, str, str]
-    | tuple[str, str, str, str | None]
-    | tuple[str, str, str, str | None, Parameters]
-)
-"""Result name, kind, SQL expression (`*` to count rows) and, where given, the SQL condition that
-filters its rows and the aggregate's other parameters (`by` is an SQL expression too)."""
 
 Steps: TypeAlias = pa.Table | Sequence[pa.Table | None]
 """Rows with a column `step`, from 1; or a table per step, None for a step without input."""
@@ -74,7 +70,7 @@ def expected_results(
     with connect() as db:
         _load(db, _with_row_and_step(steps), query)
         arguments = _materialise_arguments(db, query)
-        aggregates = [_aggregate_sql(db, aggregate, arguments) for aggregate in query.aggregates]
+        aggregates = [aggregate_sql(db, aggregate, arguments) for aggregate in query.aggregates]
         final = _resolve_final(db, final_watermark, query.delay_us)
         results = [
             _window_results(db, window, query.keys, aggregates, final) for window in query.windows
@@ -90,7 +86,7 @@ def sessions_at_once(rows: pa.Table, query: WindowQuery) -> pa.Table:
     with connect() as db:
         _load(db, _with_row_and_step([rows]), query)
         arguments = _materialise_arguments(db, query)
-        aggregates = [_aggregate_sql(db, aggregate, arguments) for aggregate in query.aggregates]
+        aggregates = [aggregate_sql(db, aggregate, arguments) for aggregate in query.aggregates]
         results = []
         for name, gap_us in query.sessions:
             _assign_at_once(db, query.keys, gap_us)
@@ -119,10 +115,6 @@ def expected_late(steps: Steps, query: WindowQuery) -> pa.Table:
     return kept.take(late["__row"]).append_column("reason", late["reason"].cast(pa.string()))
 
 
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _with_row_and_step(steps: Steps) -> pa.Table:
     """One table of all rows, with their number and their step."""
     if isinstance(steps, pa.Table):
@@ -148,7 +140,7 @@ def _load(db: duckdb.DuckDBPyConnection, rows: pa.Table, query: WindowQuery) -> 
     """The view `timed`: rows with __at (microseconds) and __closed (their watermark)."""
     db.register("arrived", rows)
     time_us = _time_sql(
-        rows.schema.field(query.event_time).type, _quote(query.event_time), query.unit_us
+        rows.schema.field(query.event_time).type, quote(query.event_time), query.unit_us
     )
     db.execute(f"CREATE TEMP VIEW stamped AS SELECT *, {time_us} AS __at FROM arrived")
     # A row is judged by the watermark of the step before its own, and that one knows only the rows
@@ -205,7 +197,7 @@ def _window_results(
 ) -> pa.Table:
     """The results of one window: each row meets every window that it is in."""
     name, length, every, _ = window
-    columns = [_quote(key) for key in keys]
+    columns = [quote(key) for key in keys]
     per_row = -(-length // every)
     label = name.replace("'", "''")
     chosen = [
@@ -233,7 +225,7 @@ def _session_results(
     final: int | None,
 ) -> pa.Table:
     """The results of one session: each row is in the one that the view `assigned` gives."""
-    columns = [_quote(key) for key in keys]
+    columns = [quote(key) for key in keys]
     label = name.replace("'", "''")
     chosen = [
         *columns,
@@ -250,7 +242,7 @@ def _session_results(
 
 def _assign_by_steps(db: duckdb.DuckDBPyConnection, keys: Sequence[str], gap_us: int) -> None:
     """The view `assigned`: the session of each row that is not late, as the steps form it."""
-    key = f"dense_rank() OVER (ORDER BY {', '.join(map(_quote, keys))})" if keys else "0"
+    key = f"dense_rank() OVER (ORDER BY {', '.join(map(quote, keys))})" if keys else "0"
     arrived = db.sql(
         f"SELECT {key}, __at, __row, __step, __closed FROM arguments ORDER BY __step, __row"
     ).fetchall()
@@ -270,8 +262,8 @@ def _assign_by_steps(db: duckdb.DuckDBPyConnection, keys: Sequence[str], gap_us:
 
 def _assign_at_once(db: duckdb.DuckDBPyConnection, keys: Sequence[str], gap_us: int) -> None:
     """The view `assigned`: the session of each row; a longer pause than the gap begins one."""
-    by = f"PARTITION BY {', '.join(map(_quote, keys))}" if keys else ""
-    each = f"PARTITION BY {', '.join([*map(_quote, keys), '__session'])}"
+    by = f"PARTITION BY {', '.join(map(quote, keys))}" if keys else ""
+    each = f"PARTITION BY {', '.join([*map(quote, keys), '__session'])}"
     db.execute(f"""
         CREATE OR REPLACE TEMP VIEW assigned AS
         SELECT __row, min(__at) OVER ({each}) AS __start,
@@ -290,10 +282,10 @@ def _materialise_arguments(db: duckdb.DuckDBPyConnection, query: WindowQuery) ->
     """
     arguments: dict[str, str] = {}
     for aggregate in query.aggregates:
-        for sql in _argument_sql(aggregate), _by_sql(aggregate):
+        for sql in argument_sql(aggregate), by_sql(aggregate):
             arguments.setdefault(sql, f"__a{len(arguments)}")
     types = {name: str(kind) for name, kind, *_ in db.sql("DESCRIBE timed").fetchall()}
-    keys = [f"{_key_sql(key, types[key])} AS {_quote(key)}" for key in query.keys]
+    keys = [f"{_key_sql(key, types[key])} AS {quote(key)}" for key in query.keys]
     values = [f"{sql} AS {column}" for sql, column in arguments.items()]
     chosen = ", ".join([*keys, "__row", "__step", "__at", "__closed", *values])
     db.execute(f"CREATE TEMP TABLE arguments AS SELECT {chosen} FROM timed WHERE __at IS NOT NULL")
@@ -302,184 +294,9 @@ def _materialise_arguments(db: duckdb.DuckDBPyConnection, query: WindowQuery) ->
 
 def _key_sql(key: str, kind: str) -> str:
     """A key as it appears in results: -0.0 is 0.0 (DuckDB gives whichever came first)."""
-    column = _quote(key)
+    column = quote(key)
     return (
         f"CASE WHEN {column} = 0 THEN CAST(0 AS {kind}) ELSE {column} END"
-        if kind in _FLOATS
+        if kind in FLOATS
         else column
     )
-
-
-def _argument_sql(aggregate: Aggregate) -> str:
-    _, kind, expression, *rest = aggregate
-    if expression == "*" and kind != "count":
-        raise ValueError(f"{kind} needs an expression; only count takes *")
-    value = "1" if expression == "*" else f"({expression})"
-    condition = rest[0] if rest else None
-    return value if condition is None else f"CASE WHEN {condition} THEN {value} END"
-
-
-def _by_sql(aggregate: Aggregate) -> str:
-    """What decides which row an aggregate takes; a constant where nothing does."""
-    return f"({_parameters(aggregate).get('by', 1)})"
-
-
-def _parameters(aggregate: Aggregate) -> Parameters:
-    return aggregate[4] if len(aggregate) > 4 else {}
-
-
-_FLOATS = {"FLOAT", "DOUBLE"}
-_INTEGERS = {
-    "TINYINT",
-    "SMALLINT",
-    "INTEGER",
-    "BIGINT",
-    "UTINYINT",
-    "USMALLINT",
-    "UINTEGER",
-    "UBIGINT",
-}
-
-
-def _aggregate_sql(
-    db: duckdb.DuckDBPyConnection, aggregate: Aggregate, arguments: dict[str, str]
-) -> str:
-    name, kind = aggregate[0], aggregate[1]
-    column = arguments[_argument_sql(aggregate)]
-    described = db.sql(f"DESCRIBE SELECT {column} FROM arguments").fetchall()
-    if kind in _WITH_PARAMETERS:
-        value = (
-            f"CASE WHEN {column} = 0 THEN 0 ELSE {column} END"
-            if described[0][1] in _FLOATS
-            else column
-        )
-        given = {**_parameters(aggregate), "by": arguments[_by_sql(aggregate)]}
-        return f"{_WITH_PARAMETERS[kind](value, given)} AS {_quote(name)}"
-    if kind not in _KINDS:
-        raise ValueError(
-            f"no aggregate {kind!r}; there are: {', '.join([*_KINDS, *_WITH_PARAMETERS])}"
-        )
-    return f"{_KINDS[kind](column, str(described[0][1]))} AS {_quote(name)}"
-
-
-def _decimal(kind: str) -> tuple[int, int] | None:
-    found = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind)
-    return (int(found[1]), int(found[2])) if found else None
-
-
-def _sum(column: str, kind: str) -> str:
-    """Integers sum to a long and decimals to ten digits more, as in Spark."""
-    if kind in _INTEGERS:
-        return f"CAST(sum({column}) AS BIGINT)"
-    if decimal := _decimal(kind):
-        return f"CAST(sum({column}) AS DECIMAL({min(38, decimal[0] + 10)},{decimal[1]}))"
-    return f"CAST(sum({column}) AS DOUBLE)"
-
-
-def _avg(column: str, kind: str) -> str:
-    """Decimals average to four more digits, halves rounded away from zero, as in Spark."""
-    decimal = _decimal(kind)
-    if decimal is None:
-        return f"CAST(avg({column}) AS DOUBLE)"
-    precision, scale = decimal
-    if precision + scale + 8 > 38:
-        raise ValueError(f"the exact average of {kind} does not fit into 38 digits")
-    unscaled = (
-        f"sum(CAST({column} * CAST({10**scale} AS DECIMAL({scale + 1},0)) AS HUGEINT)) * 10000"
-    )
-    rounded = (
-        f"sign({unscaled}) * ((2 * abs({unscaled}) + count({column})) // (2 * count({column})))"
-    )
-    unit = f"CAST('0.{'0' * (scale + 3)}1' AS DECIMAL({scale + 4},{scale + 4}))"
-    digits = precision + 4
-    return f"CAST(CAST({rounded} AS DECIMAL({digits},0)) * {unit} AS DECIMAL({digits},{scale + 4}))"
-
-
-def _moment(function: str, smallest: int) -> Callable[[str, str], str]:
-    """A central moment; NaN where a value is infinite (DuckDB: 0 for one infinity)."""
-
-    def sql(column: str, _: str) -> str:
-        value = f"CAST({column} AS DOUBLE)"
-        odd = f"bool_or(NOT isfinite({value})) AND count({column}) >= {smallest}"
-        finite = f"{function}(CASE WHEN isfinite({value}) THEN {value} END)"
-        return f"CASE WHEN {odd} THEN CAST('nan' AS DOUBLE) ELSE {finite} END"
-
-    return sql
-
-
-def _by_time(function: str) -> Callable[[str, str], str]:
-    """The value at the earliest or latest event time; at ties the smallest or largest."""
-
-    def sql(column: str, _: str) -> str:
-        return f"{function}({column}, row(__at, {column})) FILTER (WHERE {column} IS NOT NULL)"
-
-    return sql
-
-
-_KINDS: dict[str, Callable[[str, str], str]] = {
-    "count": lambda column, _: f"count({column})",
-    "sum": _sum,
-    "avg": _avg,
-    "min": lambda column, _: f"min({column})",
-    "max": lambda column, _: f"max({column})",
-    "variance": _moment("var_samp", 2),
-    "var_samp": _moment("var_samp", 2),
-    "var_pop": _moment("var_pop", 1),
-    "stddev": _moment("stddev_samp", 2),
-    "stddev_samp": _moment("stddev_samp", 2),
-    "stddev_pop": _moment("stddev_pop", 1),
-    "first": _by_time("arg_min"),
-    "last": _by_time("arg_max"),
-    "bool_and": lambda column, _: f"bool_and({column})",
-    "bool_or": lambda column, _: f"bool_or({column})",
-}
-
-
-def _listed(sql: str, limit: int) -> str:
-    """A list up to its limit; empty, and not null, where there is no value."""
-    return f"COALESCE(({sql})[:{limit}], [])"
-
-
-def _best(function: str) -> Callable[[str, Parameters], str]:
-    """The value where another is smallest or largest; at ties the smallest or largest."""
-
-    def sql(column: str, given: Parameters) -> str:
-        by = given["by"]
-        known = f"{column} IS NOT NULL AND {by} IS NOT NULL"
-        return f"{function}({column}, row({by}, {column})) FILTER (WHERE {known})"
-
-    return sql
-
-
-def _quantile(column: str, given: Parameters) -> str:
-    """The smallest value that at least a share q of the values do not exceed; no NaN."""
-    value = f"CAST({column} AS DOUBLE)"
-    return f"quantile_disc({value}, {given['q']}) FILTER (WHERE NOT isnan({value}))"
-
-
-def _top_k(column: str, given: Parameters) -> str:
-    """The most frequent values with their counts; at equal counts the smaller value first."""
-    counted = f"map_entries(histogram({column}) FILTER (WHERE {column} IS NOT NULL))"
-    pair = "{'n': -CAST(e.value AS BIGINT), 'v': e.key}"
-    pairs = f"list_sort(list_transform({counted}, lambda e: {pair}))"
-    first = f"({pairs})[:{given.get('k', 10)}]"
-    return f"COALESCE(list_transform({first}, lambda e: {{'value': e.v, 'count': -e.n}}), [])"
-
-
-# Here -0.0 has become 0.0: which of them is kept is nobody's to say.
-_WITH_PARAMETERS: dict[str, Callable[[str, Parameters], str]] = {
-    "count_distinct": lambda column, _: f"count(DISTINCT {column})",
-    "approx_count_distinct": lambda column, _: f"count(DISTINCT {column})",
-    "collect_set": lambda column, given: _listed(
-        f"list_sort(list(DISTINCT {column}) FILTER (WHERE {column} IS NOT NULL))",
-        given.get("limit", 1000),
-    ),
-    "collect_list": lambda column, given: _listed(
-        f"list({column} ORDER BY __at, {column}) FILTER (WHERE {column} IS NOT NULL)",
-        given.get("limit", 1000),
-    ),
-    "max_by": _best("arg_max"),
-    "min_by": _best("arg_min"),
-    "quantile": _quantile,
-    "top_k": _top_k,
-}

@@ -29,7 +29,8 @@ from anabranch.testing.strategies import WindowCase, cases
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from anabranch.testing.reference.windows import Aggregate, FinalWatermark
+    from anabranch.testing.reference.aggregates import Aggregate
+    from anabranch.testing.reference.windows import FinalWatermark
 
 EXPRESSIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "*": lambda _: 1,
