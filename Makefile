@@ -1,10 +1,10 @@
-# make setup | demo | test | lint | bench.  Another Python: make setup PYTHON=python3.12
+# make setup | demo | test | lint | bench | bench-all.  Another Python: make setup PYTHON=python3.12
 
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test lint bench
+.PHONY: help setup demo test lint bench bench-all
 .DELETE_ON_ERROR:
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make test    lint, types and all tests"
 	@echo "make lint    lint and types alone"
 	@echo "make bench   windows against native Spark, within 15 minutes"
+	@echo "make bench-all   the figures of the performance page, in an hour and a half; some: CASES=\"A small\""
 
 setup: $(READY)
 
@@ -38,3 +39,6 @@ lint: setup
 
 bench: setup
 	@$(BIN)/anabranch bench windows
+
+bench-all: setup
+	@$(BIN)/python scripts/measure-all $(CASES)

@@ -137,7 +137,7 @@ def test_every_figure_has_claims_of_its_own_and_charts() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_grouping_by_cost_is_within_its_bound_and_beats_round_robin(seed: int) -> None:
-    claims = osg.experiment(osg.DabsSetting(rows=16_000, tries=50, streams=3, seed=seed)).claims
+    claims = osg.experiment(osg.OsgSetting(rows=16_000, tries=50, streams=3, seed=seed)).claims
     assert [claim.id for claim in claims] == [
         "osg-bound",
         "osg-bound-tight",
@@ -148,7 +148,7 @@ def test_grouping_by_cost_is_within_its_bound_and_beats_round_robin(seed: int) -
 
 
 def test_grouping_that_never_learns_is_no_better_than_round_robin() -> None:
-    claims = osg.experiment(osg.DabsSetting(rows=4000, tries=5, streams=1, window=10**6)).claims
+    claims = osg.experiment(osg.OsgSetting(rows=4000, tries=5, streams=1, window=10**6)).claims
     assert {claim.id: claim.holds for claim in claims} == {
         "osg-bound": True,
         "osg-bound-tight": True,
