@@ -101,13 +101,13 @@ def _dynamics_charts(found: Mapping[tuple[str, int], SimulatedRun]) -> list[Char
     return [
         Chart(
             title="Fig. 6a",
-            x="key shuffles a minute",
+            x="key shuffles per minute",
             y="rows/s",
             lines={way: (OMEGAS, [ran.rows_per_s for ran in runs]) for way, runs in by_way.items()},
         ),
         Chart(
             title="Fig. 6b",
-            x="key shuffles a minute",
+            x="key shuffles per minute",
             y="mean latency, ms",
             log_y=True,
             lines={
