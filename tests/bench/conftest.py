@@ -1,4 +1,4 @@
-"""Native Spark's queries without a `chmod` process per checkpoint file: half of their time here."""
+"""Native Spark's queries in these tests start no `chmod` process per checkpoint file."""
 
 from __future__ import annotations
 
