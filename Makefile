@@ -1,11 +1,11 @@
-# make setup | demo | test | lint | bench | lock | upgrade.  Another Python: make setup PYTHON=python3.12
+# make setup | demo | test | lint | bench | bench-all | lock | upgrade.  Another Python: make setup PYTHON=python3.12
 
 BIN := .venv/bin
 
 # The first run keeps the bytecode of what it imports. Without that, every Spark worker would compile it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test lint bench lock upgrade
+.PHONY: help setup demo test lint bench bench-all lock upgrade
 
 help:
 	@echo "make setup    the environment in .venv, with the command .venv/bin/anabranch"
@@ -13,6 +13,7 @@ help:
 	@echo "make test     lint, types and all tests"
 	@echo "make lint     lint and types alone"
 	@echo "make bench    windows against native Spark, within 15 minutes"
+	@echo "make bench-all  the figures of the performance page, in an hour and a half; some: CASES=\"A small\""
 	@echo "make lock     requirements.lock for a changed pyproject.toml; versions that still fit stay"
 	@echo "make upgrade  requirements.lock with the newest versions that pyproject.toml allows"
 
@@ -41,3 +42,6 @@ lint: setup
 
 bench: setup
 	@$(BIN)/anabranch bench windows
+
+bench-all: setup
+	@$(BIN)/python scripts/measure-all $(CASES)

@@ -2,7 +2,7 @@ r"""Loans of a peer-to-peer lender: interest and approvals, per area and overall
 24 hours; and hasty users.
 
 The job of Enorm's Fig. 1 to 4. The two operators per area share an exchange; the two over all areas
-read their 10-minute results. Users who apply for the fourth time within an hour are told, by a
+read their 10-minute results. Users who apply for the fourth time within an hour are reported by a
 class with state per user, which takes most of the time. From the fourth to the 16th hour there are
 five times as many applications, and every three hours another area has a run of them.
 

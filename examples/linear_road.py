@@ -2,7 +2,7 @@
 are in a jam there.
 
 The query of CBP's Fig. 1. All operators may be partitioned by segment, so they run as one
-component, behind one exchange.
+component, after one exchange.
 
 anabranch run examples/linear_road.py --fresh --for "30 seconds" --finish
 """

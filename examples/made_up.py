@@ -23,7 +23,7 @@ def numbers(name: str, each_batch: int) -> DataFrame:
 
 
 def ticking(name: str, each_second: int) -> DataFrame:
-    """The same, so many of them in each second."""
+    """The same, with this many per second."""
     spark = SparkSession.builder.appName(name).getOrCreate()
     return spark.readStream.format("rate").option("rowsPerSecond", each_second).load()
 
@@ -39,7 +39,7 @@ def rows_of(
 
 
 def second(seconds: Column) -> Column:
-    """The time so many seconds after the start."""
+    """The time this many seconds after the start."""
     return F.timestamp_seconds(F.lit(START) + seconds)
 
 

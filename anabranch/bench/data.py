@@ -1,4 +1,4 @@
-"""The benchmark's input: parquet files of keyed values with event times, one file a batch, made
+"""The benchmark's input: parquet files of keyed values with event times, one file per batch, made
 once from a seed.
 
 Keys follow Zipf's law over a shuffled key space, arrival is at a constant rate of event time, and
@@ -58,7 +58,7 @@ class DataSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFiles:
-    """Files that were written: one a batch, in the order in which a file source takes them."""
+    """Files that were written: one per batch, in the order in which a file source takes them."""
 
     directory: Path
     files: tuple[Path, ...]

@@ -112,7 +112,7 @@ def with_duckdb(
     watermark_us: int,
     target: Path,
 ) -> None:
-    """All windows of the case that end at or below the watermark, as one parquet file a window."""
+    """All windows that end at or below the watermark, one parquet file per window."""
     import duckdb
 
     threads = os.environ["POLARS_MAX_THREADS"]

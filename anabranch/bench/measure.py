@@ -49,7 +49,7 @@ class Speed:
 
     batch_s: float  # median
     rows_per_s: float  # median
-    each_s: tuple[tuple[float, ...], ...]  # a list a run, of all its batches
+    each_s: tuple[tuple[float, ...], ...]  # one list per run, of all its batches
 
 
 def warm_batches(longest_us: int, batch_span_us: float, batches: int) -> int:

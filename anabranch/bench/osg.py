@@ -66,7 +66,8 @@ class OsgOptions:
     spread: Annotated[
         str,
         typer.Option(
-            metavar="log|linear", help="How times lie between the two: in equal ratios, or evenly."
+            metavar="log|linear",
+            help="How times are spread between the two: in equal ratios, or evenly.",
         ),
     ] = "log"
     partitions: Annotated[
@@ -160,7 +161,7 @@ class GroupedStep:
 
 
 def times_of(options: OsgOptions) -> Sensitive:
-    """The time of each value before and after the change: one of 64 that lie evenly, or in equal
+    """The time of each value before and after the change: one of 64, spread evenly or in equal
     ratios, between least and most.
     """
     rng = np.random.default_rng(options.seed)
@@ -329,7 +330,7 @@ def _line(number: int, sides: Sequence[GroupingRun]) -> str:
 
 
 def _case(side: GroupingRun, batches: Sequence[pa.Table], options: OsgOptions) -> dict[str, Any]:
-    """The figures of a grouping, before the change and after the first steps behind it."""
+    """The figures of a grouping, before the change and some steps after it."""
     wrong = side.differences(batches)
     before = side.steps[options.warm : options.change]
     case: dict[str, Any] = {

@@ -66,15 +66,14 @@ def _notes(figures: dict[str, Any]) -> list[Text]:
         for form, each in case.get("native_failures", {}).items():
             done = f"{each['batches']} of {each['batches_needed']} batches"
             text = f"native as {form} came to {done} in its time"
-            least = (
-                f"{each['batch_s_at_least']:.1f} s a batch at least, {each['ratio_at_least']:.1f}x"
-            )
+            least = f"{each['batch_s_at_least']:.1f} s per batch at least"
+            least += f", {each['ratio_at_least']:.1f}x"
             notes.append(Text(f"{case['case']}: {text}; {least}"))
         if "slot_us_per_row" in case:
             each = ", ".join(
                 f"{number} windows {us:.3f}" for number, us in case["slot_us_per_row"].items()
             )
-            notes.append(Text(f"{case['case']}: slot time without results, us a row: {each}"))
+            notes.append(Text(f"{case['case']}: slot time without results, us per row: {each}"))
         if case["peak_mb"]:
             each = ", ".join(
                 f"{name.replace('_', ' ')} {mb:,} MB" for name, mb in case["peak_mb"].items()
@@ -155,7 +154,7 @@ def show_fusion(figures: dict[str, Any], console: Console) -> None:
             f"{both['sink']} sink, {both['trigger']}"
         ),
         (
-            f"anabranch: {ours['slots']} slots a component, {ours['state']} state, writes "
+            f"anabranch: {ours['slots']} slots per component, {ours['state']} state, writes "
             f"{ours['writes']}"
         ),
         (
@@ -178,7 +177,7 @@ def show_keyed(figures: dict[str, Any], console: Console) -> None:
     for heading in (
         "keys",
         "zipf",
-        "rows a batch",
+        "rows per batch",
         "anabranch",
         "fastest rival",
         "ratio",
@@ -197,9 +196,13 @@ def show_keyed(figures: dict[str, Any], console: Console) -> None:
         figure, limit = (
             f"{each:,}" for each in (case["anabranch_rows_per_s"], case["limit"]["rows_per_s"])
         )
-        told = (figure, rival, ratio, limit, most, VERIFIED[case.get("verified")])
+        cells = (figure, rival, ratio, limit, most, VERIFIED[case.get("verified")])
         table.add_row(
-            case["case"], f"{case['keys']:,}", f"{case['skew']:g}", f"{case['batch_rows']:,}", *told
+            case["case"],
+            f"{case['keys']:,}",
+            f"{case['skew']:g}",
+            f"{case['batch_rows']:,}",
+            *cells,
         )
         each = ", ".join(
             f"{name} {found['rows_per_s']:,}" for name, found in case["rivals"].items()

@@ -67,7 +67,7 @@ class Stop:
 
 
 def read_stream(spark: SparkSession, source: InputFiles) -> DataFrame:
-    """The input as a stream, one file a batch: the same for both sides."""
+    """The input as a stream, one file per batch: the same for both sides."""
     return (
         spark.readStream.schema(source.schema)
         .option("maxFilesPerTrigger", 1)
@@ -145,7 +145,7 @@ def _by_window(
 
 
 def _windows_of_row(window: Window, number: int) -> Column:
-    """An array of all windows that a row lies in."""
+    """An array of all windows that a row is in."""
     length, every = window.length_us, window.every_us
     start = f"(unix_micros(at) div {every} - i) * {every}"
     found = f"""transform(sequence(0, {copies(window) - 1}), i -> named_struct(

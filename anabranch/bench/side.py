@@ -34,7 +34,7 @@ _SETTINGS = {
 
 
 Options = TypeVar("Options", bound=SidesOptions)
-OnEnd: TypeAlias = Callable[[list[ab.Progress]], None]  # is told all steps of a run
+OnEnd: TypeAlias = Callable[[list[ab.Progress]], None]  # gets all steps of a run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +220,7 @@ def settings_of(bench: Bench[Options], seconds: float) -> dict[str, Any]:
             "output_mode": "append",
         },
         "both": {
-            "source": "parquet, one file a batch",
+            "source": "parquet, one file per batch",
             "sink": "parquet",
             "trigger": "availableNow",
             "measured": "triggerExecution",

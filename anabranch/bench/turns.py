@@ -11,7 +11,7 @@ from anabranch.bench.measure import SideRun
 from anabranch.errors import AnabranchError
 
 Side: TypeAlias = Callable[[float], SideRun]
-"""Runs once over the input, from an empty state; it is told how many seconds are left."""
+"""Runs once over the input, from an empty state; it gets the seconds that are left."""
 
 
 def take_turns(

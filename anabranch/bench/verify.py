@@ -1,7 +1,7 @@
 """Every result row of a side against DuckDB, which computes the windows again from the input files.
 
 Nothing of the engine is used here: rows are grouped by key and pane in SQL, each pane meets the
-windows that it lies in, and a plain GROUP BY does the rest. The comparison itself is the one that
+windows that it is in, and a plain GROUP BY does the rest. The comparison itself is the one that
 all tests use, one window at a time to need little memory.
 """
 
@@ -79,7 +79,7 @@ class Reference:
         """).to_arrow_table()
 
     def _expected_long(self, window: Window, watermark_us: int) -> pa.Table:
-        """The same where a pane lies in very many windows: every key at every pane, and SQL window
+        """The same where a pane is in very many windows: every key at every pane, and SQL window
         functions over that.
         """
         length, every = window.length_us, window.every_us

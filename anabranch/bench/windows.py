@@ -1,7 +1,7 @@
 """`anabranch bench windows`: event-time windows by Anabranch, by native Structured Streaming, and
 at the bare limit.
 
-Both streaming sides read the same parquet files, one a batch, in one Spark session on all cores,
+Both streaming sides read the same parquet files, one per batch, in one Spark session on all cores,
 keep their state durable and write parquet. They take turns, from an empty state each time; the
 batches that count and the medians are explained in `measure`. Whatever time the machine needs, the
 benchmark plans its rounds so that it ends within `minutes`.
@@ -45,9 +45,9 @@ _SMALL_ROUNDS = 2
 _SMALL_RESERVE_S = 45.0  # kept for the small batches, which come last
 _CASES_TEXT = "; ".join(f"{each.name} = {each.text}" for each in CASES.values())
 _TRIAL_BATCHES = 3
-_HEAVY_COPIES = 20  # from so many windows a row on, native Spark takes most of the time
+_HEAVY_COPIES = 20  # from this many windows per row on, native Spark takes most of the time
 _HEAVY_WEIGHT = 4
-_MANY_WINDOWS = 40  # from so many on, slot time is also measured with fewer
+_MANY_WINDOWS = 40  # from this many on, slot time is also measured with fewer
 _LIMIT_COPIES = 500
 _MEASURING_SHARE = 0.7  # of a case's time; the rest is for the limit and the comparison of all rows
 
@@ -189,7 +189,7 @@ def _limits(
 ) -> dict[str, BareLimit]:
     """The bare limit, and for several windows also with these built from each other.
 
-    None where a row lies in so many windows that Polars and DuckDB would need a program of their
+    None where a row is in so many windows that Polars and DuckDB would need a program of their
     own for it.
     """
     if case.copies // len(case.windows) > _LIMIT_COPIES:
@@ -235,7 +235,7 @@ def _by_number_of_windows(
     ]
     found[str(len(case.windows))] = round(median(each), 4)
     bench.say(
-        f"case {case.name}: slot time without results, us a row by number of windows: {found}"
+        f"case {case.name}: slot time without results, us per row by number of windows: {found}"
     )
     return found
 

@@ -45,6 +45,59 @@ File = Annotated[
         metavar="FILE", help="A Python file that defines a Topology, best in a variable `app`."
     ),
 ]
+Checkpoint = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        help="Continue the run with this checkpoint. Default: a temporary, empty one.",
+    ),
+]
+Fresh = Annotated[
+    bool,
+    typer.Option("--fresh", help="Remove the checkpoint and the results of earlier runs first."),
+]
+Slots = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Parallel tasks. Default: as before, at first one per core."),
+]
+Shards = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Pieces of the key space, fixed for a checkpoint. Default: 64."),
+]
+For = Annotated[
+    str | None,
+    typer.Option(
+        "--for", metavar="TIME", help='End after this time, such as "45 seconds", start included.'
+    ),
+]
+Finish = Annotated[
+    bool, typer.Option("--finish", help="At the end, close every window that is still open.")
+]
+AvailableNow = Annotated[
+    bool, typer.Option("--available-now", help="End when all input that is there is processed.")
+]
+Trigger = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help='Take a batch every "10 seconds". Default: at once.'),
+]
+Idle = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME", help="Close windows when no batch comes for this long, or `never`."
+    ),
+]
+Mode = Annotated[
+    str | None,
+    typer.Option(metavar="on|advise|off", help="Whether slots adapt by themselves. Default: off."),
+]
+Plain = Annotated[bool, typer.Option("--plain", help="Plain lines instead of the live view.")]
+Log = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Spark's log. Default: a temporary file, kept when the run fails."
+    ),
+]
+Format = Annotated[str, typer.Option(metavar="|".join(FORMATS), help="What to print.")]
 
 
 class LazyGroup(TyperGroup):
@@ -114,71 +167,21 @@ def anabranch(
 def run(
     file: File,
     *,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="Continue the run with this checkpoint. Default: a temporary, empty one.",
-        ),
-    ] = None,
-    fresh: Annotated[
-        bool,
-        typer.Option(
-            "--fresh", help="Remove the checkpoint and the results of earlier runs first."
-        ),
-    ] = False,
-    slots: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Parallel tasks. Default: as before, at first one a core."),
-    ] = None,
-    shards: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Pieces of the key space, fixed for a checkpoint. Default: 64."
-        ),
-    ] = None,
-    for_: Annotated[
-        str | None,
-        typer.Option(
-            "--for",
-            metavar="TIME",
-            help='End after this time, such as "45 seconds", start-up included.',
-        ),
-    ] = None,
-    finish: Annotated[
-        bool, typer.Option("--finish", help="At the end, close every window that is still open.")
-    ] = False,
-    available_now: Annotated[
-        bool, typer.Option("--available-now", help="End when all input that is there is processed.")
-    ] = False,
-    trigger: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help='Take a batch every "10 seconds". Default: at once.'),
-    ] = None,
-    idle: Annotated[
-        str,
-        typer.Option(
-            metavar="TIME", help="Close windows when no batch comes for this long, or `never`."
-        ),
-    ] = "1 second",
-    elastic: Annotated[
-        str | None,
-        typer.Option(
-            metavar="on|advise|off", help="Whether slots adapt by themselves. Default: off."
-        ),
-    ] = None,
+    checkpoint: Checkpoint = None,
+    fresh: Fresh = False,
+    slots: Slots = None,
+    shards: Shards = None,
+    for_: For = None,
+    finish: Finish = False,
+    available_now: AvailableNow = False,
+    trigger: Trigger = None,
+    idle: Idle = "1 second",
+    elastic: Mode = None,
     latency: Latency = None,
     max_slots: MaxSlots = None,
     policy: PolicyName = "auto",
-    plain: Annotated[
-        bool, typer.Option("--plain", help="Plain lines instead of the live view.")
-    ] = False,
-    log: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Spark's log. Default: a temporary file, kept when the run fails."
-        ),
-    ] = None,
+    plain: Plain = False,
+    log: Log = None,
 ) -> None:
     """Run the topology of a file and watch it.
 
@@ -210,7 +213,7 @@ def run(
 @app.command()
 def explain(
     file: File,
-    format: Annotated[str, typer.Option(metavar="|".join(FORMATS), help="What to print.")] = "text",
+    format: Format = "text",
 ) -> None:
     """Print how a topology will run, and why: components, panes, partials, exchanges.
 
@@ -246,10 +249,11 @@ def plan(
     bound: Annotated[
         float, typer.Option(metavar="COST", help="The most that adapting a component may cost.")
     ] = inf,
-    format: Annotated[str, typer.Option(metavar="|".join(FORMATS), help="What to print.")] = "text",
+    format: Format = "text",
 ) -> None:
-    """Print the components that a topology would have by what a run of it has measured: rates of
-    its streams, keys of its windows.
+    """Print the components that a topology would have by the figures of an earlier run.
+
+    These are the rates of its streams and the keys of its windows.
 
     With --capacity, plans by cost also count the state that moves when slots are added and removed;
     else communication alone.

@@ -37,7 +37,7 @@ def reporting_errors(file: Path, log: Path | None) -> Iterator[None]:
             raise typer.Exit(2) from None
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - every one is told
+        except Exception as error:  # noqa: BLE001 - every one is reported
             raise typer.Exit(_report_error(error, file, spark)) from None
         except KeyboardInterrupt:
             spark.drop()

@@ -1,6 +1,6 @@
 """Loads a Python file and finds its topology.
 
-What goes wrong in it is said in one line that names the file and the line.
+What goes wrong in it is reported in one line that names the file and the line.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def error_place(error: BaseException, path: Path) -> str:
             trace = trace.tb_next
         if isinstance(each, SyntaxError) and each.filename == full:
             line = each.lineno
-        told = re.findall(rf'File "{re.escape(full)}", line (\d+)', str(each))
-        if line is not None or told:
-            return f"{path}:{line if line is not None else told[-1]}: "
+        reported = re.findall(rf'File "{re.escape(full)}", line (\d+)', str(each))
+        if line is not None or reported:
+            return f"{path}:{line if line is not None else reported[-1]}: "
     return ""
 
 

@@ -176,9 +176,7 @@ class Simulation:
         mover: Mover | None = None,
         period_s: float = 1.0,
     ) -> list[float]:
-        """Source rows done in each second, while so many a second are offered and the mover is
-        asked every period.
-        """
+        """Source rows done in each second; the mover is asked every period."""
         done: list[float] = []
         slices = round(1 / dt)
         period = round(period_s / dt)
@@ -222,7 +220,7 @@ class Simulation:
         return through
 
     def _fits(self, job: int, sent: float, dt: float) -> float:
-        """How many of so many rows can be sent before the fullest queue is full."""
+        """How many of these rows can be sent before the fullest queue is full."""
         to = self._to[job]
         room = np.maximum(0.0, self.queue - self.rows[job][to] + dt / self.jobs[job].cost_s)
         return min(sent, float((room / self.lands[job][to]).min(initial=np.inf)))
@@ -294,7 +292,7 @@ class Simulation:
         self.rows_per_s = self._network()
 
     def _network(self) -> float:
-        """Source rows a second that the busiest network card lets pass."""
+        """Source rows per second that the busiest network card lets pass."""
         taken = np.zeros((2, self.cluster.hosts))
         for j, job in enumerate(self.jobs):
             bytes_ = self.shares[j] * job.row_bytes * self.per_source[j]

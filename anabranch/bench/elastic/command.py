@@ -238,7 +238,7 @@ def _case(
 ) -> dict[str, Any]:
     """All policies over one profile, one after another: each needs its own minutes."""
     load = options.load(profile)
-    say(f"{profile}: {load}, {options.cost_ms:g} ms a row")
+    say(f"{profile}: {load}, {options.cost_ms:g} ms per row")
     case: dict[str, Any] = {"case": profile, "policies": {}}
     wrong: list[str] = []
     compared = 0
@@ -249,7 +249,7 @@ def _case(
         )
         error = result.foretold.get("foretold_error")
         known = "" if error is None else f"; step times foretold within {error:.0%} in the median"
-        say(f"{profile}, {policy}: {told_of(result.figures)}{known}")
+        say(f"{profile}, {policy}: {describe(result.figures)}{known}")
         if options.verify:
             rows, found = verify(load, result.files)
             compared += rows
@@ -337,7 +337,7 @@ def against(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def told_of(figures: Latencies) -> str:
+def describe(figures: Latencies) -> str:
     """A run in one line."""
     return (
         f"{figures.rows_per_s:,.0f} rows/s, latency {figures.mean_s:.2f} s, 95th percentile "
@@ -396,10 +396,10 @@ def show_elastic(figures: dict[str, Any], console: Console) -> None:
             table.add_row(
                 case["case"], policy, f"{each['rows_per_s']:,}", *seconds, *used, error, verified
             )
-        told_figures = ", ".join(
+        compared = ", ".join(
             f"{name.replace('_', ' ')} {case[name]}" for name in _AGAINST if name in case
         )
-        notes.append(Text(f"{case['case']}: {told_figures}"))
+        notes.append(Text(f"{case['case']}: {compared}"))
     settings = figures["settings"]
     notes.append(Text(", ".join(f"{name} {value}" for name, value in settings.items())))
     console.print(Group(table, *notes))

@@ -265,7 +265,7 @@ def _imbalance_of_rows(seen: Observation) -> float:
 
 
 def _changed(bench: Bench[RebalanceOptions], source: InputFiles, moves: int) -> dict[str, Any]:
-    """A run in which every few steps so many shards get another slot, or there are other slots."""
+    """A run in which every few steps `moves` shards get another slot, or slots change."""
     options, place = bench.options, bench.root / "changing"
     first = -(-options.rows // FILL_ROWS) + 2 * _QUIET
     acts: dict[int, int | str] = {}

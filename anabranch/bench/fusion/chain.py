@@ -137,7 +137,7 @@ class ChainReference:
 
         Empty if nothing is.
 
-        The results of an operator lie in a directory of its name; only those of the wanted ones are
+        The results of an operator are in a directory of its name; only those of the wanted ones are
         looked at.
         """
         found = [f"{run.left_out} rows were left out of all windows"] if run.left_out else []

@@ -1,7 +1,7 @@
 """`anabranch bench fusion`: chained aggregations with ever more of them fused, and native
 Structured Streaming chained.
 
-All sides read the same parquet files, one a batch, in one Spark session on all cores, keep their
+All sides read the same parquet files, one per batch, in one Spark session on all cores, keep their
 state durable and write parquet. They take turns, from an empty state each time; the batches that
 count and the medians are explained in `measure`. Exchanges and shuffled bytes are what Spark itself
 has counted in these batches.
@@ -120,7 +120,7 @@ def fusion(options: FusionOptions, out: TextIO) -> dict[str, Any]:
 
 
 def fused_name(number: int) -> str:
-    """What the case with so many operators in one component is called."""
+    """The name of the case with this many operators in one component."""
     return f"{number} fused"
 
 

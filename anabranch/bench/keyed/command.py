@@ -1,7 +1,7 @@
 """`anabranch bench keyed`: running count and sum per key, `process` against every way that Spark
 has for Python state.
 
-All sides read the same parquet files, one a batch, in one Spark session on all cores, keep their
+All sides read the same parquet files, one per batch, in one Spark session on all cores, keep their
 state durable and write parquet. They take turns, from an empty state each time. The first batches
 do not count, nor does a pass over the input before each turn of ours and of the limits. `process`
 runs per key and vectorised, each with what Spark SQL combines of the rows of a key, and with all
@@ -159,8 +159,8 @@ def _measure(
         }
         checks = _verified(bench, source, runs) if bench.options.verify else {}
         fastest = max(rivals, key=lambda name: rivals[name]["rows_per_s"]) if rivals else None
-        told = {"keys": spec.keys, "skew": spec.skew, "batch_rows": spec.batch_rows}
-        common = {**told, "rivals": rivals, "fastest": fastest, **checks}
+        case = {"keys": spec.keys, "skew": spec.skew, "batch_rows": spec.batch_rows}
+        common = {**case, "rivals": rivals, "fastest": fastest, **checks}
         return [
             {
                 "case": form,

@@ -77,7 +77,7 @@ def _most_over_least(values: list[float]) -> float:
 
 
 def _write(options: KeyedOptions, directory: Path) -> tuple[InputFiles, dict[int, range]]:
-    """Files of new keys up to each level, and behind them small ones.
+    """Files of new keys up to each level, then small ones.
 
     And the numbers of the small batches of each level.
     """
@@ -93,7 +93,7 @@ def _write(options: KeyedOptions, directory: Path) -> tuple[InputFiles, dict[int
         known = stored
         uncounted = (
             options.steps if stored == options.levels[0] else 3
-        )  # to warm up, and right behind large ones
+        )  # to warm up, and right after large ones
         for _ in range(uncounted):
             _file(directory, files, rows, rng.choice(stored, options.touched, replace=False))
         start = len(files)

@@ -1,7 +1,7 @@
 """Input with a large state and keys whose popularity is shuffled: first each key once, then batches
 by Zipf's law over a permutation.
 
-All of it lies in one hour of event time, so that a window of an hour holds every key until the end.
+All of it is in one hour of event time, so that a window of an hour holds every key until the end.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class KeyedSpec:
 
 
 def write_keyed_input(spec: KeyedSpec, directory: Path) -> InputFiles:
-    """One file a batch, equal for equal specs."""
+    """One file per batch, equal for equal specs."""
     directory.mkdir(parents=True, exist_ok=True)
     chance = np.random.default_rng(spec.seed)
     popularity = np.cumsum(np.arange(1, spec.keys + 1, dtype=np.float64) ** -spec.skew)

@@ -1,7 +1,7 @@
 """CBP 6.2, Fig. 3 to 5: random graphs of 100 operators, planned greedily, as a set cover and by
 placement; and 6.3, Linear Road.
 
-`graphs.py` draws the graphs. The paper's adaptation policy is not told: see plan/adaptation.py for
+`graphs.py` draws the graphs. The paper's adaptation policy is not given: see plan/adaptation.py for
 ours; and linear_road.py for the latencies of Table 1. Plans are made from some minutes and judged
 in as many after them, as in 6.3: a planner that is judged by the history that it has seen stays
 clear of just the loads at which a slot was added in it.

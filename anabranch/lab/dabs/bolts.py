@@ -379,7 +379,7 @@ class _Run:
         )
 
     def resized(self, wanted: Mapping[str, int]) -> bool:
-        """Whether any operator gets other slots; all tasks start anew then."""
+        """Whether any operator gets other slots; all tasks start again then."""
         slots = {
             name: max(1, min(self.operators[name].bolt.tasks, count))
             for name, count in wanted.items()

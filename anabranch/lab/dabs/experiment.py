@@ -6,7 +6,7 @@ from the sources that its authors have published (k2r/autoscale, autoscale-bench
 autoscale-results on GitHub):
 - streams: rows and the milliseconds between two of them, below. The source notes its place in
   ZooKeeper after each row, in six round trips, for which we add 5 ms to a row: the greatest rate is
-  100 rows a second, not 200;
+  100 rows per second, not 200;
 - costs: a row of the insensitive operator takes 70 ms; of the sensitive one 20 to 100 ms, by the
   city in it;
 - one slot of each operator at first, eight at most of the observed one, one of the others; a slot

@@ -1,5 +1,5 @@
 """Elasticutor's micro-benchmark (5.1): one operator, keys by Zipf, and a permutation of their
-frequencies omega times a minute.
+frequencies omega times per minute.
 
 The paper does not say how much is offered, nor how large buffers are: here `load` of what all cores
 can do, and Storm's buffers.
@@ -92,7 +92,7 @@ def start(setting: Micro, way: str) -> tuple[Simulation, UnitScaler | None, list
 
 
 def simulate(setting: Micro, way: str) -> SimulatedRun:
-    """Warms up, then shuffles omega times a minute."""
+    """Warms up, then shuffles omega times per minute."""
     run, moves, shares = start(setting, way)
     offered = setting.load * run.cluster.cores / setting.cost_s
     run.run(_WARM_S, offered, setting.dt, moves)

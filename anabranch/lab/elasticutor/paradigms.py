@@ -45,7 +45,7 @@ class Unit:
 
 @dataclass
 class UnitScaler:
-    """Resizes and balances all units once a period."""
+    """Resizes and balances all units once per period."""
 
     units: list[Unit]
     paradigm: Paradigm

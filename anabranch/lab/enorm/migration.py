@@ -4,7 +4,7 @@
 
 A key of state takes `key_s` to be serialised, carried and read; all else is the paper's simple job:
 partials of a minute, six machines of one core at 70 % load, 50,000 keys to a shard in Fig. 13. For
-Fig. 12 their number is not told: a tenth of that, so that a key comes some eight times in a pane.
+Fig. 12 their number is not given: a tenth of that, so that a key comes some eight times in a pane.
 Disruptively, both machines work on the state and the shard's rows wait; instantly, rows go to the
 new machine at once and the keys that both have seen are merged when the pane closes. Shards are
 chosen by Flux.

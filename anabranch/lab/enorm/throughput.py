@@ -33,7 +33,7 @@ class ThroughputSetting:
 
 
 def windowed(setting: ThroughputSetting, keys: int, windows: str) -> dict[str, Any]:
-    """Rows a second with so many keys to a pane, and these windows."""
+    """Rows per second with this many keys per pane, and these windows."""
     from anabranch.bench.options import WindowsOptions
     from anabranch.bench.windows import windows as measure
 
@@ -133,7 +133,7 @@ def experiment(setting: ThroughputSetting) -> LabReport:
             ],
         ),
         Table(
-            head=["operators fused", "rows/s", "s a batch"],
+            head=["operators fused", "rows/s", "s per batch"],
             rows=[(n, speeds[n], chain[n]["anabranch_batch_s"]) for n in sorted(chain)],
         ),
     ]

@@ -86,7 +86,7 @@ def test_a_small_benchmark_runs_every_policy_and_verifies_it(spark: SparkSession
     options = ElasticOptions(
         profiles="progressive",
         policies="static-small,default",
-        seconds=4,
+        seconds=2,
         low=20,
         high=60,
         cost_ms=1,

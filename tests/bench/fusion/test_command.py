@@ -231,6 +231,7 @@ def test_a_small_benchmark_measures_all_sides_and_verifies_them(
         rows_per_minute=100,
         rounds=1,
         sinks="last",
+        native_files="quick",
         keep=tmp_path,
         **FEW,
     )

@@ -48,14 +48,14 @@ def test_many_keys_have_as_many_batches_of_fewer_rows() -> None:
 def test_a_small_benchmark_measures_all_sides_and_verifies_them(spark: SparkSession) -> None:
     told = io.StringIO()
     options = KeyedOptions(
-        rows=1_500,
+        rows=1_000,
         batch_rows=500,
         keys="50",
         skews="1",
         rounds=1,
         stored="200,600",
         touched=50,
-        steps=3,
+        steps=2,
         minutes=4.0,
     )
     figures = json.loads(json.dumps(keyed(options, told)))
@@ -79,8 +79,8 @@ def test_a_small_benchmark_measures_all_sides_and_verifies_them(spark: SparkSess
     assert [
         (level["stored"], level["keys_held"], len(level["each_s"])) for level in flat["levels"]
     ] == [
-        (200, 200, 3),
-        (600, 600, 3),
+        (200, 200, 2),
+        (600, 600, 2),
     ]
     assert flat["verified"]
     shown = io.StringIO()

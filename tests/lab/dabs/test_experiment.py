@@ -5,6 +5,7 @@ do depend on the policy.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pytest
@@ -24,10 +25,18 @@ from anabranch.lab.dabs.experiment import (
     experiment,
     stream,
 )
+from anabranch.lab.report import LabReport
 
 ONE = (Bolt(name="bolt", costs_s=(0.05,), tasks=8),)
 EVEN = np.ones(1)
 NOT_HELD = {"dabs-13-learning", "dabs-14-learning", "dabs-15-units"}
+# 3 of (14, 15) and 2 of (16, 17) are too few for seed 2.
+REPEATS = {(12, 13): 3, (14, 15): 5, (16, 17): 5}
+
+
+@cache  # two tests look at the same experiments
+def report_of(figures: tuple[int, ...], seed: int) -> LabReport:
+    return experiment(DabsSetting(repeats=REPEATS[figures], seed=seed), figures)
 
 
 @dataclass(frozen=True)
@@ -91,13 +100,11 @@ def test_streams_have_the_papers_rows_and_only_as_many_a_second_as_the_source_gi
 
 
 @pytest.mark.parametrize(
-    ("figures", "repeats", "seeds"),
-    [((12, 13), 10, (1, 2, 3)), ((14, 15), 5, (1, 2)), ((16, 17), 5, (1, 2))],
+    "figures",
+    list(REPEATS),
 )
-def test_verdicts_are_the_same_whatever_the_seed(
-    figures: tuple[int, ...], repeats: int, seeds: tuple[int, ...]
-) -> None:
-    reports = [experiment(DabsSetting(repeats=repeats, seed=seed), figures) for seed in seeds]
+def test_verdicts_are_the_same_whatever_the_seed(figures: tuple[int, ...]) -> None:
+    reports = [report_of(figures, seed) for seed in (1, 2)]
     for report in reports:
         assert {claim.id for claim in report.claims if not claim.holds} == {
             name for name in NOT_HELD if int(name.split("-")[1]) in figures
@@ -112,7 +119,7 @@ def test_autoscale_that_never_gives_slots_up_uses_more_than_the_paper_says() -> 
 
 
 def test_autoscale_that_never_adds_slots_fails_all_claims_about_its_losses_and_latency() -> None:
-    report = experiment(DabsSetting(repeats=2), [12, 13, 17], {AUTOSCALE: Static()})
+    report = experiment(DabsSetting(repeats=1), [12, 13, 17], {AUTOSCALE: Static()})
     assert {claim.id for claim in report.claims if not claim.holds} == {
         *("dabs-12-loss", "dabs-12-order", "dabs-13-incremental"),
         *("dabs-17-latency", "dabs-17-loss", "dabs-17-limit"),
@@ -128,16 +135,16 @@ def test_rivals_with_all_slots_from_the_start_are_better_than_the_paper_says() -
 
 
 def test_every_figure_has_claims_of_its_own_and_charts() -> None:
-    report = experiment(DabsSetting(repeats=1))
-    names = [claim.id for claim in report.claims]
+    reports = [report_of(figures, 1) for figures in REPEATS]
+    names = [claim.id for report in reports for claim in report.claims]
     assert len(names) == len(set(names))
     assert {int(name.split("-")[1]) for name in names} == set(FIGURES)
-    assert len(report.charts) == 3 * len(FIGURES)
+    assert sum(len(report.charts) for report in reports) == 3 * len(FIGURES)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_grouping_by_cost_is_within_its_bound_and_beats_round_robin(seed: int) -> None:
-    claims = osg.experiment(osg.DabsSetting(rows=16_000, tries=50, streams=3, seed=seed)).claims
+    claims = osg.experiment(osg.OsgSetting(rows=16_000, tries=50, streams=3, seed=seed)).claims
     assert [claim.id for claim in claims] == [
         "osg-bound",
         "osg-bound-tight",
@@ -148,7 +155,7 @@ def test_grouping_by_cost_is_within_its_bound_and_beats_round_robin(seed: int) -
 
 
 def test_grouping_that_never_learns_is_no_better_than_round_robin() -> None:
-    claims = osg.experiment(osg.DabsSetting(rows=4000, tries=5, streams=1, window=10**6)).claims
+    claims = osg.experiment(osg.OsgSetting(rows=4000, tries=5, streams=1, window=10**6)).claims
     assert {claim.id: claim.holds for claim in claims} == {
         "osg-bound": True,
         "osg-bound-tight": True,

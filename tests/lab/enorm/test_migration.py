@@ -16,7 +16,7 @@ from anabranch.lab.enorm.migration import (
     overhead,
 )
 
-SMALL = {"rises": 1, "shards": 30}
+SMALL = {"rises": 1, "shards": 18}
 
 
 @pytest.mark.parametrize("seed", [1, 2])
