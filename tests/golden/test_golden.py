@@ -24,10 +24,13 @@ from anabranch.plan.make import make_plan
 from anabranch.plan.model import Node, Plan
 from anabranch.plan.operators.base import key_schema
 from anabranch.plan.operators.joins import JoinInput, JoinPlan, join_plan
+from anabranch.plan.operators.sessions import SessionNode
+from anabranch.plan.operators.windows import WindowsNode
 from anabranch.plan.route import Route
-from anabranch.state.checkpoint.commits import FORMAT, Commit, open_checkpoint
+from anabranch.state.checkpoint.commits import open_checkpoint
 from anabranch.state.checkpoint.header import open_or_create
 from anabranch.state.checkpoint.log import LogFile
+from anabranch.state.checkpoint.records import FORMAT, Commit
 from anabranch.state.codec.blob import Entries, decode, encode
 from anabranch.state.codec.cells import (
     NO_HEAD,
@@ -140,8 +143,7 @@ def plan() -> Plan:
             Consolidate(
                 name="windows",
                 input="by_user",
-                windows=(tumbling("5 minutes"), tumbling("1 hour")),
-                sessions=(session("30 seconds"),),
+                windows=(tumbling("5 minutes"), tumbling("1 hour"), session("30 seconds")),
             )
         )
         .add(
@@ -169,11 +171,11 @@ def plan() -> Plan:
 
 
 def window_node() -> Node:
-    return next(node for node in plan().nodes if node.windows and node.side is None)
+    return next(node for node in plan().nodes if isinstance(node, WindowsNode))
 
 
 def session_node() -> Node:
-    return next(node for node in plan().nodes if node.session is not None)
+    return next(node for node in plan().nodes if isinstance(node, SessionNode))
 
 
 def entries(node: Node, *, after_us: int | None = None) -> Entries:
@@ -195,7 +197,7 @@ def entries(node: Node, *, after_us: int | None = None) -> Entries:
 
 
 def test_the_fingerprints_of_operators_are_as_they_were() -> None:
-    made = {node.name: node.fingerprint() for node in plan().nodes}
+    made = {str(node.name): node.fingerprint() for node in plan().nodes}
     golden_json("fingerprint.json", msgspec.json.encode(made))
 
 

@@ -1,4 +1,6 @@
-"""`explain`: what a component can use, why streams are fused or not, costs before and after, joins, rows that pass levels."""
+"""`explain`: what a component can use, why streams are fused or not, costs before and after, joins,
+rows that pass levels.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def joined(graph: Graph, name: str, left: str, right: str, by: list[str]) -> Gra
 
 
 def tolls() -> Graph:
-    """Rows of one source per (a, b), these per a, all of them, and rows of another source with these joined to them."""
+    """Rows of one source per (a, b), these per a, all of them, and rows of another source that are
+    joined with these.
+    """
     graph = Graph(name="tolls").add(
         Source(name="s", fields=FIELDS, event_time="at", unit_us=None, delay_us=0)
     )
@@ -131,7 +135,10 @@ def test_costs_stand_beside_those_of_the_unfused_plan_in_every_format() -> None:
     facts = json.loads(explain(graph, plan, "json", known))["fusion"]
     assert (facts["communication"], facts["communication_unfused"]) == (1, 9 + 1 + 1)
     assert (facts["adaptation"], facts["adaptation_unfused"]) == (0, 0)
-    told = "1 rows a step between components + 0 for state that moves; unfused 11 + 0; planned by greedy"
+    told = (
+        "1 rows a step between components + 0 for state that moves; unfused 11 + 0; "
+        "planned by greedy"
+    )
     assert f"  cost: {told}" in explain(graph, plan, "text", known)
     assert f"  %% cost: {told}" in explain(graph, plan, "mermaid", known)
     wave = {
@@ -168,8 +175,8 @@ def test_sides_of_a_join_have_neither_partials_nor_merges() -> None:
     graph = tolls()
     text = explain(graph, make_plan(graph))
     assert (
-        "    operators: coarse -> met (left) (from its slot, no exchange)\n    join:      left, by a, in 5 minutes; pane 5 minutes"
-        in text
+        "    operators: coarse -> met (left) (from its slot, no exchange)\n"
+        "    join:      left, by a, in 5 minutes; pane 5 minutes" in text
     )
     assert (
         "    operators: r -> met (right)\n    kept:      seen, v, with how often each row came"

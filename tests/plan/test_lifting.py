@@ -1,4 +1,4 @@
-"""Lift first or route first: by what is measured, not at every whim, and looked at again now and then."""
+"""Lift first or route first: by what is measured, not at every change, and measured again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def test_rows_are_sent_first_where_every_partition_has_the_same_keys() -> None:
     chosen = Lifting().next(SAME_KEYS_EVERYWHERE)
     assert chosen.way == ROUTE_FIRST
     assert chosen.reason == (
-        "of 100 rows 90 remain where each partition combines its own, 5 in all: 0.56 us a row against 1.44"
+        "of 100 rows 90 remain where each partition combines its own, 5 in all: "
+        "0.56 us a row against 1.44"
     )
     assert chosen.next(routed(SAME_KEYS_EVERYWHERE)).way == ROUTE_FIRST
 

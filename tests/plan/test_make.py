@@ -9,8 +9,8 @@ import pytest
 from anabranch.aggregates.functions import avg, count, max, sum
 from anabranch.errors import TopologyError
 from anabranch.plan import explain, make_plan
-from anabranch.plan.fingerprint import differences
 from anabranch.plan.ids import PartId
+from anabranch.plan.operators.fingerprint import differences
 from anabranch.topology import (
     Aggregate,
     Compute,
@@ -81,9 +81,7 @@ def chained(*keys: str, source: str = "loans") -> Graph:
     return found
 
 
-def test_operators_with_a_key_in_common_are_one_component_in_the_order_in_which_rows_pass_them() -> (
-    None
-):
+def test_operators_with_a_key_in_common_are_one_component_in_the_order_of_their_rows() -> None:
     plan = make_plan(chained("a", "b", "c"))
     [component] = plan.components
     assert [str(node.name) for node in component.nodes] == ["w0", "w1", "w2"]
@@ -133,7 +131,8 @@ def test_a_checkpoint_of_another_topology_says_what_differs() -> None:
     other = make_plan(graph(n=sum("v"))).nodes[0].fingerprint()
     told = differences(one, other)
     assert told[0].startswith(
-        "aggregates: the checkpoint has [n = count(*: double)], the topology has [n = sum(v: double)]"
+        "aggregates: the checkpoint has [n = count(*: double)], "
+        "the topology has [n = sum(v: double)]"
     )
     assert differences(one, one) == []
 

@@ -1,4 +1,4 @@
-"""Share or not: the cheaper way, the one that is asked for, and what does not change when windows go."""
+"""Share or not: the cheaper way, or the one that is asked for, and what windows that go leave."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from anabranch.plan.sharing import share_or_not
 from anabranch.topology import cumulative, sliding, tumbling
 
 
-def test_windows_that_fit_each_other_share_and_those_that_do_not_share_only_where_rows_are_many() -> (
-    None
-):
+def test_windows_that_do_not_fit_each_other_share_only_where_rows_are_many() -> None:
     fitting = [tumbling("5 minutes"), tumbling("10 minutes"), sliding("1 hour", every="5 minutes")]
     assert share_or_not(fitting).shared
     odd = [tumbling("7 minutes"), tumbling("11 minutes")]

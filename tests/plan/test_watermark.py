@@ -1,4 +1,4 @@
-"""The watermark: the slowest source decides, unless it has been silent for too long; it never goes back."""
+"""The watermark: the slowest source decides, unless it is silent for too long; it never falls."""
 
 from __future__ import annotations
 

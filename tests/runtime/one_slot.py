@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from anabranch.aggregates.functions import count
+from anabranch.plan.ids import ComponentId
 from anabranch.plan.make import make_plan
 from anabranch.plan.operators.base import OperatorPlan
-from anabranch.runtime.operator import NodeTask, StateSettings
 from anabranch.runtime.reports import NodeReport, SlotReport
 from anabranch.runtime.slot import ComponentTask, SlotTask, _Attempt
+from anabranch.runtime.tasks import ArrivingRows, NodeTask, StateSettings, Watermarks
 from anabranch.state.checkpoint.files import Files
 from anabranch.topology import Compute, Consolidate, Field, Graph, Source, tumbling
 from anabranch.topology.graph import Named
@@ -63,12 +64,13 @@ def new_task(root: Path) -> SlotTask:
 def component(**changed: Any) -> ComponentTask:
     rows = ArrivingRows(columns={"k0": "k0", "c0": "c0"}, combined=True)
     node = replace(NodeTask(number=0, operator="w", plan=plan(), rows=rows), **changed)
-    return ComponentTask(name="w", route=(0,) * SHARDS, slots=1, nodes=(node,))
+    return ComponentTask(name=ComponentId(("w",)), route=(0,) * SHARDS, slots=1, nodes=(node,))
 
 
 def attempt(task: SlotTask, *keys: int) -> tuple[SlotReport, NodeReport]:
     report = _Attempt(task, task.components[0], 0, 0).run({0: lifted(*keys)} if keys else {})
-    return report, report.nodes["w"]
+    [node] = report.nodes
+    return report, node
 
 
 def lifted(*keys: int) -> pa.Table:

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from anabranch.plan.ids import ComponentId
 from anabranch.plan.make import make_plan
-from anabranch.runtime.operator import NodeTask
 from anabranch.runtime.slot import ComponentTask, SlotTask, _Attempt
+from anabranch.runtime.tasks import ArrivingRows, NodeTask, Watermarks
 from anabranch.topology import Field, Graph, Source, tumbling
 from anabranch.topology.graph import Join
 
@@ -43,7 +44,7 @@ def component(how: str, *, late: bool = False) -> ComponentTask:
         NodeTask(number=number, operator="j", plan=node.plan, rows=rows, late=late)
         for number, node in enumerate(make_plan(graph).nodes)
     )
-    return ComponentTask(name="j", route=(0,) * 4, slots=1, nodes=nodes)
+    return ComponentTask(name=ComponentId(("j",)), route=(0,) * 4, slots=1, nodes=nodes)
 
 
 def side(names: tuple[str, ...], *rows: tuple[int, int, str, int]) -> pa.Table:
@@ -67,11 +68,11 @@ def side(names: tuple[str, ...], *rows: tuple[int, int, str, int]) -> pa.Table:
     )
 
 
-def run(task: SlotTask, made: ComponentTask, left: Any, right: Any, **moment: int | None) -> Any:
-    task = replace(task, components=(made,), marks=Watermarks(**moment))  # type: ignore[arg-type]
+def run(task: SlotTask, made: ComponentTask, left: Any, right: Any, **marks: int | None) -> Any:
+    task = replace(task, components=(made,), marks=Watermarks(**marks))  # type: ignore[arg-type]
     tables = {0: left, 1: right}
     given = {number: each for number, each in tables.items() if each is not None}
-    [report] = _Attempt(task, made, 0, 0).run(given).nodes.values()
+    [report] = _Attempt(task, made, 0, 0).run(given).nodes
     read = [
         [] if each is None else pq.read_table(task.checkpoint.path(each.path)).to_pylist()
         for each in (report.results, report.late)
@@ -97,7 +98,9 @@ def test_rows_with_equal_keys_in_a_window_come_out_as_often_as_they_came(
 ) -> None:
     left = side(("k", "at", "x"), (1, 0, "a", 2), (2, 0, "b", 1), (1, 1, "later", 1))
     right = side(("k", "ts", "y"), (1, 0, "p", 3), (3, 0, "q", 1))
-    report, results, _ = run(task, component(how), left, right, after_us=None, until_us=MINUTE)
+    report, results, _ = run(
+        task, component(how), left, right, late_before_us=None, close_until_us=MINUTE
+    )
     assert pairs(results) == sorted([(1, "a", "p")] * 6 + alone)
     assert sum(each.rows_in for each in report.shards.values()) == 8
     assert report.next_end_us == 2 * MINUTE
@@ -106,14 +109,14 @@ def test_rows_with_equal_keys_in_a_window_come_out_as_often_as_they_came(
 def test_rows_of_one_side_wait_for_those_of_the_other_in_a_later_step(task: SlotTask) -> None:
     made = component("inner")
     left = side(("k", "at", "x"), (1, 0, "a", 1))
-    first, results, _ = run(task, made, left, None, after_us=None, until_us=None)
+    first, results, _ = run(task, made, left, None, late_before_us=None, close_until_us=None)
     assert results == []
     version = first.shards[1].stored.version
     nodes = (replace(made.nodes[0], committed={1: version}), *made.nodes[1:])
     later = replace(task, step=2, job=2)
     right = side(("k", "ts", "y"), (1, 0, "p", 1))
     _, results, _ = run(
-        later, replace(made, nodes=nodes), None, right, after_us=None, until_us=MINUTE
+        later, replace(made, nodes=nodes), None, right, late_before_us=None, close_until_us=MINUTE
     )
     assert pairs(results) == [(1, "a", "p")]
 
@@ -122,7 +125,12 @@ def test_late_rows_of_either_side_are_counted_and_written_with_their_side(task: 
     left = side(("k", "at", "x"), (1, 0, "a", 2), (1, 5, "b", 1))
     right = side(("k", "ts", "y"), (2, 1, "p", 1))
     report, _, late = run(
-        task, component("full", late=True), left, right, after_us=2 * MINUTE, until_us=2 * MINUTE
+        task,
+        component("full", late=True),
+        left,
+        right,
+        late_before_us=2 * MINUTE,
+        close_until_us=2 * MINUTE,
     )
     assert report.left_out == {"late": 3}
     assert sorted((row["k"], row["x"], row["y"], row["side"], row["reason"]) for row in late) == [

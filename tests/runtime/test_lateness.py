@@ -5,16 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anabranch.plan.panes import Panes, panes_of
+from anabranch.plan.panes import ELSEWHERE, LEFT_OUT, OUT, TOO_LATE, Panes, panes_of
 from anabranch.runtime.lateness import (
-    ELSEWHERE,
     LATE,
-    LEFT_OUT,
     NO_TIME,
-    OUT,
     OUTSIDE,
     TAKEN,
-    TOO_LATE,
     all_taken,
     reasons,
 )

@@ -9,6 +9,7 @@ import pytest
 
 from anabranch.elastic.grouping.osg import measure_rows, new_task
 from anabranch.elastic.grouping.steps import TaskObservation
+from anabranch.plan.ids import ComponentId, PartId
 from anabranch.runtime.reports import (
     ApplyReport,
     NodeReport,
@@ -25,10 +26,12 @@ from anabranch.state.checkpoint.commits import Stored
 from anabranch.state.store.version import Version
 from anabranch.topology.apply import Osg
 
+W = ComponentId(("w",))
+
 
 def slot_report(slot: int, **given: Any) -> SlotReport:
     times: dict[str, Any] = {"host": "h", "pid": 1, "started": 0.5, "ended": 2.0, "cpu_s": 0.25}
-    return SlotReport(**{"component": "w", "slot": slot, "nodes": {}, **times, **given})
+    return SlotReport(**{"component": W, "slot": slot, "nodes": (), **times, **given})
 
 
 def apply_report(slot: int) -> ApplyReport:
@@ -51,8 +54,14 @@ def apply_report(slot: int) -> ApplyReport:
 def test_a_report_of_a_slot_comes_back_as_it_was_sent() -> None:
     stored = Stored(version=Version(3, "t"), file="state/3/f.bin", delta=(0, 5))
     shard = ShardReport(rows_in=3, rows_out=1, cpu_s=0.1, state_bytes=100, stored=stored)
-    node = NodeReport(shards={7: shard}, missing=(2,), left_out={"late": 4}, keys_in={6: 2.5})
-    sent = slot_report(1, nodes={"w": node}, phases={"read": 0.1}, seen_us={4: -5})
+    node = NodeReport(
+        part=PartId("w", "session"),
+        shards={7: shard},
+        missing=(2,),
+        left_out={"late": 4},
+        keys_in={6: 2.5},
+    )
+    sent = slot_report(1, nodes=(node,), phases={"read": 0.1}, seen_us={4: -5})
     assert decoded(encoded(sent)) == sent
 
 
@@ -76,25 +85,26 @@ def test_the_reports_of_a_job_are_sorted_out_and_must_be_complete() -> None:
     found = StepReports.decoded(sent)
     assert [each.slot for each in found.slots] == [0]
     assert [each.slot for each in found.of_apply("a")] == [0, 1]
-    found.check_complete([("a", 0), ("a", 1), ("w", 0)])
+    found.check_complete([("a", 0), ("a", 1), (W, 0)])
     with pytest.raises(RuntimeError, match=r"not reported exactly once: w 1$"):
-        found.check_complete([("a", 0), ("a", 1), ("w", 0), ("w", 1)])
+        found.check_complete([("a", 0), ("a", 1), (W, 0), (W, 1)])
     twice = StepReports.decoded([*sent, sent[0]])
     with pytest.raises(RuntimeError, match=r"not reported exactly once: w 0$"):
-        twice.check_complete([("a", 0), ("a", 1), ("w", 0)])
+        twice.check_complete([("a", 0), ("a", 1), (W, 0)])
 
 
 def test_what_the_driver_asks_of_all_reports() -> None:
-    nodes = {
-        "a": NodeReport(shards={}, missing=(1, 2), next_end_us=30, keys_in={1: 4.0}),
-        "b": NodeReport(shards={}, next_end_us=20),
-    }
-    other = {"a": NodeReport(shards={}, missing=(5,), keys_in={1: 2.0})}
+    a, b = PartId("a"), PartId("b")
+    nodes = (
+        NodeReport(part=a, shards={}, missing=(1, 2), next_end_us=30, keys_in={1: 4.0}),
+        NodeReport(part=b, shards={}, next_end_us=20),
+    )
+    other = (NodeReport(part=a, shards={}, missing=(5,), keys_in={1: 2.0}),)
     found = StepReports(
         (slot_report(0, nodes=nodes, seen_us={3: 10}), slot_report(1, nodes=other, seen_us={3: 12}))
     )
-    assert found.missing() == {"a": [1, 2, 5]}
+    assert found.missing() == {a: [1, 2, 5]}
     assert found.next_end_us() == 20
     assert found.latest_event_us({"source": 3, "silent": 4}) == {"source": 12}
-    assert moving_mean({"a": {1: 10.0, 9: 1.0}}, found) == {"a": {1: 8.0, 9: 1.0}, "b": {}}
+    assert moving_mean({a: {1: 10.0, 9: 1.0}}, found) == {a: {1: 8.0, 9: 1.0}, b: {}}
     assert files_of([None, Written(path="x", rows=1)]) == ("x",)

@@ -11,9 +11,10 @@ import pytest
 
 from anabranch.errors import StateError
 from anabranch.faults import Faults, InjectedError, parse
+from anabranch.plan.ids import ComponentId
 from anabranch.runtime.reports import SlotReport
 from anabranch.runtime.slot import SlotTask
-from anabranch.runtime.tasks import Emitted
+from anabranch.runtime.tasks import Emitted, Watermarks
 from anabranch.runtime.worker import TaskId
 from tests.runtime.one_slot import attempt, component, lifted
 
@@ -31,14 +32,15 @@ def reports(batches: list[pa.RecordBatch]) -> list[SlotReport]:
 def test_a_task_runs_the_component_and_the_slot_that_its_partition_stands_for(
     task: SlotTask,
 ) -> None:
-    first = replace(component(), name="first", slots=2, route=(0, 1, 0, 1))
-    second = replace(component(), name="second", slots=1)
+    names = ComponentId(("first",)), ComponentId(("second",))
+    first = replace(component(), name=names[0], slots=2, route=(0, 1, 0, 1))
+    second = replace(component(), name=names[1], slots=1)
     both = replace(task, components=(first, second))
     found = [reports(list(both.run([], TaskId(partition))))[0] for partition in range(3)]
     assert [(each.component, each.slot) for each in found] == [
-        ("first", 0),
-        ("first", 1),
-        ("second", 0),
+        (names[0], 0),
+        (names[0], 1),
+        (names[1], 0),
     ]
 
 
@@ -50,7 +52,7 @@ def test_rows_of_its_operators_are_taken_and_those_of_others_pass_with_the_repor
     empty = more.slice(0, 0)
     made = list(later.run([batch(0, 1, 2), empty, batch(7, 1, 3), batch(7, 2)], TaskId(0)))
     [report] = reports([each for each in made if each.column("to").to_pylist() == [-1]])
-    rows_in = {shard: each.rows_in for shard, each in report.nodes["w"].shards.items()}
+    rows_in = {shard: each.rows_in for shard, each in report.nodes[0].shards.items()}
     assert rows_in == {1: 1, 2: 1}
     wrapped = [each for each in made if each.column("to").to_pylist() != [-1]]
     assert [each.column("to").to_pylist() for each in wrapped] == [[7, 7, 7]], "one per shard"
@@ -69,7 +71,7 @@ def test_results_for_a_later_level_go_on_in_its_columns(task: SlotTask) -> None:
     rows = [each for each in made if each.column("to").to_pylist()[0] == 9]
     assert [each.column("x").to_pylist() for each in rows] == [[1, 1]]
     [report] = reports(made)
-    assert report.nodes["w"].results is None, "no sink wants them"
+    assert report.nodes[0].results is None, "no sink wants them"
 
 
 def test_the_report_has_the_files_the_times_and_when_the_next_window_ends(

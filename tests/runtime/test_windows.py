@@ -9,16 +9,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch.runtime.slot import SlotTask, _Attempt
+from anabranch.runtime.tasks import ArrivingRows, Watermarks
 from tests.runtime.one_slot import component
 
 MINUTE = 60_000_000
 
 
-def run(task: SlotTask, table: pa.Table | None, *, columns: dict[str, str], **moment: Any) -> Any:
+def run(task: SlotTask, table: pa.Table | None, *, columns: dict[str, str], **marks: Any) -> Any:
     """The report of one step, and the rows of its results and of those that were left out."""
     node = component(rows=ArrivingRows(columns=columns, combined=True), late="row" in columns)
-    task = replace(task, components=(node,), marks=Watermarks(**moment))
-    report = _Attempt(task, node, 0, 0).run({} if table is None else {0: table}).nodes["w"]
+    task = replace(task, components=(node,), marks=Watermarks(**marks))
+    [report] = _Attempt(task, node, 0, 0).run({} if table is None else {0: table}).nodes
     read = [
         [] if each is None else pq.read_table(task.checkpoint.path(each.path)).to_pylist()
         for each in (report.results, report.late)
@@ -45,7 +46,9 @@ def table(*rows: tuple[int, int, int, int]) -> pa.Table:
 
 def test_what_several_partitions_have_of_a_key_and_pane_is_one_partial(task: SlotTask) -> None:
     rows = table((1, 0, 0, 5), (1, 0, 1, 2), (2, 0, 1, 1), (1, 1, 0, 9))
-    report, results, _ = run(task, rows, columns=COLUMNS, after_us=None, until_us=MINUTE)
+    report, results, _ = run(
+        task, rows, columns=COLUMNS, late_before_us=None, close_until_us=MINUTE
+    )
     assert (report.arrived, report.distinct) == (4, 3)
     assert sorted((row["k"], row["n"]) for row in results) == [(1, 7), (2, 1)]
     assert report.next_end_us == 2 * MINUTE, "the second minute is still open"
@@ -56,7 +59,11 @@ def test_rows_behind_the_watermark_are_left_out_counted_and_written_whole(task: 
     whole = pa.array([{"k": 1, "note": "early"}, {"k": 1, "note": "on time"}])
     rows = table((1, 0, 0, 3), (1, 5, 0, 1)).append_column("r", whole)
     report, results, late = run(
-        task, rows, columns={**COLUMNS, "row": "r"}, after_us=2 * MINUTE, until_us=2 * MINUTE
+        task,
+        rows,
+        columns={**COLUMNS, "row": "r"},
+        late_before_us=2 * MINUTE,
+        close_until_us=2 * MINUTE,
     )
     assert results == []
     assert report.left_out == {"late": 3}
@@ -66,13 +73,17 @@ def test_rows_behind_the_watermark_are_left_out_counted_and_written_whole(task: 
 
 def test_a_run_that_finishes_closes_all_windows(task: SlotTask) -> None:
     rows = table((1, 0, 0, 1), (1, 7, 0, 2))
-    report, results, _ = run(task, rows, columns=COLUMNS, after_us=None, until_us=None, finish=True)
+    report, results, _ = run(
+        task, rows, columns=COLUMNS, late_before_us=None, close_until_us=None, finish=True
+    )
     assert [row["n"] for row in results] == [1, 2]
     assert (report.until_us, report.next_end_us) == (8 * MINUTE, None)
 
 
 def test_a_step_without_rows_closes_what_an_earlier_one_left_open(task: SlotTask) -> None:
-    first, _, _ = run(task, table((3, 0, 0, 4)), columns=COLUMNS, after_us=None, until_us=None)
+    first, _, _ = run(
+        task, table((3, 0, 0, 4)), columns=COLUMNS, late_before_us=None, close_until_us=None
+    )
     version = first.shards[3].stored.version
     node = component(committed={3: version})
     later = replace(
@@ -82,7 +93,7 @@ def test_a_step_without_rows_closes_what_an_earlier_one_left_open(task: SlotTask
         components=(node,),
         marks=Watermarks(late_before_us=None, close_until_us=MINUTE),
     )
-    report = _Attempt(later, node, 0, 0).run({}).nodes["w"]
+    [report] = _Attempt(later, node, 0, 0).run({}).nodes
     assert report.results is not None
     assert report.results.rows == 1
     assert report.shards[3].rows_out == 1

@@ -17,7 +17,6 @@ import pyarrow as pa
 from anabranch.aggregates.partials import Count
 from anabranch.errors import TopologyError, unknown
 from anabranch.plan.evolution import incomplete_windows
-from anabranch.plan.fingerprint import differences
 from anabranch.plan.ids import PartId
 from anabranch.plan.operators.base import (
     Contents,
@@ -29,6 +28,7 @@ from anabranch.plan.operators.base import (
     PartialInput,
     Reached,
 )
+from anabranch.plan.operators.fingerprint import differences
 from anabranch.plan.panes import Panes, panes_of
 from anabranch.topology.durations import format_duration
 from anabranch.topology.graph import (

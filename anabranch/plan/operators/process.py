@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.aggregates.partials import LastTime
 from anabranch.errors import TopologyError
-from anabranch.plan.fingerprint import differences
 from anabranch.plan.ids import PartId
 from anabranch.plan.keeping import keep
 from anabranch.plan.operators.base import (
@@ -26,6 +25,7 @@ from anabranch.plan.operators.base import (
     Reached,
     Travel,
 )
+from anabranch.plan.operators.fingerprint import differences
 from anabranch.plan.panes import Panes
 from anabranch.topology.durations import format_duration
 from anabranch.topology.graph import Clock, Field, Graph, Named, Process

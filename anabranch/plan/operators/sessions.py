@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from anabranch.aggregates.partials import FirstTime, LastTime
-from anabranch.plan.fingerprint import differences
 from anabranch.plan.ids import PartId
 from anabranch.plan.operators.aggregates import (
     AggregateContents,
@@ -21,6 +20,7 @@ from anabranch.plan.operators.aggregates import (
     Consolidated,
 )
 from anabranch.plan.operators.base import Evolved, KeptPartial, Reached
+from anabranch.plan.operators.fingerprint import differences
 from anabranch.plan.panes import Panes
 from anabranch.topology.windows import Session
 

@@ -21,7 +21,6 @@ from anabranch.plan.evolution import (
     incomplete_windows,
     misfits,
 )
-from anabranch.plan.fingerprint import differences
 from anabranch.plan.ids import PartId
 from anabranch.plan.operators.aggregates import (
     AggregateContents,
@@ -30,6 +29,7 @@ from anabranch.plan.operators.aggregates import (
     Consolidated,
 )
 from anabranch.plan.operators.base import Evolved, Reached
+from anabranch.plan.operators.fingerprint import differences
 from anabranch.plan.panes import Panes, panes_of
 from anabranch.topology.durations import format_duration
 from anabranch.topology.windows import Window

@@ -19,6 +19,7 @@ from anabranch.state.checkpoint.records import (
     FORMAT,
     Commit,
     Header,
+    decode_commit,
     decode_header,
     encode_commit,
 )
@@ -144,7 +145,7 @@ def open_checkpoint(files: Files) -> Checkpoint | None:
 
 def _read_commit(files: Files, name: str) -> Commit:
     try:
-        return msgspec.json.decode(files.read(f"commits/{name}"), type=Commit)
+        return decode_commit(files.read(f"commits/{name}"))
     except msgspec.DecodeError as error:
         raise CheckpointError(f"{files.location}/commits/{name} is damaged: {error}") from error
 

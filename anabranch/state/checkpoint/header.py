@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from anabranch.errors import CheckpointError
-from anabranch.plan.fingerprint import differences
 from anabranch.plan.ids import PartId
 from anabranch.plan.model import Node, Plan
 from anabranch.plan.notes import OperatorNote, note_of
 from anabranch.plan.operators.base import Evolved, Reached
+from anabranch.plan.operators.fingerprint import differences
 from anabranch.state.checkpoint.commits import FORMAT, Checkpoint, Header, open_checkpoint
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.records import encode_header

@@ -137,7 +137,10 @@ def test_explain_tells_how_rows_are_grouped_and_why() -> None:
     text = explain(graph, plan)
     for line in (
         "apply rows -> a, form arrow, on error the step fails",
-        "auto: round robin until the time of rows is measured, then by cost (osg) where it varies with (k)",
+        (
+            "auto: round robin until the time of rows is measured, "
+            "then by cost (osg) where it varies with (k)"
+        ),
         "hash: rows with equal (k) in one slot, as asked for",
         "osg: round robin until the time of rows by (k) is measured, then by cost",
         "round robin: rows only pass, to be written",

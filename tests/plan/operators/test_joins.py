@@ -78,7 +78,10 @@ def test_a_cumulative_window_is_all_its_windows() -> None:
         ),
         (
             {"right": (*RIGHT, Field("V", "int"))},
-            r"'clicks' and 'views' both have 'v'; rename in a map.*withColumnRenamed\(old, new\)\)$",
+            (
+                r"'clicks' and 'views' both have 'v'; rename in a map"
+                r".*withColumnRenamed\(old, new\)\)$"
+            ),
         ),
         (
             {"right": (*RIGHT, Field("at", "timestamp"))},

@@ -9,9 +9,10 @@ from anabranch.aggregates.functions import sum as total
 from anabranch.elastic.grouping.osg import new_task
 from anabranch.elastic.grouping.steps import TaskObservation
 from anabranch.metrics import Progress
+from anabranch.plan.ids import ComponentId, PartId
 from anabranch.plan.route import Route
-from anabranch.runtime.operator import Watermarks
 from anabranch.runtime.reports import ApplyReport, NodeReport, ShardReport, SlotReport, StepReports
+from anabranch.runtime.tasks import Watermarks
 from anabranch.spark.driver.job import JobResult
 from anabranch.spark.driver.progress import progress_of
 from anabranch.spark.driver.record import Counts, StepOutcome
@@ -22,6 +23,9 @@ from anabranch.topology.graph import Named
 
 FIELDS = (Field("a", "bigint"), Field("b", "bigint"), Field("at", "timestamp"))
 SHARDS = 4
+W0, W1 = PartId("w0"), PartId("w1")
+FIRST, SECOND = ComponentId(("w0",)), ComponentId(("w1",))  # where the plan does not fuse
+FUSED = ComponentId(("w0", "w1"))
 
 
 def graph() -> Graph:
@@ -37,7 +41,9 @@ def graph() -> Graph:
     )
 
 
-def report(component: str, slot: int, nodes: dict[str, dict[int, tuple[int, int]]]) -> SlotReport:
+def report(
+    component: ComponentId, slot: int, nodes: dict[PartId, dict[int, tuple[int, int]]]
+) -> SlotReport:
     """A slot with rows in and out by operator and shard; a row takes 1 ms of CPU, 4 ms of work."""
     rows = sum(given for shards in nodes.values() for given, _ in shards.values())
     return SlotReport(
@@ -49,12 +55,13 @@ def report(component: str, slot: int, nodes: dict[str, dict[int, tuple[int, int]
         ended=9.9,
         cpu_s=0.001 * rows,
         phases={"read": 0.001 * rows, "open": 0.5, "load": 0.25, "merge": 0.003 * rows},
-        nodes={name: node_report(shards) for name, shards in nodes.items()},
+        nodes=tuple(node_report(part, shards) for part, shards in nodes.items()),
     )
 
 
-def node_report(shards: dict[int, tuple[int, int]]) -> NodeReport:
+def node_report(part: PartId, shards: dict[int, tuple[int, int]]) -> NodeReport:
     return NodeReport(
+        part=part,
         shards={
             shard: ShardReport(
                 rows_in=given,
@@ -64,11 +71,11 @@ def node_report(shards: dict[int, tuple[int, int]]) -> NodeReport:
                 stored=None,
             )
             for shard, (given, out) in shards.items()
-        }
+        },
     )
 
 
-def commit(step: int, routes: dict[str, Route]) -> Commit:
+def commit(step: int, routes: dict[ComponentId, Route]) -> Commit:
     return Commit(
         step=step,
         epoch=1,
@@ -96,7 +103,7 @@ def progress(made: Commit, reports: list[SlotReport]) -> Progress:
     return progress_of(made, outcome, job, applies={}, phases_s={}, times=times)
 
 
-def with_nodes(found: SlotReport, nodes: dict[str, NodeReport]) -> SlotReport:
+def with_nodes(found: SlotReport, *nodes: NodeReport) -> SlotReport:
     """The report of a slot with other operators."""
     return msgspec.structs.replace(found, nodes=nodes)
 

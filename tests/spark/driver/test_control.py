@@ -15,7 +15,18 @@ from anabranch.spark.driver.context import Notice
 from anabranch.spark.driver.control import Controller, Verdict, offer_of
 from anabranch.spark.driver.observe import Conditions, completed, observe
 from anabranch.spark.driver.source_progress import BatchProgress
-from tests.spark.driver.reports_by_hand import SHARDS, commit, graph, progress, report
+from tests.spark.driver.reports_by_hand import (
+    FIRST,
+    FUSED,
+    SECOND,
+    SHARDS,
+    W0,
+    W1,
+    commit,
+    graph,
+    progress,
+    report,
+)
 
 HASTY = Guards(
     warm_up_steps=1, settle_steps=0, judge_steps=1, confirm_steps=1, cool_down_s=0.0, pause=1e9
@@ -43,7 +54,7 @@ def run(controller: Controller, steps: int) -> tuple[Route, list[Notice]]:
         reports = []
         for slot in range(route.slots):
             rows = {shard: (100, 1) for shard in range(SHARDS) if route.slot_of[shard] == slot}
-            reports.append(report(name, slot, {"w0": rows, "w1": {}}))
+            reports.append(report(name, slot, {W0: rows, W1: {}}))
         conditions = Conditions(cores=4)
         seen = observe(plan, made, progress(made, reports), reports, conditions)
         spark = BatchProgress(batch_id=number - 1, seconds=2.5, rows=(400.0,), backlog=(None,))
@@ -102,7 +113,7 @@ def test_a_plan_is_offered_with_the_rows_that_it_saves() -> None:
 
 def test_a_better_plan_is_looked_for_now_and_then_and_becomes_a_change() -> None:
     unfused, asked = make_plan(graph(), "unfused"), list[Any]()
-    routes = {"w0": even_route(SHARDS, 1), "w1": even_route(SHARDS, 1)}
+    routes = {FIRST: even_route(SHARDS, 1), SECOND: even_route(SHARDS, 1)}
     guards = Guards(
         warm_up_steps=1,
         settle_steps=0,
@@ -123,13 +134,13 @@ def test_a_better_plan_is_looked_for_now_and_then_and_becomes_a_change() -> None
         number += 1
         made = commit(number, dict(routes))
         reports = [
-            report("w0", 0, {"w0": dict.fromkeys(range(SHARDS), (100, 10))}),
-            report("w1", 0, {"w1": dict.fromkeys(range(SHARDS), (10, 1))}),
+            report(FIRST, 0, {W0: dict.fromkeys(range(SHARDS), (100, 10))}),
+            report(SECOND, 0, {W1: dict.fromkeys(range(SHARDS), (10, 1))}),
         ]
         seen = observe(unfused, made, progress(made, reports), reports, Conditions(cores=4))
         verdict = controller.decide(seen, unfused, {"w0": 400.0, "w1": 40.0})
         notices += verdict.notices
     assert verdict.changes.plan is not None
-    assert [each.name for each in verdict.changes.plan.components] == ["w0 + w1"]
+    assert [each.name for each in verdict.changes.plan.components] == [FUSED]
     assert asked[-1] == ("auto", {"w0": 400.0, "w1": 40.0})
     assert [each.kind for each in notices] == ["decision"]

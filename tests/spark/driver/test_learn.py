@@ -11,7 +11,11 @@ from anabranch.spark.driver.progress import apply_progress
 from anabranch.state.checkpoint.statistics import Statistics
 from anabranch.topology.apply import Osg
 from tests.spark.driver.reports_by_hand import (
+    FIRST,
+    SECOND,
     SHARDS,
+    W0,
+    W1,
     applied,
     graph,
     node_report,
@@ -23,9 +27,9 @@ from tests.spark.driver.reports_by_hand import (
 def test_statistics_have_the_rows_of_each_operator_by_shard() -> None:
     plan, statistics = make_plan(graph(), "unfused"), Statistics()
     slots = [
-        report("w0", 0, {"w0": {0: (5, 1), 2: (7, 0)}}),
-        report("w0", 1, {"w0": {1: (10, 2)}}),
-        report("w1", 0, {"w1": {0: (3, 1)}}),
+        report(FIRST, 0, {W0: {0: (5, 1), 2: (7, 0)}}),
+        report(FIRST, 1, {W0: {1: (10, 2)}}),
+        report(SECOND, 0, {W1: {0: (3, 1)}}),
     ]
     measure(statistics, plan, StepReports(tuple(slots)), SHARDS)
     assert statistics.rates() == {"w0": 22.0, "w1": 3.0}
@@ -37,9 +41,9 @@ def test_statistics_have_the_rows_of_each_operator_by_shard() -> None:
 def test_a_step_whose_lift_combines_little_is_followed_by_one_that_routes_first() -> None:
     plan = make_plan(graph(), "unfused")
     rows, combined = 100_000, 95_000
-    node = node_report({0: (rows, 0)})
-    sent = NodeReport(shards=node.shards, arrived=combined, distinct=30_000)
-    found = with_nodes(report("w0", 0, {}), {"w0": sent})
+    node = node_report(W0, {0: (rows, 0)})
+    sent = NodeReport(part=W0, shards=node.shards, arrived=combined, distinct=30_000)
+    found = with_nodes(report(FIRST, 0, {}), sent)
     before = Lifting()
     after = next_lifting(before, plan.nodes, StepReports((found,)))
     assert (before.way, after.way) == (LIFT_FIRST, ROUTE_FIRST)

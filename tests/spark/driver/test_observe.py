@@ -10,16 +10,26 @@ from anabranch.plan.make import make_plan
 from anabranch.plan.route import even_route
 from anabranch.spark.driver.observe import Conditions, NoQuery, StepWatch, observe
 from anabranch.spark.driver.source_progress import BatchProgress
-from tests.spark.driver.reports_by_hand import SHARDS, commit, graph, progress, report
+from tests.spark.driver.reports_by_hand import (
+    FIRST,
+    SECOND,
+    SHARDS,
+    W0,
+    W1,
+    commit,
+    graph,
+    progress,
+    report,
+)
 
 
 def test_components_that_feed_each_other() -> None:
     plan = make_plan(graph(), "unfused")
-    routes = {"w0": even_route(SHARDS, 2), "w1": even_route(SHARDS, 1)}
+    routes = {FIRST: even_route(SHARDS, 2), SECOND: even_route(SHARDS, 1)}
     reports = [
-        report("w0", 1, {"w0": {1: (10, 2), 3: (30, 3)}}),
-        report("w0", 0, {"w0": {0: (5, 1), 2: (0, 0)}}),
-        report("w1", 0, {"w1": {0: (6, 0), 1: (0, 1), 2: (0, 0), 3: (0, 0)}}),
+        report(FIRST, 1, {W0: {1: (10, 2), 3: (30, 3)}}),
+        report(FIRST, 0, {W0: {0: (5, 1), 2: (0, 0)}}),
+        report(SECOND, 0, {W1: {0: (6, 0), 1: (0, 1), 2: (0, 0), 3: (0, 0)}}),
     ]
     made = commit(1, routes)
     seen = observe(
@@ -42,9 +52,7 @@ def test_components_that_feed_each_other() -> None:
 def test_fused_operators_count_the_rows_that_enter_and_leave() -> None:
     plan = make_plan(graph(), "fusion by attributes")
     [component] = plan.components
-    reports = [
-        report(component.name, 0, {"w0": {0: (5, 1), 1: (10, 2)}, "w1": {0: (1, 0), 1: (2, 4)}})
-    ]
+    reports = [report(component.name, 0, {W0: {0: (5, 1), 1: (10, 2)}, W1: {0: (1, 0), 1: (2, 4)}})]
     made = commit(1, {component.name: even_route(SHARDS, 1)})
     [seen] = observe(plan, made, progress(made, reports), reports, Conditions(cores=2)).components
     assert seen.rows.tolist() == [5, 10, 0, 0]
@@ -66,7 +74,7 @@ class Query(NoQuery):
 def test_an_observation_waits_for_what_spark_says_about_its_own_batch() -> None:
     plan = make_plan(graph(), "fusion by attributes")
     name = plan.components[0].name
-    reports = [report(name, 0, {"w0": {0: (5, 1)}})]
+    reports = [report(name, 0, {W0: {0: (5, 1)}})]
     made = commit(1, {name: even_route(SHARDS, 1)})
     seen = observe(plan, made, progress(made, reports), reports, Conditions(cores=1))
     watch, query = StepWatch(), Query(0, 0)

@@ -19,7 +19,7 @@ from anabranch.spark.driver.opening import (
 )
 from anabranch.state.checkpoint.commits import open_checkpoint
 from anabranch.state.checkpoint.files import Files
-from tests.spark.driver.reports_by_hand import SHARDS, commit, graph
+from tests.spark.driver.reports_by_hand import FIRST, SECOND, SHARDS, commit, graph
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,11 +38,11 @@ def test_a_directory_is_named_in_full_and_a_uri_as_it_is(
 def test_routes_are_those_of_the_last_step_and_fresh_for_new_components() -> None:
     plan = make_plan(graph(), "unfused")
     fresh, known = even_route(SHARDS, 2), even_route(SHARDS, 3)
-    assert routes_of_run(plan, None, fresh, None) == {"w0": fresh, "w1": fresh}
-    last = commit(1, {"w0": known})
-    assert routes_of_run(plan, last, fresh, None) == {"w0": known, "w1": fresh}
+    assert routes_of_run(plan, None, fresh, None) == {FIRST: fresh, SECOND: fresh}
+    last = commit(1, {FIRST: known})
+    assert routes_of_run(plan, last, fresh, None) == {FIRST: known, SECOND: fresh}
     resized = routes_of_run(plan, last, fresh, 2)
-    assert resized == {"w0": known.resized(2), "w1": fresh}
+    assert resized == {FIRST: known.resized(2), SECOND: fresh}
 
 
 def test_fitting_writes_nothing_and_taking_over_writes_the_header_once(tmp_path: Path) -> None:
@@ -61,16 +61,16 @@ def test_fitting_writes_nothing_and_taking_over_writes_the_header_once(tmp_path:
 def test_what_another_driver_commits_while_one_starts_is_taken_in(tmp_path: Path) -> None:
     files, plan = Files(str(tmp_path)), make_plan(graph(), "unfused")
     older = take_over(fit_run(files, None, plan, SHARDS)).checkpoint
-    older.commit(commit(1, {"w0": even_route(SHARDS, 1)}))
+    older.commit(commit(1, {FIRST: even_route(SHARDS, 1)}))
     opening = fit_run(files, open_checkpoint(files), plan, None)
-    older.commit(commit(2, {"w0": even_route(SHARDS, 3)}))
+    older.commit(commit(2, {FIRST: even_route(SHARDS, 3)}))
     taken = take_over(opening)
     assert taken is not opening
     assert taken.checkpoint.last is not None
     assert taken.checkpoint.last.step == 2
     with pytest.raises(CheckpointError, match="another driver has taken over"):
-        older.commit(commit(3, {"w0": even_route(SHARDS, 3)}))
-    taken.checkpoint.commit(replace(commit(3, {"w0": even_route(SHARDS, 1)}), epoch=2))
+        older.commit(commit(3, {FIRST: even_route(SHARDS, 3)}))
+    taken.checkpoint.commit(replace(commit(3, {FIRST: even_route(SHARDS, 1)}), epoch=2))
 
 
 @pytest.mark.parametrize("shards", [0, 40_000, "8"])

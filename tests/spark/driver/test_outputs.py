@@ -13,7 +13,7 @@ from anabranch.runtime.reports import NodeReport, StepReports, Written
 from anabranch.spark.driver.outputs import Outputs, written_for
 from anabranch.spark.outlets import Outlet
 from anabranch.spark.sinks import StepResults, Target
-from tests.spark.driver.reports_by_hand import graph, report, with_nodes
+from tests.spark.driver.reports_by_hand import FUSED, W0, W1, graph, report, with_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,12 +40,13 @@ def reports() -> StepReports:
     found = []
     for slot in range(2):
         node = NodeReport(
+            part=W0,
             shards={},
             results=Written(path=f"results-{slot}", rows=1),
             late=Written(path=f"late-{slot}", rows=1) if slot else None,
         )
-        nodes = {"w0": node, "w1": NodeReport(shards={})}
-        found.append(with_nodes(report("w0 + w1", slot, {}), nodes))
+        other = NodeReport(part=W1, shards={})
+        found.append(with_nodes(report(FUSED, slot, {}), node, other))
     return StepReports(tuple(found))
 
 

@@ -11,7 +11,16 @@ from anabranch.spark.outlets import Outlet
 from anabranch.topology import Field, Graph, Source
 from anabranch.topology.apply import ApplySpec
 from anabranch.topology.graph import Apply
-from tests.spark.driver.reports_by_hand import FIELDS, applied, graph, report, with_nodes
+from tests.spark.driver.reports_by_hand import (
+    FIELDS,
+    FUSED,
+    W0,
+    W1,
+    applied,
+    graph,
+    report,
+    with_nodes,
+)
 
 if TYPE_CHECKING:
     from anabranch.plan.model import Plan
@@ -25,7 +34,7 @@ def outlet(operator: str, *, late: bool = False) -> Outlet:
 
 def test_rows_count_where_sources_are_read_and_where_sinks_take_results() -> None:
     plan = make_plan(graph(), "fusion by attributes")
-    slots = [report("w0 + w1", 0, {"w0": {0: (10, 3), 1: (5, 2)}, "w1": {0: (5, 1)}})]
+    slots = [report(FUSED, 0, {W0: {0: (10, 3), 1: (5, 2)}, W1: {0: (5, 1)}})]
     reports = StepReports(tuple(slots))
     assert counts_of(plan, [outlet("w1")], reports) == Counts(rows_in=15, rows_out=1)
     assert counts_of(plan, [outlet("w0"), outlet("w1")], reports).rows_out == 6
@@ -48,8 +57,8 @@ def test_totals_have_rows_in_and_out_and_what_was_dropped_by_reason() -> None:
 
 def test_left_out_rows_of_all_slots_are_added_up() -> None:
     plan = make_plan(graph(), "fusion by attributes")
-    nodes = {"w0": NodeReport(shards={}, left_out={"late": 2, "outside": 1})}
-    found = with_nodes(report("w0 + w1", 0, {}), nodes)
+    node = NodeReport(part=W0, shards={}, left_out={"late": 2, "outside": 1})
+    found = with_nodes(report(FUSED, 0, {}), node)
     counts = counts_of(plan, [], StepReports((found, found)))
     assert counts.left_out == {"late": 4, "outside": 2}
 

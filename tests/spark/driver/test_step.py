@@ -14,8 +14,8 @@ from anabranch.faults import DRIVER_POINTS
 from anabranch.observer import Event, Observer, Observers, RecentSteps
 from anabranch.plan.make import make_plan
 from anabranch.plan.route import even_route
-from anabranch.runtime.operator import StateSettings
 from anabranch.runtime.reports import NodeReport, SlotReport, encoded
+from anabranch.runtime.tasks import ArrivingRows, StateSettings
 from anabranch.spark.driver.context import RunContext, RunState, Settings
 from anabranch.spark.driver.control import Controller
 from anabranch.spark.driver.observe import Conditions, NoQuery
@@ -24,7 +24,16 @@ from anabranch.state.checkpoint.commits import open_checkpoint
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.header import open_or_create
 from anabranch.state.checkpoint.statistics import Statistics
-from tests.spark.driver.reports_by_hand import SHARDS, graph, node_report, report, with_nodes
+from tests.spark.driver.reports_by_hand import (
+    FUSED,
+    SHARDS,
+    W0,
+    W1,
+    graph,
+    node_report,
+    report,
+    with_nodes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +42,6 @@ if TYPE_CHECKING:
     from anabranch.runtime.slot import SlotTask
 
 ROWS: Any = "the rows of a batch"
-NAME = "w0 + w1"
 
 
 class Points:
@@ -45,7 +53,7 @@ class Points:
     def at(self, point: str, step: int, slot: int | None = None) -> None:
         self.passed.append((point, step))
 
-    def behind(self, uncounted: int) -> Points:
+    def not_counting(self, uncounted: int) -> Points:
         return self
 
 
@@ -55,13 +63,13 @@ def ordinary(task: SlotTask) -> list[SlotReport]:
     found = []
     for slot in range(component.slots):
         mine = [shard for shard in range(SHARDS) if component.route[shard] == slot]
-        found.append(report(NAME, slot, {"w0": dict.fromkeys(mine, (10, 1)), "w1": {}}))
+        found.append(report(FUSED, slot, {W0: dict.fromkeys(mine, (10, 1)), W1: {}}))
     return found
 
 
 def missing(task: SlotTask) -> list[SlotReport]:
-    lost = NodeReport(shards={}, missing=(2, 3))
-    return [report(NAME, 0, {"w0": {}, "w1": {}}), with_nodes(report(NAME, 1, {}), {"w0": lost})]
+    lost = NodeReport(part=W0, shards={}, missing=(2, 3))
+    return [report(FUSED, 0, {W0: {}, W1: {}}), with_nodes(report(FUSED, 1, {}), lost)]
 
 
 def broken(task: SlotTask) -> list[SlotReport]:
@@ -120,7 +128,7 @@ class Played:
         )
         state = RunState(
             plan=plan,
-            routes={NAME: even_route(SHARDS, 2)},
+            routes={FUSED: even_route(SHARDS, 2)},
             levels=played,
             groupings={},
             rows_at={"visits": 0.0},
@@ -220,10 +228,10 @@ def test_what_people_ask_for_changes_the_next_step(played: Played) -> None:
     played.batch(0)
     played.stepper.requests.resize(1)
     progress = played.batch(1)
-    assert (progress.slots, progress.slots_of) == (1, {NAME: 1})
+    assert (progress.slots, progress.slots_of) == (1, {str(FUSED): 1})
     assert played.kinds == ["resize"]
     assert played.recent.events[0].step == 2
-    assert played.stepper.state.routes[NAME].version == 2
+    assert played.stepper.state.routes[FUSED].version == 2
 
 
 def test_an_observer_that_fails_is_reported_and_the_run_goes_on(tmp_path: Path) -> None:
@@ -264,8 +272,9 @@ def test_a_step_teaches_the_next_and_observers_see_it_once_spark_has_reported(
 
 def test_the_windows_that_a_closing_step_would_close_are_known(played: Played) -> None:
     ending = with_nodes(
-        report(NAME, 0, {}),
-        {"w0": node_report({0: (1, 0)}), "w1": NodeReport(shards={}, next_end_us=5)},
+        report(FUSED, 0, {}),
+        node_report(W0, {0: (1, 0)}),
+        NodeReport(part=W1, shards={}, next_end_us=5),
     )
     played.levels.script = [lambda task: [ending, *ordinary(task)[1:]]]
     played.batch(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from anabranch.aggregates.functions import count
 from anabranch.plan import Plan, make_plan
+from anabranch.plan.ids import ComponentId, PartId
 from anabranch.plan.route import even_route
 from anabranch.state.checkpoint.commits import Checkpoint, Commit
 from anabranch.state.checkpoint.log import Stored
@@ -13,8 +14,7 @@ from anabranch.topology.graph import Named
 from anabranch.topology.windows import Window, tumbling
 
 MINUTE = 60_000_000
-
-
+PART = PartId("o")
 FIVE = tumbling("5 minutes")
 
 
@@ -49,8 +49,8 @@ def commit(step: int, shards: dict[int, bool], epoch: int = 1) -> Commit:
         watermark_us=None,
         next_us=None,
         seen={"s": 5},
-        routes={"o": even_route(2, 1)},
-        stored={"o": stored},
+        routes={ComponentId(("o",)): even_route(2, 1)},
+        stored={PART: stored},
     )
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from anabranch.errors import CheckpointError
-from anabranch.plan.ids import PartId
 from anabranch.state.checkpoint.commits import Checkpoint, open_checkpoint
 from anabranch.state.checkpoint.header import open_or_create
 from anabranch.state.store.version import Version
-from tests.state.checkpoint.one_checkpoint import commit, plan, run
+from tests.state.checkpoint.one_checkpoint import PART, commit, plan, run
 
 
 def test_what_is_committed_is_there_after_a_restart(checkpoint: Checkpoint) -> None:
@@ -19,9 +18,9 @@ def test_what_is_committed_is_there_after_a_restart(checkpoint: Checkpoint) -> N
     assert again is not None
     assert again.last == checkpoint.last
     assert again.chains == checkpoint.chains
-    assert again.versions(PartId("o")) == {0: Version(2, "t"), 1: Version(1, "t")}
-    assert [write.snapshot for write in again.writes(PartId("o"), 0)] == [b"ss"]
-    assert [write.delta for write in again.writes(PartId("o"), 1)] == [b"dd"]
+    assert again.versions(PART) == {0: Version(2, "t"), 1: Version(1, "t")}
+    assert [write.snapshot for write in again.writes(PART, 0)] == [b"ss"]
+    assert [write.delta for write in again.writes(PART, 1)] == [b"dd"]
 
 
 def test_garbage_collection_keeps_what_a_restart_needs(checkpoint: Checkpoint) -> None:
@@ -34,7 +33,7 @@ def test_garbage_collection_keeps_what_a_restart_needs(checkpoint: Checkpoint) -
     assert checkpoint.files.list("results") == []
     again = open_checkpoint(checkpoint.files)
     assert again is not None
-    assert [len(again.writes(PartId("o"), shard)) for shard in (0, 1)] == [2, 3]
+    assert [len(again.writes(PART, shard)) for shard in (0, 1)] == [2, 3]
 
 
 def test_a_driver_that_was_replaced_can_commit_nothing(checkpoint: Checkpoint) -> None:

@@ -18,14 +18,14 @@ def test_events_are_lines_that_survive_a_cut_and_are_bounded(tmp_path: Path) -> 
     files = Files(str(tmp_path))
     log = EventLog(files)
     for step in range(1, 4):
-        log.add(event(step))
+        log.event(event(step))
     with (tmp_path / NAME).open("ab") as file:
         file.write(b'{"at":4.0,"step":4,"kin')  # the driver died here
-    EventLog(files).add(event(5))
+    EventLog(files).event(event(5))
     assert read_events(files) == [event(step) for step in (1, 2, 3, 5)]
     small = EventLog(files, long_bytes=1000)
     for step in range(6, 200):
-        small.add(event(step))
+        small.event(event(step))
     assert (tmp_path / NAME).stat().st_size < 1200
     assert (tmp_path / OLDER).stat().st_size < 1200
     kept = [each.step for each in read_events(files)]

@@ -1,4 +1,6 @@
-"""The history of steps and the log of events beside a checkpoint: read back whole, by other tools too, bounded, not hurt by crashes."""
+"""The history of steps beside a checkpoint: read back whole, by other tools too, bounded, not hurt
+by crashes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,6 @@ from anabranch.elastic.observation import ComponentObservation, Observation, Sou
 from anabranch.errors import CheckpointError
 from anabranch.plan.route import even_route
 from anabranch.state.checkpoint import history
-from anabranch.state.checkpoint.events import NAME, OLDER, Event, EventLog, read_events
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.history import HistoryLog, read_history
 
@@ -91,8 +92,8 @@ def test_any_tool_reads_it(tmp_path: Path) -> None:
         log.observation(observation(step))
     log.flush()
     found = duckdb.sql(
-        f"select step, component, slots, list_sum(rows_in), sources[1].backlog, len(slot_s) from '{tmp_path}/history/*.parquet' "
-        "where step = 5 order by component"
+        "select step, component, slots, list_sum(rows_in), sources[1].backlog, len(slot_s) "
+        f"from '{tmp_path}/history/*.parquet' where step = 5 order by component"
     ).fetchall()
     seen = observation(5)
     assert found == [
@@ -139,28 +140,3 @@ def test_what_is_no_history_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(b"PAR1 not at all")
     with pytest.raises(CheckpointError, match=r"x.parquet is no history of a run"):
         read_history(str(tmp_path / "x.parquet"))
-
-
-def event(step: int) -> Event:
-    return Event(
-        at=float(step), step=step, kind="decision", text=f"é {step}", figures={"slots": 2.0}
-    )
-
-
-def test_events_are_lines_that_survive_a_cut_and_are_bounded(tmp_path: Path) -> None:
-    files = Files(str(tmp_path))
-    log = EventLog(files)
-    for step in range(1, 4):
-        log.event(event(step))
-    with (tmp_path / NAME).open("ab") as file:
-        file.write(b'{"at":4.0,"step":4,"kin')  # the driver died here
-    EventLog(files).event(event(5))
-    assert read_events(files) == [event(step) for step in (1, 2, 3, 5)]
-    small = EventLog(files, long_bytes=1000)
-    for step in range(6, 200):
-        small.event(event(step))
-    assert (tmp_path / NAME).stat().st_size < 1200
-    assert (tmp_path / OLDER).stat().st_size < 1200
-    kept = [each.step for each in read_events(files)]
-    assert kept == list(range(kept[0], 200))
-    assert len(kept) > 10

@@ -12,10 +12,10 @@ from anabranch.aggregates.functions import count
 from anabranch.errors import StateError
 from anabranch.plan.make import make_plan
 from anabranch.plan.operators.base import OperatorPlan
-from anabranch.runtime.process.handles import SlotState
 from anabranch.state.memory.joins import JoinState
 from anabranch.state.memory.kinds import decoded, encoded, state_of
 from anabranch.state.memory.sessions import SessionState
+from anabranch.state.memory.windows import WindowsState
 from anabranch.topology import Compute, Consolidate, Field, Graph, Source, session, tumbling
 from anabranch.topology.graph import Join, Named
 
@@ -31,11 +31,7 @@ def plans() -> dict[str, OperatorPlan]:
         .add(source)
         .add(other)
         .add(Compute(name="c", input="s", by=FIELDS[:1], aggregates=counted))
-        .add(
-            Consolidate(
-                name="w", input="c", windows=(tumbling("1m"),), sessions=(session("5 seconds"),)
-            )
-        )
+        .add(Consolidate(name="w", input="c", windows=(tumbling("1m"), session("5 seconds"))))
         .add(
             Join(
                 name="j",
@@ -49,16 +45,12 @@ def plans() -> dict[str, OperatorPlan]:
         )
     )
     nodes = make_plan(graph).nodes
-    return {
-        "windows": next(each.plan for each in nodes if each.windows and each.side is None),
-        "sessions": next(each.plan for each in nodes if each.session is not None),
-        "join": next(each.plan for each in nodes if each.side == "left"),
-    }
+    return {each.plan.kind: each.plan for each in nodes if each.plan.holds_state}
 
 
 @pytest.mark.parametrize(
     ("kind", "state"),
-    [("windows", SlotState), ("sessions", SessionState), ("join", JoinState)],
+    [("windows", WindowsState), ("sessions", SessionState), ("join", JoinState)],
 )
 def test_each_kind_has_its_own_state_and_nothing_comes_back_from_its_bytes(
     kind: str, state: type

@@ -9,8 +9,11 @@ from typing import NamedTuple
 import pytest
 
 from anabranch.errors import StateFullError
+from anabranch.plan.ids import PartId
 from anabranch.state.store import host as host_module
 from anabranch.state.store.host import LEAST_BYTES, Host, claim, default_root, open_host
+
+A_B, C = PartId("a/b"), PartId("c")
 
 
 class Usage(NamedTuple):
@@ -52,8 +55,18 @@ def test_shared_memory_is_the_default_root_where_it_is_large_enough(
 
 def test_the_directory_of_an_operator_holds_any_name(tmp_path: Path) -> None:
     host = Host(tmp_path, "h")
-    places = {host.component("c", name) for name in ("a/b", "a", "a: 5 minutes", "a%2Fb")}
-    assert len(places) == 4
+    places = {
+        host.directory("c", PartId(*name))
+        for name in (
+            ("a/b",),
+            ("a",),
+            ("a: 5 minutes",),
+            ("a%2Fb",),
+            ("a", "5 minutes"),
+            ("a+5 minutes",),
+        )
+    }
+    assert len(places) == 6
     assert all(place.parent == tmp_path / "c" for place in places)
 
 
@@ -63,13 +76,13 @@ def test_state_of_operators_and_checkpoints_that_are_gone_is_removed(tmp_path: P
         location = tmp_path / name
         location.mkdir()
         (location / "anabranch.json").touch()
-        claim(host, name, str(location), ["a/b", "c"])
-        for operator in ("a/b", "c"):
-            host.component(name, operator).mkdir()
+        claim(host, name, str(location), [A_B, C])
+        for part in (A_B, C):
+            host.directory(name, part).mkdir()
     (tmp_path / "lost" / "anabranch.json").unlink()
     claim(host, "remote", "s3://bucket/x", [])
-    claim(host, "kept", str(tmp_path / "kept"), ["a/b"])
-    assert host.component("kept", "a/b").is_dir()
-    assert not host.component("kept", "c").exists()
+    claim(host, "kept", str(tmp_path / "kept"), [A_B])
+    assert host.directory("kept", A_B).is_dir()
+    assert not host.directory("kept", C).exists()
     assert not (host.root / "lost").exists()
     assert (host.root / "remote").is_dir(), "whether that checkpoint exists is not known here"

@@ -1,0 +1,63 @@
+"""Windows as nodes: they go on over the panes of a checkpoint, and come and go with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from anabranch.plan.notes import note_of
+from anabranch.plan.operators.base import Reached
+from anabranch.plan.operators.windows import WindowsContents, WindowsNode, formation
+from anabranch.topology.windows import tumbling
+from tests.plan.every_kind import nodes
+
+MINUTE = 60_000_000
+MINUTELY, TEN = tumbling("1 minute"), tumbling("10 minutes")
+
+
+def node() -> WindowsNode:
+    found = nodes()["windows"]
+    assert isinstance(found, WindowsNode)
+    return found
+
+
+def test_narrower_panes_of_a_checkpoint_are_kept() -> None:
+    assert node().plan.panes.width_us == MINUTE
+    note = replace(note_of(node()), pane_us=MINUTE // 2, forgotten_us=7)
+    plan = node().continued(note, {}).plan
+    assert (plan.panes.width_us, plan.panes.windows) == (MINUTE // 2, (MINUTELY, TEN))
+    assert plan.forgotten_us == 7
+    assert plan.consolidation != node().plan.consolidation
+
+
+def test_a_window_that_is_added_is_complete_from_the_first_one_that_is_open() -> None:
+    fresh = note_of(node())
+    assert isinstance(fresh.contents, WindowsContents)
+    before = WindowsContents(
+        keys=fresh.contents.keys, partials=fresh.contents.partials, windows=(MINUTELY,)
+    )
+    old = replace(fresh, fingerprint={**fresh.fingerprint, "windows": "fewer"}, contents=before)
+    at = Reached(step=3, watermark_us=5 * MINUTE, newest_us=6 * MINUTE)
+    found = node().evolved(old, fresh, at)
+    assert found.refused == ()
+    assert found.note.contents == fresh.contents
+    assert found.note.complete_from == {TEN.key: 5 * MINUTE}
+    assert found.note.forgotten_us == 5 * MINUTE
+    assert node().evolved(old, fresh, None).note.complete_from == {}
+
+
+def test_what_the_panes_do_not_serve_and_other_keys_are_refused() -> None:
+    fresh = note_of(node())
+    wide = replace(
+        fresh, pane_us=10 * MINUTE, fingerprint={**fresh.fingerprint, "windows": "wider"}
+    )
+    [refused] = node().evolved(wide, fresh, None).refused
+    assert refused.startswith("'1 minute' is not made of the checkpoint's panes of 10 minutes")
+    other = replace(fresh, fingerprint={**fresh.fingerprint, "keys": "another"})
+    assert "[another]" in node().evolved(other, fresh, None).refused[0]
+
+
+def test_explain_says_how_each_window_is_formed() -> None:
+    found = formation(node().plan.panes, node().plan.consolidation)
+    assert found["windows"]["1 minute"] == "1 pane"
+    assert found["windows"]["10 minutes"] == "10 panes"
+    assert found["merges_chosen_by"].endswith("nothing is measured yet")
