@@ -1,7 +1,8 @@
 """Named points at which a fault can be set from outside, to prove that no crash changes a result.
 
 `ANABRANCH_FAULTS` holds them, separated by semicolons: `POINT@STEP=ACTION` or
-`POINT@STEP/SLOT=ACTION`. Each fires once in a checkpoint's life when `ANABRANCH_FAULTS_FIRED` names a directory for marks;
+`POINT@STEP/SLOT=ACTION`. Each fires once in a checkpoint's life when
+`ANABRANCH_FAULTS_FIRED` names a directory for marks;
 else once per process. docs/reliability.md lists the points.
 """
 

@@ -1,4 +1,7 @@
-"""From the graph to a plan: which operators share a component, which panes their windows share. Functions of values."""
+"""From the graph to a plan: which operators share a component, which windows share panes.
+
+Functions of values.
+"""
 
 from anabranch.plan.explain import explain
 from anabranch.plan.make import make_plan

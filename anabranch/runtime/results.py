@@ -89,7 +89,7 @@ def late_table(left_out: pa.ChunkedArray, times: Array, why: Array) -> pa.Table:
 
 
 def write_results(table: pa.Table, files: Files, step: int, name: str) -> Written:
-    """Writes rows of a step where sinks take them from, under a name that is new for each attempt."""
+    """Writes rows of a step where sinks take them from, under a name that is new per attempt."""
     path = f"results/{step:08d}/{name}.parquet"
     with disk_full_as_state_error(files.location):
         write_table(table, files, path)

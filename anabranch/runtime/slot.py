@@ -1,7 +1,8 @@
-"""The slot task: runs the operators of a component one after another on the rows of a step, writes results and state, and reports.
+"""The slot task: runs the operators of a component on the rows of a step, and reports.
 
-It runs in a Python worker next to the state. Everything that it needs is in its arguments: the step, the route, the expected version
-of each shard. A shard that one of its operators misses is left alone by all of them.
+It runs in a Python worker next to the state. Everything that it needs is in its arguments: the
+step, the route, the expected version of each shard. A shard that one of its operators misses is
+left alone by all of them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from anabranch.types import to_array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentTask:
-    """A component in a step: which slot each shard has, and its operators, each after those that feed it."""
+    """A component in a step: the slot of each shard, and its operators, feeding ones first."""
 
     name: ComponentId
     route: tuple[int, ...]
@@ -90,7 +91,7 @@ class SlotTask:
 def _sorted_out(
     batches: Iterable[pa.RecordBatch], numbers: set[int]
 ) -> tuple[dict[int, pa.Table], list[pa.RecordBatch]]:
-    """The rows for each of some operators, and those that only pass: reports, and rows for later levels."""
+    """The rows for each of some operators, and those that only pass: reports, later levels."""
     mine: dict[int, list[pa.RecordBatch]] = {}
     passing: list[pa.RecordBatch] = []
     for batch in batches:
@@ -219,7 +220,7 @@ class _Attempt:
         )
 
     def _seen(self, rows: Mapping[int, pa.Table]) -> dict[int, int]:
-        """The latest event time among the rows of each operator that tells it, those of missing shards too."""
+        """The latest event time of each operator that reports it, missing shards included."""
         wanted = {node.number: node.seen for node in self.component.nodes if node.seen is not None}
         latest = {
             number: pc.max(rows[number].column(name)).as_py()
@@ -231,7 +232,7 @@ class _Attempt:
         }
 
     def _needed(self, rows: Mapping[int, pa.Table]) -> list[int]:
-        """The shards of this slot that have state or get rows: the others, often most of them where keys are few, stay closed."""
+        """The shards of this slot that have state or get rows. The others stay closed."""
         needed: set[int] = set()
         for node in self.component.nodes:
             needed.update(node.committed, node.restore)
@@ -246,7 +247,7 @@ class _Attempt:
         ]
 
     def _load(self) -> None:
-        """Loads the shards that all operators have; one that turns out to be damaged is left alone by all of them."""
+        """Loads the shards that all operators have; a damaged one is left alone by all of them."""
         while True:
             there = set(self.shards).intersection(*(node.metas for node in self.nodes.values()))
             for node in self.nodes.values():

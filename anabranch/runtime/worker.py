@@ -39,8 +39,9 @@ class WorkerTask(Protocol):
 def settle() -> None:
     """Takes all that is loaded out of the garbage collector's sight, once in each process.
 
-    Workers collect garbage after every task, and went through all modules each time: some 50 ms of a core a task. One that is forked
-    loads Spark's own modules when its first task comes, behind those that the process before it had settled: 30 ms.
+    Workers collect garbage after every task, and went through all modules each time: some 50 ms
+    of a core per task. A forked worker loads Spark's own modules when its first task comes, after
+    its parent has settled: 30 ms.
     """
     _settle(os.getpid())
 
@@ -53,8 +54,9 @@ def _settle(_process: int) -> None:
 def received(batches: Iterable[T]) -> Iterator[T]:
     """What Spark sends to a task, each packet acknowledged at once.
 
-    Spark writes in pieces to a socket that holds a small one back until those before it are acknowledged (Nagle's algorithm), and
-    Linux acknowledges what it need not answer after 40 ms: every task waited for that once or twice.
+    Spark writes in pieces to a socket that holds a small one back until those before it are
+    acknowledged (Nagle's algorithm), and Linux acknowledges what it need not answer after 40 ms:
+    every task waited for that once or twice.
     """
     settle()
     with ExitStack() as stack:
@@ -71,7 +73,7 @@ def received(batches: Iterable[T]) -> Iterator[T]:
 
 
 def _connections() -> Iterator[socket.socket]:
-    """The TCP connections that Spark made before anything else was opened; each once, as a copy that may be closed."""
+    """The TCP connections that Spark made first; each once, as a copy that may be closed."""
     seen = set()
     for number in _FIRST_FILES if _AT_ONCE is not None else ():
         try:

@@ -1,1 +1,1 @@
-"""The only package that imports pyspark: compiles a plan into one DataFrame job per step and runs it exactly once."""
+"""Compiles a plan into one DataFrame job per step, and runs each step exactly once."""

@@ -1,6 +1,7 @@
-"""Spark's Python daemon with Anabranch loaded: workers are forked from it and need not load it again, a second for each.
+"""Spark's Python daemon with Anabranch loaded: forked workers need not load it, a second each.
 
-Set when Spark starts, where its Pythons have Anabranch installed: spark.python.daemon.module=anabranch.spark.daemon
+Set when Spark starts, where its Pythons have Anabranch installed:
+spark.python.daemon.module=anabranch.spark.daemon
 """
 
 from pyspark.daemon import manager

@@ -1,4 +1,4 @@
-"""What Spark tells about sessions and query plans: is this usable, is this map deterministic, which columns does it need?"""
+"""What Spark knows of sessions and query plans: usable? deterministic? which columns?"""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def check_session(session: SparkSession) -> None:
     """Refuses sessions on which steps cannot run exactly once."""
     if not hasattr(session, "_jsparkSession"):
         raise TopologyError(
-            "this is a Spark Connect session; Anabranch needs a classic one: SparkSession.builder.master(...)"
+            "this is a Spark Connect session; Anabranch needs a classic one: "
+            "SparkSession.builder.master(...)"
         )
     if str(session.conf.get("spark.speculation", "false")).lower() == "true":
         raise TopologyError(
@@ -33,7 +34,10 @@ def check_session(session: SparkSession) -> None:
 def check_map(
     fn: Callable[[DataFrame], DataFrame], frame: DataFrame, clock: Clock | None
 ) -> DataFrame:
-    """What a map makes of a stream; refuses what is not deterministic, not stateless, or loses the event time."""
+    """What a map makes of a stream.
+
+    Refuses what is not deterministic, not stateless, or loses the event time.
+    """
     if not callable(fn):
         raise TopologyError(f"map({fn!r}) is not a function of a DataFrame")
     try:
@@ -49,7 +53,8 @@ def check_map(
     analyzed = mapped._jdf.queryExecution().analyzed()
     if not analyzed.deterministic():
         raise TopologyError(
-            "map must be deterministic: rand, uuid, shuffle and the like would change a step that runs again"
+            "map must be deterministic: rand, uuid, shuffle and the like would change a step that "
+            "runs again"
         )
     stateful = [name for node in _nodes(analyzed) if (name := node.nodeName()) in _STATEFUL]
     if frame.isStreaming and stateful:
@@ -60,7 +65,8 @@ def check_map(
     if clock is not None and kinds.get(clock.column) != clock.type:
         have = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
         raise TopologyError(
-            f"map must keep the event-time column {clock.column!r} of type {clock.type}; it has {have}"
+            f"map must keep the event-time column {clock.column!r} of type {clock.type}; "
+            f"it has {have}"
         )
     return mapped
 
@@ -81,7 +87,7 @@ _STATEFUL = {
 
 
 def needed_columns(frame: DataFrame, used: DataFrame) -> set[str]:
-    """The columns of a stream that a query over it reads, from Spark's optimised plan; all where that cannot be told."""
+    """The columns of a stream that a query reads, by Spark's optimised plan; all if unknown."""
     try:
         plan = used._jdf.queryExecution().optimizedPlan()
         leaves = [node for node in _nodes(plan) if node.children().isEmpty()]
@@ -99,7 +105,7 @@ def needed_columns(frame: DataFrame, used: DataFrame) -> set[str]:
 
 
 def keeps_all(frame: DataFrame, mapped: DataFrame, column: str) -> bool:
-    """Whether a query over a stream has its rows, one for one, and a column of it as it is; False where that cannot be told."""
+    """Whether a query keeps all rows of a stream, and a column as it is; False if unknown."""
     if mapped is frame:
         return True
     try:
@@ -116,10 +122,12 @@ def keeps_all(frame: DataFrame, mapped: DataFrame, column: str) -> bool:
 
 
 def in_place(rows: DataFrame, column: str) -> DataFrame:
-    """The same rows, with Spark told that those with one value of a column lie in one partition: grouping by it needs no exchange.
+    """The same rows, grouped by a column without an exchange.
 
-    It need not be so: rows are then combined as far as they lie together. Spark has no public way to ask for that. Where its
-    internals have changed the rows come back as they are; grouping them then costs an exchange and gives as much.
+    Spark is made to believe that rows with one value of the column are in one partition. It need
+    not be so: rows are then combined as far as they are together. Spark has no public way to ask
+    for that. Where its internals have changed, the rows come back as they are; grouping them then
+    costs an exchange and gives the same.
     """
     try:
         scala = scala_of(rows.sparkSession._jvm)
@@ -151,7 +159,7 @@ def jcolumns(rows: DataFrame, columns: Iterable[Column]) -> Any:
 
 
 class Scala:
-    """Classes and objects of Spark that plans are made of; looking one up takes a call into the JVM for each part of its name."""
+    """Classes of Spark that plans are made of. Looking one up takes a call per part of its name."""
 
     def __init__(self, jvm: Any) -> None:
         sql = jvm.org.apache.spark.sql
@@ -170,7 +178,7 @@ def scala_of(jvm: Any) -> Scala:
 
 
 def warm_up(session: SparkSession) -> None:
-    """Starts Python workers and lets them import what slot tasks need, before the first batch has to wait for it."""
+    """Starts Python workers that import what slot tasks need, before the first batch waits."""
     context = session.sparkContext
     key = f"{context.applicationId}"
     if key in _warm:
@@ -181,7 +189,8 @@ def warm_up(session: SparkSession) -> None:
     except Exception as error:  # noqa: BLE001 - whatever a worker died of
         lines = [line.strip() for line in str(error).splitlines() if "Error" in line]
         raise AnabranchError(
-            "Spark's Python workers cannot import anabranch; start Spark with PYSPARK_PYTHON set to the Python that has it "
+            "Spark's Python workers cannot import anabranch; start Spark with PYSPARK_PYTHON set "
+            "to the Python that has it "
             f"installed ({(lines or ['unknown cause'])[-1]})"
         ) from None
     _warm.add(key)

@@ -1,4 +1,4 @@
-"""A task of `runtime/` as Spark calls it. A worker that loads a task loads this module, `runtime/` and no compiler."""
+"""A task of `runtime/` as Spark calls it. A worker loads this, `runtime/` and no compiler."""
 
 from __future__ import annotations
 

@@ -1,9 +1,13 @@
-"""A workload as a streaming source of Spark: offsets are row numbers, so a query that is restarted reads the very same rows.
+"""A workload as a streaming source of Spark.
 
-A paced one has a clock: rows become due as their rate says, whether they are read or not, and what is due and not read is the
+Offsets are row numbers, so a query that is restarted reads the very same rows.
+
+A paced one has a clock: rows become due as their rate says, whether they are read or not, and
+what is due and not read is the
 backlog. Offsets carry when that clock began, so it goes on while a query is down.
 
-This is a data source in Python (pyspark.sql.datasource): a process beside the driver tells offsets, tasks make rows as Arrow data.
+This is a data source in Python (pyspark.sql.datasource): a process beside the driver gives
+offsets, tasks make rows as Arrow data.
 """
 
 from __future__ import annotations
@@ -61,9 +65,10 @@ def workload(
 ) -> DataFrame:
     """The rows of a workload as a stream: columns at, value, key and, where it has one, payload.
 
-    speed: seconds of the workload in one second, such as 1 or 10; None: all rows are due at once. each_batch: at most so many rows
-    in a batch. partitions: tasks that read a batch, unless it is small. columns: a function that makes other columns of these, one
-    Arrow batch of another. With the trigger "availableNow" a run ends with the last row; a paced one takes its time until then.
+    speed: seconds of the workload in one second, such as 1 or 10; None: all rows are due at once.
+    each_batch: at most so many rows per batch. partitions: tasks that read a batch, unless it is
+    small. columns: a function that makes other columns of these, one Arrow batch of another. With
+    the trigger "availableNow" a run ends with the last row; a paced one takes its time until then.
     """
     if speed is not None and not 0 < speed < inf:
         raise TopologyError(f"speed is {speed!r}; valid: a number above 0, or None")
@@ -89,13 +94,17 @@ def _reader(
     partitions: int | None,
 ) -> AnyReader:
     spark.dataSource.register(WorkloadSource)
-    dumped = "" if columns is None else b64encode(cloudpickle.dumps(columns)).decode()  # type: ignore[no-untyped-call]
+    dumped = ""
+    if columns is not None:
+        dumped = b64encode(cloudpickle.dumps(columns)).decode()  # type: ignore[no-untyped-call]
     tasks = partitions or spark.sparkContext.defaultParallelism
     return reader.format(FORMAT).options(load=_encoded(load), columns=dumped, partitions=str(tasks))
 
 
 def backlog(progress: Mapping[str, Any]) -> int | None:
-    """The rows that were due when a batch was taken and not in it, of all workloads that a query reads (`run.query.lastProgress`).
+    """The rows of all workloads of a query that were due and not in the batch that was taken.
+
+    It is read from `run.query.lastProgress`.
 
     None where it reads no workload.
     """
@@ -132,7 +141,7 @@ class WorkloadSource(DataSource):
         self.speed: float | None = json.loads(options.get("speed", "null"))
         self.each_batch: int | None = json.loads(options.get("each_batch", "null"))
         self.most_partitions = int(options["partitions"])
-        # The function of this very program, handed from the driver to its tasks: no checkpoint holds it.
+        # The function of this program, handed from the driver to its tasks: no checkpoint has it.
         self.columns: Columns | None = (
             cloudpickle.loads(b64decode(options["columns"])) if options["columns"] else None
         )
@@ -152,7 +161,7 @@ class WorkloadSource(DataSource):
     def reader(self, schema: StructType) -> StaticReader:  # noqa: ARG002 - as Spark calls it
         return StaticReader(self)
 
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: ARG002, N802 - as Spark calls it
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: ARG002, N802 - Spark's name
         return StreamReader(self)
 
     def split(self, start: int, end: int) -> list[RowRange]:
@@ -201,8 +210,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - as Spark calls it
         self.to_the_end = True
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - as Spark calls it
-        """As far as rows are due, and within the limit. A run to the end waits for rows: without any it would be over."""
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: dict[str, Any], limit: ReadLimit
+    ) -> dict[str, Any]:
+        """As far as rows are due, within the limit. A run to the end waits for rows."""
         if start["of"] != self.fingerprint:
             raise CheckpointError(
                 f"the offsets are of another workload than this one: {self.source.load}"

@@ -81,7 +81,7 @@ TIME_TYPE = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowCase:
+class RandomCase:
     """What to compute, and the rows of each step (None where a step has no table at all)."""
 
     query: WindowQuery
@@ -211,7 +211,7 @@ def rows_table(rows: Sequence[Row], key_kind: str) -> pa.Table:
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, most_steps: int = 5, most_rows: int = 12) -> WindowCase:
+def cases(draw: st.DrawFn, *, most_steps: int = 5, most_rows: int = 12) -> RandomCase:
     """A whole case: what to compute over which steps."""
     key_kind = draw(st.sampled_from(sorted(KEY_TYPES)))
     query = WindowQuery(
@@ -222,4 +222,4 @@ def cases(draw: st.DrawFn, *, most_steps: int = 5, most_rows: int = 12) -> Windo
         delay_us=draw(st.sampled_from((0, 1, SECOND_US, 10 * SECOND_US, MINUTE_US))),
     )
     reach = query.delay_us + max(max(length, every) for _, length, every, _ in query.windows)
-    return WindowCase(query=query, steps=draw(step_lists(key_kind, reach, most_steps, most_rows)))
+    return RandomCase(query=query, steps=draw(step_lists(key_kind, reach, most_steps, most_rows)))

@@ -34,7 +34,7 @@ from anabranch.testing import (
 )
 from anabranch.testing.events import HOUR_US, MINUTE_US, ODD_FLOATS, SECOND_US, WORDS
 from anabranch.testing.reference.windows import FinalWatermark, Window
-from anabranch.testing.strategies import WindowCase, cases, rows_table
+from anabranch.testing.strategies import RandomCase, cases, rows_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -231,7 +231,7 @@ def timed(*seconds: float | None, key: Any = 0, kind: pa.DataType | None = None)
 )
 def test_random_topologies_over_random_batches(  # noqa: PLR0917 - drawn one by one
     spark: SparkSession,
-    case: WindowCase,
+    case: RandomCase,
     slots: int,
     finish: bool,
     lift: str,
@@ -735,7 +735,7 @@ def test_no_window_is_written_twice_and_files_are_named_by_step(
 @settings(max_examples=max(3, EXAMPLES // 4))
 @given(case=cases(most_steps=1, most_rows=25))
 def test_a_static_run_gives_what_a_finished_stream_gives(
-    spark: SparkSession, case: WindowCase
+    spark: SparkSession, case: RandomCase
 ) -> None:
     query = replace(case.query, windows=[named(*shape) for _, *shape in case.query.windows])
     with tempfile.TemporaryDirectory() as root:

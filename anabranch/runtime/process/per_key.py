@@ -27,7 +27,7 @@ _PROCESS, _ON_TIMER, _ENCODING, _DECODING = "process()", "on_timer()", "encoding
 
 @dataclass(slots=True)
 class CallResults:
-    """What the calls of a step made: cells, all returned rows, and how many of them each key has."""
+    """What the calls of a step made: cells, all returned rows, and how many each key has."""
 
     cells: list[bytes | None]
     rows: list[Any]

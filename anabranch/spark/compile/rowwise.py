@@ -1,9 +1,10 @@
-"""Maps as expressions: what Spark SQL does row by row can be done for some rows and not for others, in one pass.
+"""Maps as expressions: what Spark SQL does row by row can be done for some rows only, in one pass.
 
-Several operators may want different maps of one stream, and a DataFrame that is read twice is computed twice: its source is read
-again, and tasks that change state would run again. So the maps are taken apart into a condition and columns, and a row is given those
-of the operator that it is for. Where a map multiplies rows (`explode` and its kin), rows of its operator are multiplied, and all
-others stay what they are.
+Several operators may want different maps of one stream, and a DataFrame that is read twice is
+computed twice: its source is read again, and tasks that change state would run again. So the maps
+are taken apart into a condition and columns, and a row is given those of the operator that it is
+for. Where a map multiplies rows (`explode` and its kin), rows of its operator are multiplied, and
+all others stay what they are.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _NOW = ("current_timestamp(", "now(", "current_date(", "localtimestamp(", "curre
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a map makes of a row: what it becomes step by step, one row or several, then whether these stay, and their columns."""
+    """What a map makes of a row: its steps, whether the rows stay, and their columns."""
 
     stays: Column | None  # None: all do
     columns: Mapping[str, Column]
@@ -38,7 +39,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A step of a map: which rows stay, columns more, or each row once for each element of an array."""
+    """A step of a map: rows that stay, more columns, or one row per element of an array."""
 
     stays: Column | None = None
     columns: tuple[tuple[Column, Any], ...] = ()  # with the numbers that later steps know them by
@@ -62,7 +63,7 @@ class Step:
 
 
 class RowWise:
-    """Takes maps over rows of one schema apart. Columns that it gives fit rows that are bound to it, and no others."""
+    """Takes maps over rows of one schema apart. Its columns fit rows that are bound to it only."""
 
     def __init__(self, session: SparkSession, schema: StructType) -> None:
         self._template = session.createDataFrame(session.sparkContext.emptyRDD(), schema)
@@ -76,14 +77,14 @@ class RowWise:
         self._none = getattr(getattr(jvm.scala, "None$"), "MODULE$")
 
     def take(self, fn: Callable[[DataFrame], DataFrame], what: str) -> Taken:
-        """The condition and the columns of a function of a DataFrame; refuses what is not done row by row."""
+        """The condition and the columns of a map; refuses what is not done row by row."""
         mapped = fn(self._template)
         execution = mapped._jdf.queryExecution()
         text = execution.analyzed().toString()
         if any(each in text for each in _NOW):
             raise TopologyError(
-                f"{what}: the current time can only be taken in maps that all operators of a source have in common; "
-                "take it there, as a column"
+                f"{what}: the current time can only be taken in maps that all operators of a "
+                "source have in common; take it there, as a column"
             )
         with _always_inline(self._template.sparkSession):
             operators = _chain(execution.optimizedPlan())
@@ -94,7 +95,8 @@ class RowWise:
             )
         if not operators[-1].children().isEmpty():
             raise TopologyError(
-                f"{what} is not done row by row (it has {operators[-1].nodeName()}), and other operators need the same rows: only "
+                f"{what} is not done row by row (it has {operators[-1].nodeName()}), and other "
+                "operators need the same rows: only "
                 "select, withColumn, filter, explode and the like can stand there"
             )
         top, columns, stays = 0, list(each_of(operators[0].output())), list[Any]()
@@ -124,7 +126,8 @@ class RowWise:
         name, outer = generator.nodeName(), bool(node.outer())
         if name not in {"Explode", "PosExplode", "Inline"}:
             raise TopologyError(
-                f"{what} has {name.lower()}, and other operators need the same rows: only explode, posexplode, inline and "
+                f"{what} has {name.lower()}, and other operators need the same rows: only explode, "
+                "posexplode, inline and "
                 "their outer forms can stand there"
             )
         given = self._as_column(generator.child())
@@ -141,7 +144,7 @@ class RowWise:
         return Step(elements=elements, kind=name, ids=tuple(ids))
 
     def stepped(self, rows: DataFrame, taken: Mapping[int, Taken], to: str) -> DataFrame:
-        """Bound rows, those of each operator behind the steps of its maps, which may multiply them."""
+        """Bound rows after the steps of each operator's maps, which may multiply them."""
         for number, each in taken.items():
             if not each.steps:
                 continue
@@ -205,7 +208,7 @@ class RowWise:
 
 
 def _chain(plan: Any) -> list[Any]:
-    """The operators of a query plan, from the last to the first, as long as each has one before it."""
+    """The operators of a query plan, last to first, as long as each has one before it."""
     found = [plan]
     while found[-1].nodeName() in _BY_ROW:
         found.append(found[-1].children().apply(0))
@@ -214,7 +217,7 @@ def _chain(plan: Any) -> list[Any]:
 
 @contextmanager
 def _always_inline(session: SparkSession) -> Iterator[None]:
-    """Spark's optimiser leaves a projection of its own for what is dear and used twice; a map must become one projection."""
+    """Merges projections: Spark leaves one of its own for what is expensive and used twice."""
     before = session.conf.get(_INLINE, None)
     session.conf.set(_INLINE, "true")
     try:
@@ -233,7 +236,7 @@ def chosen(to: str, by_number: Mapping[int, Column], otherwise: Column | None = 
 
 
 def chosen_sql(to: str, by_number: Mapping[int, str]) -> str:
-    """The expression of the node that a row is for, as text; one text for all where they are the same."""
+    """The expression of the node that a row is for, as text; one for all if they are the same."""
     texts = set(by_number.values())
     if len(texts) == 1:
         return texts.pop()

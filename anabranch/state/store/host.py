@@ -27,7 +27,7 @@ LEAST_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A state root and its id: a hostname would not do, as two containers of a host share nothing."""
+    """A state root and its id. Not a hostname: two containers of a machine share nothing."""
 
     root: Path
     id: str

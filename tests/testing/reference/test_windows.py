@@ -24,7 +24,7 @@ from anabranch.testing import (
     expected_late,
     expected_results,
 )
-from anabranch.testing.strategies import WindowCase, cases
+from anabranch.testing.strategies import RandomCase, cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -241,7 +241,7 @@ class PlainStream:
             )
 
 
-def plain(case: WindowCase, final_watermark: FinalWatermark) -> PlainStream:
+def plain(case: RandomCase, final_watermark: FinalWatermark) -> PlainStream:
     stream = PlainStream(case.query)
     for table in case.steps:
         stream.step(
@@ -267,7 +267,7 @@ def as_table(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
 @settings(max_examples=100)
 @given(case=cases(), final_watermark=st.sampled_from(["closing", "finish"]))
 def test_results_and_late_rows_equal_those_of_a_plain_loop(
-    case: WindowCase, final_watermark: FinalWatermark
+    case: RandomCase, final_watermark: FinalWatermark
 ) -> None:
     stream = plain(case, final_watermark)
     results = expected_results(case.steps, case.query, final_watermark=final_watermark)
@@ -281,7 +281,7 @@ def test_results_and_late_rows_equal_those_of_a_plain_loop(
 
 @settings(max_examples=20)
 @given(case=cases())
-def test_a_table_with_a_step_column_equals_a_table_for_each_step(case: WindowCase) -> None:
+def test_a_table_with_a_step_column_equals_a_table_for_each_step(case: RandomCase) -> None:
     numbered = [
         table.append_column("step", pa.array([n] * len(table), pa.int32()))
         for n, table in enumerate(case.steps, 1)
