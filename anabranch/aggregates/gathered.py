@@ -74,7 +74,7 @@ class Gathered(Grouped, ABC):
         """What is kept of the values of one group, which has some."""
 
 
-class DistinctValues(Gathered):
+class Distinct(Gathered):
     """All distinct values."""
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from anabranch.aggregates.gathered import DistinctValues, Foremost, Frequent, Hll, Kll, Smallest
+from anabranch.aggregates.gathered import Distinct, Foremost, Frequent, Hll, Kll, Smallest
 from anabranch.aggregates.partials import Partial
 from anabranch.aggregates.specs import Aggregate
 from anabranch.errors import TopologyError
@@ -22,7 +22,7 @@ class CountDistinctOf(Aggregate):
 
     def partials(self, input_type: str) -> tuple[Partial, ...]:
         arrow_type(input_type)
-        return (DistinctValues(input_type),)
+        return (Distinct(input_type),)
 
     def result_type(self, input_type: str) -> str:  # noqa: ARG002
         return "bigint"

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.aggregates.gathered import DistinctValues, Foremost, Frequent, Hll, Kll, Smallest
+from anabranch.aggregates.gathered import Distinct, Foremost, Frequent, Hll, Kll, Smallest
 from anabranch.aggregates.partials import Partial
 from anabranch.state.codec.blob import Entries, decode, encode
 from anabranch.types import from_lists, from_ordered, objects, ordered, to_lists
@@ -63,7 +63,7 @@ def arrow(kind: str) -> pa.DataType:
 
 # What the lift gives, in Python: of rows with normal values.
 LIFTS: dict[str, tuple[Callable[[str], Partial], Callable[[list[Row]], Any]]] = {
-    "distinct": (DistinctValues, lambda rows: frozenset(value for _, value in rows)),
+    "distinct": (Distinct, lambda rows: frozenset(value for _, value in rows)),
     "smallest": (
         lambda kind: Smallest(kind, 2),
         lambda rows: tuple(sorted({value for _, value in rows})[:2]),
