@@ -1,24 +1,27 @@
-# make setup | demo | test | lint | bench.  Another Python: make setup PYTHON=python3.12
+# make setup | demo | test | lint | bench | lock | upgrade.  Another Python: make setup PYTHON=python3.12
 
-PYTHON ?= python3
 BIN := .venv/bin
-READY := .venv/.ready
 
-.PHONY: help setup demo test lint bench
-.DELETE_ON_ERROR:
+# The first run keeps the bytecode of what it imports. Without that, every Spark worker would compile it again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup demo test lint bench lock upgrade
 
 help:
-	@echo "make setup   the environment in .venv, with the command .venv/bin/anabranch"
-	@echo "make demo    the lending job with a live view, within a minute"
-	@echo "make test    lint, types and all tests"
-	@echo "make lint    lint and types alone"
-	@echo "make bench   windows against native Spark, within 15 minutes"
+	@echo "make setup    the environment in .venv, with the command .venv/bin/anabranch"
+	@echo "make demo     the lending job with a live view, within a minute"
+	@echo "make test     lint, types and all tests"
+	@echo "make lint     lint and types alone"
+	@echo "make bench    windows against native Spark, within 15 minutes"
+	@echo "make lock     requirements.lock for a changed pyproject.toml; versions that still fit stay"
+	@echo "make upgrade  requirements.lock with the newest versions that pyproject.toml allows"
 
-setup: $(READY)
-
-$(READY): pyproject.toml scripts/setup
+# Takes a fraction of a second where there is nothing to do.
+setup:
 	@PYTHON="$(PYTHON)" bash scripts/setup
-	@touch $@
+
+lock upgrade:
+	@PYTHON="$(PYTHON)" bash scripts/setup $@
 
 # A minute is too short for the JVM's second compiler to pay.
 demo: export PYSPARK_SUBMIT_ARGS ?= --conf spark.ui.enabled=false --conf spark.python.daemon.module=anabranch.spark.daemon --driver-java-options "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" pyspark-shell
