@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCK = (ROOT / "requirements.lock").read_text()
-ENTRY = re.compile(r"^(?P<pin>[a-z0-9-]+==[^ ]+( ; .+)?)( \\\n    --hash=sha256:[0-9a-f]{64})+\n", re.MULTILINE)
+ENTRY = re.compile(
+    r"^(?P<pin>[a-z0-9-]+==[^ ]+( ; .+)?)( \\\n    --hash=sha256:[0-9a-f]{64})+\n", re.MULTILINE
+)
 ADVICE = "run `make lock`, or `make upgrade` for the newest versions"
 
 
@@ -40,7 +42,11 @@ ASKED_FOR = [
     *map(Requirement, PROJECT["build-system"]["requires"]),
 ]
 PINNED = [Requirement(found["pin"]) for found in ENTRY.finditer(LOCK)]
-HERE = {pin.name: next(iter(pin.specifier)).version for pin in PINNED if pin.marker is None or pin.marker.evaluate()}
+HERE = {
+    pin.name: next(iter(pin.specifier)).version
+    for pin in PINNED
+    if pin.marker is None or pin.marker.evaluate()
+}
 
 
 def test_the_lock_has_pins_with_hashes_and_nothing_else() -> None:
@@ -51,7 +57,9 @@ def test_the_lock_has_pins_with_hashes_and_nothing_else() -> None:
 def test_each_requirement_of_pyproject_is_pinned_within_its_range(requirement: Requirement) -> None:
     version = HERE.get(canonicalize_name(requirement.name))
     assert version is not None, f"{requirement} is not in requirements.lock: {ADVICE}"
-    assert version in requirement.specifier, f"requirements.lock has {requirement.name} {version}: {ADVICE}"
+    assert version in requirement.specifier, (
+        f"requirements.lock has {requirement.name} {version}: {ADVICE}"
+    )
 
 
 def test_what_the_pinned_packages_need_is_pinned_too() -> None:

@@ -63,12 +63,19 @@ class Machine:
     def lacks(self, name: str) -> None:
         (self.home / "bin" / name).unlink()
 
-    def setup(self, *arguments: str, folder: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    def setup(
+        self, *arguments: str, folder: Path | None = None, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         (self.home / "steps").write_text("")
         return subprocess.run(
             ["bash", "scripts/setup", *arguments],
             cwd=folder or self.project,
-            env={"PATH": str(self.home / "bin"), "HOME": str(self.home), "STEPS": str(self.home / "steps"), **variables},
+            env={
+                "PATH": str(self.home / "bin"),
+                "HOME": str(self.home),
+                "STEPS": str(self.home / "steps"),
+                **variables,
+            },
             capture_output=True,
             text=True,
             timeout=60,
@@ -190,12 +197,17 @@ def test_upgrade_sets_up_writes_the_lock_and_installs_it(machine: Machine) -> No
 
 def test_no_python_is_explained(machine: Machine) -> None:
     machine.lacks("python3")
-    assert "Python 3.11, 3.12 or 3.13 is needed, python3 is not found; install one" in machine.fails()
+    assert (
+        "Python 3.11, 3.12 or 3.13 is needed, python3 is not found; install one" in machine.fails()
+    )
 
 
 def test_an_old_python_is_explained(machine: Machine) -> None:
     machine.has("python3", "#!/usr/bin/env bash\n[ $1 = -V ] && echo Python 3.9.2\n")
-    assert "Python 3.11, 3.12 or 3.13 is needed, python3 is Python 3.9.2; install one" in machine.fails()
+    assert (
+        "Python 3.11, 3.12 or 3.13 is needed, python3 is Python 3.9.2; install one"
+        in machine.fails()
+    )
 
 
 def test_a_newer_python_beside_an_old_one_is_found(machine: Machine) -> None:
@@ -205,7 +217,9 @@ def test_a_newer_python_beside_an_old_one_is_found(machine: Machine) -> None:
 
 
 def test_a_python_without_venv_is_explained(machine: Machine) -> None:
-    assert f"apt-get install python3.{sys.version_info.minor}-venv" in machine.fails(WITHOUT_VENV="1")
+    assert f"apt-get install python3.{sys.version_info.minor}-venv" in machine.fails(
+        WITHOUT_VENV="1"
+    )
 
 
 def test_no_java_is_explained(machine: Machine) -> None:
@@ -223,16 +237,23 @@ def test_a_java_home_without_java_is_explained(machine: Machine) -> None:
     [
         ("OSError: [Errno 28] No space left on device", "the disk is full"),
         ("PermissionError: [Errno 13] Permission denied: '.venv'", "no permission to write"),
-        ("Failed to establish a new connection: Temporary failure in name resolution", "no network; connect"),
+        (
+            "Failed to establish a new connection: Temporary failure in name resolution",
+            "no network; connect",
+        ),
     ],
 )
-def test_a_step_that_fails_is_explained(machine: Machine, steps: str, failure: str, advice: str) -> None:
+def test_a_step_that_fails_is_explained(
+    machine: Machine, steps: str, failure: str, advice: str
+) -> None:
     trace = f"Traceback (most recent call last):\n  File 'x', line 1\n{failure}"
     assert advice in machine.fails(FAIL_AT=steps, FAILURE=trace)
 
 
 def test_errors_that_are_not_known_are_shown_without_the_rest(machine: Machine) -> None:
-    done = machine.setup(FAIL_AT="uv pip", FAILURE="Collecting x\n  File 'x', line 1\nERROR: x has no wheel")
+    done = machine.setup(
+        FAIL_AT="uv pip", FAILURE="Collecting x\n  File 'x', line 1\nERROR: x has no wheel"
+    )
     assert done.returncode == 1
     assert done.stderr.splitlines()[0] == "ERROR: x has no wheel"
     assert done.stderr.splitlines()[1].startswith("setup: Python packages: failed, see above")
