@@ -60,10 +60,11 @@ def repartitioned(
         query.processAllAvailable()
         usual = batch_seconds(query)[-5:]
         state_rows = sum(each.numRowsTotal for each in query.recentProgress[-1].stateOperators)
-        _publish(source, files, batches, batches + 1)
         began = time.monotonic()
         query.stop()
         stopped = time.monotonic()
+        # Not before: a query that is stopped within a batch cannot be repartitioned.
+        _publish(source, files, batches, batches + 1)
         manager = spark._streamingCheckpointManager  # noqa: SLF001 - Spark's only way
         manager.repartition(str(place / "checkpoint"), after)
         written = time.monotonic()
