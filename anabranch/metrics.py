@@ -46,7 +46,7 @@ class MetricUnit(StrEnum):
 class Shown(StrEnum):
     """Where a figure is shown."""
 
-    PROGRESS = "progress"  # `Progress`, what `run.progress` lists
+    PROGRESS = "progress"  # `Progress`, what `run.recentProgress` lists
     APPLY = "apply"  # `ApplyProgress`, one per apply in `Progress.applies`
     HISTORY = "history"  # history/*.parquet in the checkpoint, one row per step and component
     SOURCE = "source"  # one source in the column `sources` of the history

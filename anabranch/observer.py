@@ -84,7 +84,7 @@ class Observers:
 
 
 class RecentSteps(Observer):
-    """Keeps the newest steps and events in memory, for `run.progress` and `run.events`."""
+    """Keeps the newest steps and events in memory, for `run.recentProgress` and `run.events`."""
 
     def __init__(self, most: int = 10_000) -> None:
         self.progress: deque[Progress] = deque(maxlen=most)

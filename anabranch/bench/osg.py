@@ -225,7 +225,7 @@ class GroupingRun:
             checkpoint=place / "checkpoint",
             state_root=place / "state",
             slots=options.slots,
-            trigger="50 ms",
+            processingTime="50 ms",
         )
 
     def step(self, number: int, batch: pa.Table, seconds: float) -> GroupedStep:
@@ -234,15 +234,15 @@ class GroupingRun:
         pq.write_table(batch, draft, row_group_size=-(-len(batch) // self.options.partitions))
         draft.rename(self._input / f"{number:06d}.parquet")
         ends = time.monotonic() + _PATIENCE_S
-        while len(self.run.progress) <= number:
-            if self.run.exception is not None:
-                raise self.run.exception
+        while len(self.run.recentProgress) <= number:
+            if (error := self.run.exception()) is not None:
+                raise error
             if time.monotonic() > ends:
                 raise AnabranchError(
                     f"step {number} by {self.grouping} has not ended within {_PATIENCE_S:.0f} s"
                 )
             time.sleep(0.01)
-        seen = self.run.progress[number].applies["sensitive"]
+        seen = self.run.recentProgress[number].applies["sensitive"]
         done = np.array(
             [row["done"] for row in self.results.steps[number + 1].select(["done"]).to_pylist()]
         )
@@ -307,7 +307,7 @@ def osg(options: OsgOptions, out: TextIO) -> dict[str, Any]:
         cases = [_case(side, batches, options) for side in sides]
     finally:
         for side in sides:
-            if side.run.active:
+            if side.run.isActive:
                 side.run.stop()
         if running is None:
             session.stop()

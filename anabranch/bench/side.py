@@ -164,12 +164,12 @@ def run_topology(
     run = app.start(
         checkpoint=str(place / "checkpoint"),
         slots=bench.slots,
-        trigger={"availableNow": True},
+        availableNow=True,
         state_root=str(bench.state_root),
         planner=planner,
     )
-    run.wait()
-    steps = run.progress
+    run.awaitTermination()
+    steps = run.recentProgress
     on_end(steps)
     return SideRun(
         side="anabranch",

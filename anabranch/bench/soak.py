@@ -159,21 +159,21 @@ def _run_set(bench: SoakContext, windows: tuple[Window, ...]) -> dict[str, Any]:
     run = app.start(
         checkpoint=str(home / "checkpoint"),
         slots=bench.options.slots,
-        trigger="availableNow",
+        availableNow=True,
         idle=None,
         state_root=str(state_root),
     )
     samples: list[Sample] = []
-    while not run.wait(_POLL_S):
-        if len(run.progress) > len(samples):
-            samples += [_sample(home, state_root, run)] * (len(run.progress) - len(samples))
-    last = run.progress[-1]
+    while not run.awaitTermination(_POLL_S):
+        if len(run.recentProgress) > len(samples):
+            samples += [_sample(home, state_root, run)] * (len(run.recentProgress) - len(samples))
+    last = run.recentProgress[-1]
     wrong = _differences(home, windows, batches, delay)
     quarters = _quarters(samples)
     held = max(1, median(sample.key_numbers for sample in samples[len(samples) // 2 :]))
     figures: dict[str, Any] = {
         "windows": [window.name for window in windows],
-        "steps": len(run.progress),
+        "steps": len(run.recentProgress),
         "keys_seen": len({key for batch in batches for key in batch["k"].to_pylist()}),
         "second_quarter": asdict(quarters[0]),
         "last_quarter": asdict(quarters[1]),
@@ -200,7 +200,10 @@ def _run_set(bench: SoakContext, windows: tuple[Window, ...]) -> dict[str, Any]:
 def _sample(home: Path, state_root: Path, run: ab.Run) -> Sample:
     own = sum(_size_mb(each) for each in (home / "checkpoint").glob("*") if each.name != "spark")
     return Sample(
-        resident_mb()["python_workers"], own, _size_mb(state_root), run.progress[-1].key_numbers
+        resident_mb()["python_workers"],
+        own,
+        _size_mb(state_root),
+        run.recentProgress[-1].key_numbers,
     )
 
 

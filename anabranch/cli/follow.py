@@ -40,7 +40,7 @@ class Until:
             return False
         now = time.monotonic()
         return now - began >= self.seconds or (
-            now - self.since >= self.seconds and bool(run.progress)
+            now - self.since >= self.seconds and bool(run.recentProgress)
         )
 
 
@@ -48,17 +48,17 @@ def follow(run: Run, view: View, until: Until) -> str:
     """Shows a run until it has ended, and says why it did. Raises what made it fail."""
     began = time.monotonic()
     with _asked_to_stop() as asked:
-        while run.active and not asked.is_set() and not until.over(run, began):
+        while run.isActive and not asked.is_set() and not until.over(run, began):
             view.show(run, "running")
             asked.wait(_LOOK_S)
-        by_itself = not run.active
-        if run.exception is None:
+        by_itself = not run.isActive
+        if run.exception() is None:
             if until.finish and not asked.is_set():
                 _show_while(run.finish, run, view, "closing all windows")
             else:
                 _show_while(run.stop, run, view, "stopping after this step")
         view.show(run, "ended")
-        run.wait()
+        run.awaitTermination()
     return "all input processed" if by_itself else "stopped" if asked.is_set() else "its time over"
 
 

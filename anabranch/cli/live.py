@@ -42,7 +42,7 @@ class Ledger:
     def take(self, run: Run) -> tuple[list[Progress], list[Event]]:
         """Counts the steps that are new, and gives them and the new events."""
         last = self.recent[-1].step if self.recent else 0
-        new = [each for each in run.progress if each.step > last]
+        new = [each for each in run.recentProgress if each.step > last]
         for each in new:
             self.steps += 1
             self.rows_in += each.rows_in

@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import typer
@@ -21,6 +22,7 @@ from anabranch.cli.results import LatestResults, Watched, results_tables
 from anabranch.elastic.settings import Elastic
 from anabranch.spark.api.run import Run
 from anabranch.spark.api.topology import Topology
+from anabranch.spark.api.trigger import TriggerOptions
 from anabranch.topology.durations import duration_us
 
 _WATCHED_KEYS = 4
@@ -50,15 +52,14 @@ class RunOptions:
         seconds = None if self.seconds is None else duration_us(self.seconds, "--for") / 1e6
         return Until(seconds=seconds, finish=self.finish, since=self.since)
 
-    def as_trigger(self) -> str | None:
-        """As Spark writes it: it knows fewer ways to write a time."""
+    def as_trigger(self) -> TriggerOptions:
+        """As `start()` takes it."""
         if self.available_now:
-            return "availableNow"
-        return (
-            None
-            if self.trigger is None
-            else f"{duration_us(self.trigger, '--trigger', zero=True)} microseconds"
-        )
+            return {"availableNow": True}
+        if self.trigger is None:
+            return {}
+        us = duration_us(self.trigger, "--trigger", zero=True)
+        return {"processingTime": timedelta(microseconds=us)}
 
     def check(self) -> None:
         """Refuses what does not fit together before Spark is started for it."""
@@ -113,9 +114,9 @@ def _start(topology: Topology, options: RunOptions, place: RunCheckpoint) -> Run
         checkpoint=place.location,
         slots=options.slots,
         shards=options.shards,
-        trigger=options.as_trigger(),
         idle=None if options.idle == "never" else options.idle,
         elastic=options.elastic,
+        **options.as_trigger(),
     )
 
 

@@ -68,7 +68,7 @@ def workload(
     speed: seconds of the workload in one second, such as 1 or 10; None: all rows are due at once.
     each_batch: at most so many rows per batch. partitions: tasks that read a batch, unless it is
     small. columns: a function that makes other columns of these, one Arrow batch of another. With
-    the trigger "availableNow" a run ends with the last row; a paced one takes its time until then.
+    availableNow=True a run ends with the last row; a paced one takes its time until then.
     """
     if speed is not None and not 0 < speed < inf:
         raise TopologyError(f"speed is {speed!r}; valid: a number above 0, or None")

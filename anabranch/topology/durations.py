@@ -52,7 +52,8 @@ def duration_us(
 
 
 def _parse(text: str, what: str) -> int:
-    sign, rest = (-1, text.strip()[1:]) if text.strip().startswith("-") else (1, text)
+    rest = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE).strip()  # as in Spark SQL
+    sign, rest = (-1, rest[1:]) if rest.startswith("-") else (1, rest)
     total, position = Fraction(0), 0
     while match := _TERM.match(rest, position):
         total += Fraction(match[1]) * unit_us(match[2], f"{what} {text!r}")

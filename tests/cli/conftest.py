@@ -42,25 +42,27 @@ def file(tmp_path: Path) -> Callable[[str], Path]:
 class PlayedRun:
     """Looks like a Run to those who watch one."""
 
-    progress: list[Progress] = field(default_factory=list)
+    recentProgress: list[Progress] = field(default_factory=list)  # noqa: N815 - as a Run has it
     events: list[Event] = field(default_factory=list)
     decision: Decision | None = None
-    active: bool = True
-    exception: BaseException | None = None
+    isActive: bool = True  # noqa: N815 - as a Run has it
+    error: BaseException | None = None
     calls: list[str] = field(default_factory=list)
 
     def stop(self) -> None:
         self.calls.append("stop")
-        self.active = False
+        self.isActive = False
 
     def finish(self) -> None:
         self.calls.append("finish")
-        self.active = False
+        self.isActive = False
 
-    def wait(self) -> bool:
-        if self.exception is not None:
-            raise self.exception
-        return not self.active
+    def exception(self) -> BaseException | None:
+        return self.error
+
+    def awaitTermination(self) -> None:  # noqa: N802 - as a Run has it
+        if self.error is not None:
+            raise self.error
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ class Seen:
 
 
 def ended(played: PlayedRun) -> None:
-    played.active = False
+    played.isActive = False
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_time_counts_from_the_start_of_the_command_once_there_is_a_step(
     now = time.monotonic()
     assert not until.over(played, now)  # type: ignore[arg-type]
     assert until.over(played, now - 101)  # type: ignore[arg-type]
-    played.progress = [step(1)]
+    played.recentProgress = [step(1)]
     assert until.over(played, now)  # type: ignore[arg-type]
 
 
@@ -98,7 +98,7 @@ def test_a_second_interrupt_ends_at_once(played: PlayedRun) -> None:
 
 def test_what_ended_a_run_is_raised(played: PlayedRun) -> None:
     def fail() -> None:
-        played.active, played.exception = False, StepError("step 3 failed")
+        played.isActive, played.error = False, StepError("step 3 failed")
 
     with pytest.raises(StepError, match="step 3 failed"):
         follow(played, Seen(fail), Until(seconds=None, finish=True, since=time.monotonic()))  # type: ignore[arg-type]

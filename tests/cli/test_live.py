@@ -37,9 +37,9 @@ Step = Callable[..., Progress]
 
 def test_the_ledger_counts_every_step_once(played: PlayedRun, step: Step) -> None:
     ledger = Ledger()
-    played.progress = [step(1, left_out={"late": 2}), step(2)]
+    played.recentProgress = [step(1, left_out={"late": 2}), step(2)]
     assert [each.step for each in ledger.take(played)[0]] == [1, 2]  # type: ignore[arg-type]
-    played.progress += [step(3, left_out={"late": 1, "outside": 5})]
+    played.recentProgress += [step(3, left_out={"late": 1, "outside": 5})]
     assert [each.step for each in ledger.take(played)[0]] == [3]  # type: ignore[arg-type]
     assert (ledger.steps, ledger.rows_in, ledger.rows_out) == (3, 3000, 30)
     assert ledger.left_out == {"late": 3, "outside": 5}
@@ -49,10 +49,10 @@ def test_plain_lines_come_once_a_second_and_events_at_once(played: PlayedRun, st
     said: list[str] = []
     now = [0.0]
     view = PlainView(Ledger(), said.append, lambda: now[0])
-    played.progress = [step(1)]
+    played.recentProgress = [step(1)]
     view.show(played, "running")  # type: ignore[arg-type]
     now[0] = 0.5
-    played.progress += [step(2), step(3, left_out={"late": 4})]
+    played.recentProgress += [step(2), step(3, left_out={"late": 4})]
     played.events = [Event(at=0.0, step=3, kind="resize", text="slots 2 -> 3")]
     view.show(played, "running")  # type: ignore[arg-type]
     now[0] = 1.0
@@ -73,7 +73,7 @@ def test_the_last_steps_are_said_even_within_a_second(played: PlayedRun, step: S
     said: list[str] = []
     view = PlainView(Ledger(), said.append, lambda: 0.0)
     for number in (1, 2):
-        played.progress += [step(number, batch_id=None, rows_in=0)]
+        played.recentProgress += [step(number, batch_id=None, rows_in=0)]
         view.show(played, "ended")  # type: ignore[arg-type]
     assert [line.split(",")[:2] for line in said] == [
         ["step 1", " closing"],
@@ -100,7 +100,7 @@ def test_the_live_view_fits_the_terminal(
         Ledger(),
         dict.fromkeys(("areas", "overall", "more")[:operators], latest),
     )
-    played.progress = [step(number) for number in range(1, 50)]
+    played.recentProgress = [step(number) for number in range(1, 50)]
     played.events = [
         Event(at=0.0, step=3, kind="retry", text=f"event {i}: " + "long " * 50) for i in range(9)
     ]
@@ -184,7 +184,7 @@ def _lines(console: Console, renderable: Any) -> list[str]:
 def test_the_live_view_says_what_the_controller_does(played: PlayedRun, step: Step) -> None:
     out = io.StringIO()
     console = Console(file=out, width=120, height=24, force_terminal=True, no_color=True)
-    played.progress = [step(1)]
+    played.recentProgress = [step(1)]
     with LiveView(console, "lending", Ledger(), {}) as view:
         view.show(played, "running")  # type: ignore[arg-type]
         assert "controller" not in _drawn(view, console)

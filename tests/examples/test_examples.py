@@ -70,18 +70,16 @@ class Example:
         any_stream.to(lambda _, step: enough.set() if step >= steps else None)
         run = self.file["app"].start(checkpoint="checkpoint", idle=None, slots=2, shards=8)
         while not enough.wait(0.2):
-            assert run.active, run.exception
+            assert run.isActive, run.exception()
         run.finish()
-        return sum(each.batch_id is not None for each in run.progress)
+        return sum(each.batch_id is not None for each in run.recentProgress)
 
     def run_to_the_end(self) -> None:
         """Runs it over a source that ends, in more than one step, and closes everything."""
-        run = self.file["app"].start(
-            checkpoint="checkpoint", trigger="availableNow", slots=2, shards=8
-        )
-        assert run.wait(300)
+        run = self.file["app"].start(checkpoint="checkpoint", availableNow=True, slots=2, shards=8)
+        assert run.awaitTermination(300)
         run.finish()
-        assert sum(each.batch_id is not None for each in run.progress) >= 3
+        assert sum(each.batch_id is not None for each in run.recentProgress) >= 3
 
 
 @pytest.fixture

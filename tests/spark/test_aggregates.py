@@ -76,11 +76,11 @@ def run(
         checkpoint=root / "checkpoint",
         slots=2,
         shards=4,
-        trigger={"availableNow": True},
+        availableNow=True,
         idle=None,
         state_root=root / "state",
     )
-    assert started.wait(timeout=300)
+    assert started.awaitTermination(timeout=300)
     return started
 
 

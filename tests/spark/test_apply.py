@@ -181,7 +181,7 @@ class Stream:
             "slots": 3,
             "shards": 4,
             "state_root": self.root / "state",
-            "trigger": "availableNow",
+            "availableNow": True,
             **options,
         }
         return app.start(checkpoint=self.root / where / "checkpoint", **given)
@@ -225,7 +225,7 @@ def test_groupings_and_faults_change_no_result_and_what_was_measured_steers_late
             monkeypatch.setenv("ANABRANCH_FAULTS", "apply.begin@2/1=fail;apply.written@3/0=kill")
             monkeypatch.setenv("ANABRANCH_FAULTS_FIRED", str(tmp_path))
         run = stream.start(app, grouping)
-        assert run.wait(180)
+        assert run.awaitTermination(180)
         run.finish()
         found[grouping] = {
             name: bag(read_results(place / name).to_pylist())
@@ -243,11 +243,11 @@ def test_groupings_and_faults_change_no_result_and_what_was_measured_steers_late
         "retry",
         "retry",
     ]
-    steps = [each.applies["apply"] for each in run.progress if each.applies]
+    steps = [each.applies["apply"] for each in run.recentProgress if each.applies]
     assert (steps[0].grouping, steps[-1].grouping) == ("round robin", "osg")
     assert (
         sum(each.failed for each in steps)
-        == sum(each.left_out.get("failed", 0) for each in run.progress)
+        == sum(each.left_out.get("failed", 0) for each in run.recentProgress)
         == 11
     )
     assert sum(each.rows_in for each in steps) == len(stream.rows)
@@ -283,18 +283,18 @@ def test_a_failure_names_the_row_and_leaves_the_stream_intact(
 
     run = stream.start(build(checked), "job", retries=1)
     with pytest.raises(ab.StepError) as caught:
-        run.wait(120)
+        run.awaitTermination(120)
     row = rows_of(33, 1)[0]
     assert str(caught.value).startswith(
         "step 2 of 'stream' failed 2 times: apply 'checked' failed on row {'id': 33, 'k':"
     )
     assert f"'x': {row['x']}" in str(caught.value)
     assert str(caught.value).endswith("KeyError: 'thirty three'")
-    assert [each.step for each in run.progress] == [1]
+    assert [each.step for each in run.recentProgress] == [1]
     run = stream.start(build(lambda frame: frame[["id", "k"]]), "job", slots=2)
-    assert run.wait(120)
-    assert [each.step for each in run.progress] == [2, 3]
-    assert [each.slots for each in run.progress] == [2, 2]
+    assert run.awaitTermination(120)
+    assert [each.step for each in run.recentProgress] == [2, 3]
+    assert [each.slots for each in run.recentProgress] == [2, 2]
     expected = [{"id": row["id"], "k": row["k"], "twice": 2 * row["id"]} for row in stream.rows]
     assert bag(read_results(tmp_path / "out").to_pylist()) == bag(expected)
 
@@ -314,7 +314,7 @@ def test_results_of_windows_pass_an_apply_on_their_way_to_a_sink(
     )
     named.map(lambda df: df.filter("text <> '1'")).to(ab.parquet(tmp_path / "out"))
     run = stream.start(app, "job")
-    assert run.wait(120)
+    assert run.awaitTermination(120)
     run.finish()
     counts = [(k, n) for (k, _), (n, _) in per_minute(stream.rows, "x").items() if n != 1]
     assert bag(read_results(tmp_path / "out").to_pylist()) == bag(

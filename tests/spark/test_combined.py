@@ -139,13 +139,13 @@ def topology(spark: SparkSession, place: Path, *, windows: bool) -> ab.Topology:
 def run(app: ab.Topology, place: Path, **settings: Any) -> ab.Run:
     started = app.start(
         checkpoint=place / "chk",
-        trigger="availableNow",
+        availableNow=True,
         idle=None,
         state_root=place / "state",
         shards=8,
         **settings,
     )
-    assert started.wait(180)
+    assert started.awaitTermination(180)
     return started
 
 
@@ -175,10 +175,10 @@ def test_rows_are_combined_as_the_tester_combines_them_through_restarts_and_othe
     run(topology(spark, tmp_path, windows=False), tmp_path, slots=2, lift=lift)
     write_batches(tables[3:], tmp_path / "in", first=3)
     ended = run(topology(spark, tmp_path, windows=False), tmp_path, slots=3, lift=lift)
-    assert sum(each.rows_in for each in ended.progress) == 2 * sum(
+    assert sum(each.rows_in for each in ended.recentProgress) == 2 * sum(
         table.num_rows for table in tables[3:]
     )
-    assert not any(each.left_out for each in ended.progress)
+    assert not any(each.left_out for each in ended.recentProgress)
     runs = [tables[:3], tables[3:]]
     assert written(tmp_path / "out" / "slots") == expected(Slots, ["k"], runs)
     assert written(tmp_path / "out" / "keys") == expected(Keys, ["k", "g"], runs)

@@ -169,13 +169,13 @@ class Engine:
         write_batches(steps, self.root / "in", first=first)
         run = self.topology().start(
             checkpoint=self.root / "checkpoint",
-            trigger="availableNow",
+            availableNow=True,
             idle=None,
             state_root=self.root / "state",
             planner=self.planner,
             **{"slots": 2, "shards": 8, **options},
         )
-        assert run.wait(timeout=300)
+        assert run.awaitTermination(timeout=300)
         if finish:
             run.finish()
         return run
@@ -252,15 +252,15 @@ def test_permanent_change_of_routes_slots_and_components_changes_no_results(
             "state_root": engine.root / "state",
             "shards": 8,
         }
-        run = engine.topology().start(trigger="availableNow", idle=None, slots=2, **options)
+        run = engine.topology().start(availableNow=True, idle=None, slots=2, **options)
         restless = disturb(run, seed, plans=0.25)
-        assert run.wait(60 + 5 * STRESS_STEPS)
+        assert run.awaitTermination(60 + 5 * STRESS_STEPS)
         run.finish()
         changed = {event.step for event in run.events if event.kind in {"resize", "reroute"}}
-        assert len(changed) >= 0.8 * len(run.progress), (
+        assert len(changed) >= 0.8 * len(run.recentProgress), (
             "a route by chance the same, a first step begun before"
         )
-        assert len(run.progress) >= STRESS_STEPS
+        assert len(run.recentProgress) >= STRESS_STEPS
         assert restless.offered or STRESS_STEPS < 100
         if len(restless.offered) > 1:  # operators that do not read each other have one plan only
             assert any(event.kind == "plan" for event in run.events)
@@ -317,21 +317,21 @@ def test_the_exchanges_of_a_step_are_those_of_explain_and_each_source_is_read_on
     assert len(json.loads(app.explain("json", planner=planner))["exchanges"]) == levels
     run = app.start(
         checkpoint=tmp_path / "checkpoint",
-        trigger="availableNow",
+        availableNow=True,
         idle=None,
         planner=planner,
         lift=lift,
         slots=2,
     )
     plans = watched(run)
-    assert run.wait(120)
+    assert run.awaitTermination(120)
     with_rows = [plan for plan in plans if "ExistingRDD" in plan]
     assert with_rows
     for plan in with_rows:
         assert plan.count("Exchange ") == levels, plan
         assert plan.count("MapInArrow") == levels
         assert plan.count("Scan ExistingRDD") == 1
-    batch = [each for each in run.progress if each.batch_id is not None]
+    batch = [each for each in run.recentProgress if each.batch_id is not None]
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(str(run.query.runId))
     assert len(jobs) == len(batch) == 3
     read = [
@@ -371,7 +371,7 @@ def test_another_plan_at_a_restart_and_between_two_steps_changes_no_results(
     write_batches(steps[4:], tmp_path / "in", first=4)
     run = fused.topology().start(
         checkpoint=tmp_path / "checkpoint",
-        trigger="availableNow",
+        availableNow=True,
         idle=None,
         state_root=tmp_path / "state",
     )
@@ -379,7 +379,7 @@ def test_another_plan_at_a_restart_and_between_two_steps_changes_no_results(
         "without a planner, a checkpoint goes on as it was"
     )
     run.replan("fusion by attributes")
-    assert run.wait(120)
+    assert run.awaitTermination(120)
     assert [event.text for event in run.events if event.kind == "plan"] == [
         "components w0, w3, w1, w2 -> w0 + w1 + w2, w3 by fusion by attributes, 0 rows a step between them; state in other shards: w0, w1"
     ]
@@ -426,7 +426,7 @@ def test_a_start_that_is_refused_changes_nothing(spark: SparkSession, tmp_path: 
     ):
         app.start(
             checkpoint=tmp_path / "checkpoint",
-            trigger="availableNow",
+            availableNow=True,
             state_root=tmp_path / "state",
         )
     assert (tmp_path / "checkpoint" / "anabranch.json").read_bytes() == header
@@ -438,7 +438,7 @@ def test_what_a_driver_wrote_before_it_died_is_replaced_even_if_the_next_one_pla
     steps = [rows(300, 180 * i, seed=i) for i in range(3)]
     engine = Engine(spark=spark, root=tmp_path, stages=chain())
     run = engine.run(steps[:2])
-    last = run.progress[-1].step
+    last = run.recentProgress[-1].step
     for stage in chain():  # as if it had died between the sinks and the commit record
         lost = tmp_path / "results" / stage.name
         some = next(iter(sorted(lost.glob("*.parquet"))))

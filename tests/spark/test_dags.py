@@ -56,7 +56,7 @@ def run_dag(
     """Runs a DAG to its end, with one plan after the other."""
     run = build_dag(spark, dag, root / "in", root / "out").start(
         checkpoint=root / "checkpoint",
-        trigger="availableNow",
+        availableNow=True,
         idle=None,
         state_root=root / "state",
         planner=NAMES[first],
@@ -65,7 +65,7 @@ def run_dag(
         lift=lift,
     )
     asked = turning(run, first + 1)
-    assert run.wait(300)
+    assert run.awaitTermination(300)
     if finish:
         run.finish()
     assert len(asked) >= BATCHES
@@ -164,7 +164,7 @@ def test_joins_and_multiplied_rows_go_through_the_exchanges_of_explain_with_each
     assert len(facts["exchanges"]) == levels
     run = app.start(
         checkpoint=tmp_path / "checkpoint",
-        trigger="availableNow",
+        availableNow=True,
         idle=None,
         planner=planner,
         lift=lift,
@@ -173,7 +173,7 @@ def test_joins_and_multiplied_rows_go_through_the_exchanges_of_explain_with_each
         state_root=tmp_path / "state",
     )
     plans = watched(run)
-    assert run.wait(180)
+    assert run.awaitTermination(180)
     with_rows = [plan for plan in plans if "ExistingRDD" in plan]
     assert with_rows
     for plan in with_rows:

@@ -87,15 +87,15 @@ def test_early_results_are_what_the_rows_so_far_give(
     ).to(keep)
     run = app.start(
         checkpoint=tmp_path / "chk",
-        trigger="availableNow",
+        availableNow=True,
         idle=None,
         shards=8,
         state_root=tmp_path / "state",
     )
-    run.wait(120)
+    run.awaitTermination(120)
     assert f"every {early} steps" in app.explain()
     final = []
-    for step in run.progress:
+    for step in run.recentProgress:
         results = found.get(step.step)
         if results is None:
             assert step.rows_out == 0

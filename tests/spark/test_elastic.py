@@ -107,7 +107,7 @@ def start(spark: SparkSession, root: Path, **options: Any) -> ab.Run:
     given = {
         "checkpoint": root / "checkpoint",
         "state_root": root / "state",
-        "trigger": "availableNow",
+        "availableNow": True,
         "shards": 8,
         **options,
     }
@@ -128,10 +128,10 @@ def test_a_run_decides_applies_and_tells_and_a_restart_goes_on_with_what_it_deci
     write_batches(batches[:12], tmp_path / "in")
     elastic = ab.Elastic(max_slots=4, policy=Wishes(), theta=1.05, guards=HASTY)
     run = start(spark, tmp_path, slots=2, elastic=elastic)
-    assert run.wait(120)
+    assert run.awaitTermination(120)
     checkpoint = str(tmp_path / "checkpoint")
 
-    slots = [each.slots for each in run.progress]
+    slots = [each.slots for each in run.recentProgress]
     assert (slots[0], 3 in slots, slots[-1]) == (2, True, 1), slots
     kinds = [event.kind for event in run.events]
     assert {"decision", "resize", "effect"} <= set(kinds), run.events
@@ -150,8 +150,8 @@ def test_a_run_decides_applies_and_tells_and_a_restart_goes_on_with_what_it_deci
     assert run.decision is not None
 
     seen = read_history(checkpoint)
-    assert [each.step for each in seen] == [each.step for each in run.progress]
-    for one, progress in zip(seen, run.progress, strict=True):
+    assert [each.step for each in seen] == [each.step for each in run.recentProgress]
+    for one, progress in zip(seen, run.recentProgress, strict=True):
         assert one.closing == (progress.batch_id is None)
         (component,) = one.components
         assert (
@@ -181,8 +181,10 @@ def test_a_run_decides_applies_and_tells_and_a_restart_goes_on_with_what_it_deci
 
     write_batches(batches[12:], tmp_path / "in", first=12)
     again = start(spark, tmp_path, elastic=ab.Elastic(policy=Broken(), guards=HASTY))
-    assert again.wait(120)
-    assert {each.slots for each in again.progress} == {1}, "routes are as the controller left them"
+    assert again.awaitTermination(120)
+    assert {each.slots for each in again.recentProgress} == {1}, (
+        "routes are as the controller left them"
+    )
     assert [e.text for e in again.events if e.kind == "elastic"] == [
         "the controller failed and is off from now on: ZeroDivisionError: a policy of the user's own"
     ]
@@ -241,14 +243,14 @@ def test_the_slots_of_applies_follow_their_work(spark: SparkSession, tmp_path: P
     run = app.start(
         checkpoint=tmp_path / "checkpoint",
         state_root=tmp_path / "state",
-        trigger="availableNow",
+        availableNow=True,
         shards=8,
         slots=1,
         elastic=ab.Elastic(latency="1 second", max_slots=4, guards=HASTY),
     )
-    assert run.wait(120)
+    assert run.awaitTermination(120)
     run.finish()
-    slots = [each.slots_of["all applies"] for each in run.progress]
+    slots = [each.slots_of["all applies"] for each in run.recentProgress]
     assert slots[0] == 1
     assert max(slots) >= 2, run.events
     first = next(event.text for event in run.events if event.kind == "decision")

@@ -64,18 +64,18 @@ def test_windows_come_and_go_at_a_restart(spark: SparkSession, tmp_path: Path) -
         results.to(ab.parquet(tmp_path / "out"))
         started = app.start(
             checkpoint=tmp_path / "chk",
-            trigger="availableNow",
+            availableNow=True,
             idle=None,
             shards=8,
             state_root=tmp_path / "st",
         )
-        started.wait(120)
+        started.awaitTermination(120)
         return started
 
     run(slice(0, 4), windows(FIVE, TEN))
     last = run(slice(4, 8), windows(FIVE, HALF))
     assert [event.kind for event in last.events][:1] == ["changed"]
-    watermark = last.progress[0].watermark_us
+    watermark = last.recentProgress[0].watermark_us
     run(slice(8, 12), windows(FIVE, HALF))
     found = read_results(tmp_path / "out")
     query = WindowQuery(

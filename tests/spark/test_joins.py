@@ -121,14 +121,14 @@ def test_two_sources_are_joined_in_every_way_and_what_comes_out_is_a_stream(
     assert "join, right" not in app.explain()
     run = app.start(
         checkpoint=tmp_path / "chk",
-        trigger="availableNow",
+        availableNow=True,
         idle=None,
         state_root=tmp_path / "state",
         shards=8,
     )
-    assert run.wait(180)
+    assert run.awaitTermination(180)
     known = watermarks(left, right)
-    assert run.progress[-1].watermark_us == known[-1]
+    assert run.recentProgress[-1].watermark_us == known[-1]
     nothing = (left[0].slice(0, 0), right[0].slice(0, 0))
     given = ([*left, nothing[0]], [each.drop_columns(["g"]) for each in (*right, nothing[1])])
     wanted: dict[str, pa.Table] = {}
@@ -186,12 +186,12 @@ def test_windowed_results_are_joined_where_they_are_or_on_the_next_level(
     )
     run = app.start(
         checkpoint=tmp_path / "chk",
-        trigger="availableNow",
+        availableNow=True,
         idle=None,
         state_root=tmp_path / "state",
         planner=planner,
     )
-    assert run.wait(180)
+    assert run.awaitTermination(180)
     minute = [("1 minute", MINUTE_US, MINUTE_US, 0)]
     stages = [
         ChainOperator(

@@ -137,13 +137,13 @@ def topology(spark: SparkSession, place: Path) -> ab.Topology:
 def run(app: ab.Topology, place: Path, **settings: Any) -> ab.Run:
     started = app.start(
         checkpoint=place / "chk",
-        trigger="availableNow",
+        availableNow=True,
         idle=None,
         state_root=place / "state",
         shards=8,
         **settings,
     )
-    assert started.wait(180)
+    assert started.awaitTermination(180)
     return started
 
 
@@ -178,7 +178,7 @@ def test_processes_go_through_restarts_faults_and_other_plans_as_if_nothing_had_
     monkeypatch.setenv("ANABRANCH_FAULTS", "slot.stored@2/0=kill;slot.half@3/1=fail")
     monkeypatch.setenv("ANABRANCH_FAULTS_FIRED", str(tmp_path))
     first = run(app, tmp_path, slots=2)
-    assert [each.attempts for each in first.progress[1:3]] == [2, 2]
+    assert [each.attempts for each in first.recentProgress[1:3]] == [2, 2]
     monkeypatch.delenv("ANABRANCH_FAULTS")
 
     write_batches(tables[3:], tmp_path / "in", first=3)
@@ -187,7 +187,9 @@ def test_processes_go_through_restarts_faults_and_other_plans_as_if_nothing_had_
     texts = " ".join(event.text for event in again.events)
     assert "the state of silent has other shards" in texts
     assert "restored from the durable log" in texts
-    assert sum(each.rows_in for each in (*first.progress, *again.progress)) == 3 * 6 * 120
+    assert (
+        sum(each.rows_in for each in (*first.recentProgress, *again.recentProgress)) == 3 * 6 * 120
+    )
 
     assert rows_of(tmp_path / "out" / "running") == sorted(expected_running(tables), key=repr)
     tester = ProcessTester(Silent, by=["k", "g"], schema=SCHEMA, event_time="at")
@@ -217,7 +219,7 @@ def test_processes_go_through_restarts_faults_and_other_plans_as_if_nothing_had_
     assert sorted(found) == sorted(wanted)
     assert len(wanted) > 100
 
-    closed = again.progress[-1].watermark_us
+    closed = again.recentProgress[-1].watermark_us
     assert closed is not None
     tops: dict[tuple[int, int], list[int]] = defaultdict(list)
     for _, n, total, g, at in expected_running(tables):
@@ -290,7 +292,7 @@ def test_an_error_in_a_class_ends_the_run_at_once_and_a_mended_class_goes_on_whe
     ):
         run(app(Fussy), tmp_path)
     mended = run(app(Running), tmp_path)
-    assert mended.progress[0].step == 2
+    assert mended.recentProgress[0].step == 2
     assert rows_of(tmp_path / "out") == sorted(expected_running(tables), key=repr)
     batch = app(Running).run_batch(spark.read.parquet(str(tmp_path / "in")))
     together = expected_running([pa.concat_tables(tables)])

@@ -171,12 +171,12 @@ class Engine:
             checkpoint=self.root / "checkpoint",
             slots=slots,
             shards=8,
-            trigger={"availableNow": True},
+            availableNow=True,
             idle=None,
             state_root=self.root / "state",
             lift=lift,
         )
-        assert run.wait(timeout=300)
+        assert run.awaitTermination(timeout=300)
         if finish:
             run.finish()
         return run
@@ -729,7 +729,7 @@ def test_no_window_is_written_twice_and_files_are_named_by_step(
     names = [path.name for path in (tested.root / "results").iterdir() if path.suffix == ".parquet"]
     assert all(name.startswith("step-") for name in names)
     assert read_results(tested.root / "results").num_rows == 3
-    assert run.exception is None
+    assert run.exception() is None
 
 
 @settings(max_examples=max(3, EXAMPLES // 4))

@@ -20,11 +20,13 @@ from anabranch.topology import duration_us, format_duration
         ("1.5 seconds", 1_500_000),
         ("250 ms", 250_000),
         ("2 weeks", 1_209_600_000_000),
+        ("interval 10 minutes", 600_000_000),
+        (" INTERVAL -2 hours ", -7_200_000_000),
         (timedelta(days=1, microseconds=1), 86_400_000_001),
     ],
 )
 def test_times_are_written_as_people_write_them(text: str | timedelta, us: int) -> None:
-    assert duration_us(text) == us
+    assert duration_us(text, negative=True) == us
 
 
 @pytest.mark.parametrize(

@@ -282,16 +282,16 @@ def _run(
     run = app.start(
         checkpoint=str(place / "checkpoint"),
         slots=slots,
-        trigger={"availableNow": True},
+        availableNow=True,
         state_root=str(state_root),
         lift="lift first",
         elastic=how,
     )
-    run.wait()
+    run.awaitTermination()
     began_s = json.loads(run.query.recentProgress[-1].sources[0].endOffset)["began_ms"] / 1000
     steps = [
         TimedStep(rows=each.rows_in, ended_s=each.finished_at - began_s, slots=each.slots)
-        for each in run.progress
+        for each in run.recentProgress
         if each.batch_id is not None
     ]
     run.finish()

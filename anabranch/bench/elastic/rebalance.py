@@ -154,7 +154,7 @@ def _start(
     return app.start(
         checkpoint=str(place / "checkpoint"),
         slots=bench.slots,
-        trigger="availableNow",
+        availableNow=True,
         idle=None,
         state_root=str(bench.state_root),
         elastic=elastic,
@@ -166,7 +166,7 @@ def _finish(
     bench: Bench[RebalanceOptions], run: ab.Run, source: InputFiles, place: Path
 ) -> dict[str, Any]:
     """Closes the window of all keys, and compares every row with DuckDB."""
-    run.wait()
+    run.awaitTermination()
     if not bench.options.verify:
         return {}
     run.finish()
@@ -282,7 +282,7 @@ def _changed(bench: Bench[RebalanceOptions], source: InputFiles, moves: int) -> 
 
     act_after(run, {step - 1: [partial(changed, act)] for step, act in acts.items()})
     compared = _finish(bench, run, source, place)
-    steps = {each.step: each for each in run.progress if each.batch_id is not None}
+    steps = {each.step: each for each in run.recentProgress if each.batch_id is not None}
     kinds: dict[str, list[int]] = {"reroute": [], "resize": []}
     for step, act in acts.items():
         kinds["reroute" if act == "reroute" else "resize"].append(step)

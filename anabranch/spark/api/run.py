@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -19,62 +19,26 @@ from anabranch.errors import AnabranchError, TopologyError
 from anabranch.metrics import Progress
 from anabranch.observer import Event, RecentSteps
 from anabranch.plan.planners.registry import AUTO
+from anabranch.spark.api.trigger import Trigger
 from anabranch.spark.compile.columns import observed_micros
 from anabranch.spark.driver.changes import Changes
 from anabranch.spark.driver.control import Planning
+from anabranch.spark.driver.observe import SparkQuery
 from anabranch.spark.driver.opening import Compiled
 from anabranch.spark.driver.source_progress import BatchProgress, batch_progress
 from anabranch.spark.driver.step import Stepper
-from anabranch.topology.durations import duration_us
+from anabranch.topology.durations import Duration, duration_us
 
 _POLL_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Trigger:
-    """When Spark takes a batch: the arguments of its own `trigger`."""
-
-    arguments: Mapping[str, Any]
-
-    @property
-    def ends_by_itself(self) -> bool:
-        return bool(self.arguments.get("availableNow") or self.arguments.get("once"))
-
-    @property
-    def interval_s(self) -> float:
-        """The time between two batches, 0 where the next one follows at once."""
-        try:
-            return (
-                duration_us(self.arguments.get("processingTime", "0 seconds"), "trigger", zero=True)
-                / 1e6
-            )
-        except TopologyError:  # Spark knows other ways to write it
-            return 0.0
-
-
-def as_trigger(value: object) -> Trigger:
-    """A trigger as in Spark: None, an interval, "availableNow", or a dict of Spark's arguments."""
-    if value is None:
-        return Trigger({})
-    if value == "availableNow":
-        return Trigger({"availableNow": True})
-    if isinstance(value, str):
-        return Trigger(
-            {"processingTime": f"{duration_us(value, 'trigger', zero=True) // 1000} milliseconds"}
-        )
-    valid = {"processingTime", "once", "availableNow"}
-    if isinstance(value, Mapping) and set(value) <= valid and len(value) == 1:
-        return Trigger(dict(value))
-    raise TopologyError(
-        f'trigger {value!r}; valid: "10 seconds", "availableNow", or a dict with one of '
-        f"{sorted(valid)}"
-    )
-
-
 class Run:
-    """A started topology. `query` is Spark's own streaming query."""
+    """A started topology. It has what Spark's `StreamingQuery` has, under the same names; `query`
+    is Spark's own query, which brings the batches.
+    """
 
     query: StreamingQuery
+    _spark: StartedQuery
 
     def __init__(
         self,
@@ -92,28 +56,62 @@ class Run:
         self._stopping = False
         self._error: BaseException | None = None
         self._last_step_at = time.monotonic()
-        self._metrics: Mapping[str, str] = {}  # names of Spark's observations, by source
 
     def begin(self, compiled: Compiled, location: str) -> None:
         """Starts Spark's query, and the thread that closes windows when no rows come."""
-        self._metrics = compiled.metrics
         writer = compiled.rows.writeStream.foreachBatch(self._on_batch).option(
             "checkpointLocation", location
         )
         if self._trigger.arguments:
             writer = writer.trigger(**self._trigger.arguments)
         self.query = writer.start()
+        self._spark = StartedQuery(self.query, compiled.metrics)
         self._started.set()
         threading.Thread(target=self._watch, name="anabranch-run", daemon=True).start()
 
     @property
-    def progress(self) -> list[Progress]:
-        """One entry per committed step of this run, oldest first."""
+    def id(self) -> str:
+        """The id of the query; a restart from the same checkpoint keeps it."""
+        return str(self.query.id)
+
+    @property
+    def runId(self) -> str:  # noqa: N802 - as in Spark
+        """The id of this start of the query; every start has another."""
+        return str(self.query.runId)
+
+    @property
+    def name(self) -> str:
+        """The name of the topology."""
+        return self._stepper.state.plan.topology
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 - as in Spark
+        """True until the run has ended."""
+        return not self._done.is_set()
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What Spark's query does now: `message`, `isDataAvailable` and `isTriggerActive`."""
+        return self.query.status
+
+    @property
+    def lastProgress(self) -> Progress | None:  # noqa: N802 - as in Spark
+        """The newest committed step; None before the first.
+
+        It is an `ab.Progress`. Spark's own progress of a batch is `run.query.lastProgress`.
+        """
+        return next(reversed(self._recent.progress), None)
+
+    @property
+    def recentProgress(self) -> list[Progress]:  # noqa: N802 - as in Spark
+        """The newest committed steps of this run, oldest first, one `ab.Progress` per step."""
         return list(self._recent.progress)
 
     @property
     def events(self) -> list[Event]:
-        """Events: decisions and their effects, resizes, retries, restored shards."""
+        """The newest events, oldest first: decisions and their effects, resizes, retries, restored
+        shards.
+        """
         return list(self._recent.events)
 
     @property
@@ -122,17 +120,13 @@ class Run:
         return self._stepper.controller.decision
 
     @property
-    def exception(self) -> BaseException | None:
-        """Why the run ended, None while it runs or when it ended well."""
-        return self._error
-
-    @property
-    def active(self) -> bool:
-        return not self._done.is_set()
-
-    @property
     def slots(self) -> int:
+        """The number of slots, as it was asked for last."""
         return self._stepper.requests.waiting.slots or self._stepper.state.slots
+
+    def exception(self) -> BaseException | None:
+        """What ended the run, without Spark's wrapping; None while it runs or if it ended well."""
+        return self._error
 
     def resize(self, slots: int) -> None:
         """Changes the number of slots before the next step; no state moves and nothing restarts."""
@@ -153,12 +147,37 @@ class Run:
         plan = self._make_plan(planner, self._stepper.context.statistics.rates())
         self._stepper.requests.add(Changes(plan=plan))
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Waits until the run has ended; False when the time is over. Raises what ended the run."""
-        ended = self._done.wait(timeout)
+    def awaitTermination(  # noqa: N802 - as in Spark
+        self, timeout: float | Duration | None = None
+    ) -> bool | None:
+        """Waits until the run has ended, and raises what ended it.
+
+        timeout: seconds to wait at most, or a time such as "2 minutes". With it, the result says
+        whether the run has ended.
+        """
+        ended = self._done.wait(None if timeout is None else _seconds(timeout))
         if ended and self._error is not None:
             raise self._error
-        return ended
+        return None if timeout is None else ended
+
+    def processAllAvailable(self) -> None:  # noqa: N802 - as in Spark
+        """Waits until all rows that sources have now are in committed steps, then closes the
+        windows that the watermark allows (unless idle=None). Raises what ended the run. For tests.
+        """
+        try:
+            self.query.processAllAvailable()
+        except Exception:
+            if self.query.exception() is not None:
+                self.awaitTermination()  # raises the cause without Spark's wrapping
+            raise
+        by_itself = self._trigger.ends_by_itself  # then the end of the run closes windows
+        if self.query.isActive and not by_itself:
+            with self._lock:  # a step that runs now ends first
+                if self._idle_s is not None:
+                    self._close_windows()
+            self._stop_after_error()
+        if self._error is not None or by_itself or not self.query.isActive:
+            self.awaitTermination()
 
     def stop(self) -> None:
         """Ends after the current step; windows that are open stay open for the next start."""
@@ -175,32 +194,21 @@ class Run:
         if self._error is not None:
             raise self._error
         with self._lock:
-            self._stepper.close(self, finish=True)
+            self._stepper.close(self._spark, finish=True)
             self._stepper.compact()
-            self._stepper.flush(self)
+            self._stepper.flush(self._spark)
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
         self._started.wait()
         with self._lock:
-            if self._stopping:
+            if self._stopping or self._error is not None:
                 raise _StoppedError
             try:
-                self._stepper.batch(rows, batch_id, self)
+                self._stepper.batch(rows, batch_id, self._spark)
             except BaseException as error:
                 self._error = error
                 raise
             self._last_step_at = time.monotonic()
-
-    def event_times(self) -> dict[str, int]:
-        """The latest event time by source, from Spark's observation of the running batch."""
-        metrics = self.query._jsq.streamingQuery().lastExecution().observedMetrics()
-        found = {source: observed_micros(metrics, name) for source, name in self._metrics.items()}
-        return {source: us for source, us in found.items() if us is not None}
-
-    def last_progress(self) -> BatchProgress | None:
-        """Spark's own progress of the last batch."""
-        progress = self.query._jsq.lastProgress()
-        return None if progress is None else batch_progress(progress.json())
 
     def _watch(self) -> None:
         """Closes windows when no batch comes for a while, and again when the input has ended."""
@@ -215,10 +223,10 @@ class Run:
             if self._error is None and not self._stopping and self._trigger.ends_by_itself:
                 with self._lock:
                     if self._stepper.watermark_advances():
-                        self._stepper.close(self)
+                        self._stepper.close(self._spark)
                     self._stepper.compact()
             with self._lock:
-                self._stepper.flush(self)
+                self._stepper.flush(self._spark)
         except Exception as error:  # noqa: BLE001 - kept for the user
             self._error = error
         self._done.set()
@@ -227,14 +235,26 @@ class Run:
         if time.monotonic() - self._last_step_at < idle_s or not self._lock.acquire(blocking=False):
             return
         try:
+            self._close_windows()
+        finally:
+            self._lock.release()
+        self._stop_after_error()
+
+    def _close_windows(self) -> None:
+        """A closing step, where it would close a window. The caller holds the lock."""
+        try:
             if not self._stopping and (self._stepper.can_close() or self._stepper.idle_advances()):
-                self._stepper.close(self)
+                self._stepper.close(self._spark)
                 self._last_step_at = time.monotonic()
         except Exception as error:  # noqa: BLE001 - kept for the user
             self._error = error
+
+    def _stop_after_error(self) -> None:
+        """Stops Spark's query after a closing step that failed. Not under the lock: a batch may
+        wait for it.
+        """
+        if self._error is not None:
             self.query.stop()
-        finally:
-            self._lock.release()
 
     def _plain(self, error: Exception) -> BaseException | None:
         """An error without Spark's wrapping; stopping on purpose is none."""
@@ -243,5 +263,34 @@ class Run:
         return AnabranchError(f"the query ended: {str(error).splitlines()[0]}")
 
 
+class StartedQuery(SparkQuery):
+    """Spark's streaming query, as steps look at it."""
+
+    def __init__(self, query: StreamingQuery, metrics: Mapping[str, str]) -> None:
+        self._query = query
+        self._metrics = metrics  # names of Spark's observations, by source
+
+    def event_times(self) -> dict[str, int]:
+        metrics = self._query._jsq.streamingQuery().lastExecution().observedMetrics()
+        found = {source: observed_micros(metrics, name) for source, name in self._metrics.items()}
+        return {source: us for source, us in found.items() if us is not None}
+
+    def last_progress(self) -> BatchProgress | None:
+        progress = self._query._jsq.lastProgress()
+        return None if progress is None else batch_progress(progress.json())
+
+
 class _StoppedError(Exception):
-    """Ends a batch that came while the run was being stopped."""
+    """Ends a batch that came while the run was being stopped, or after a closing step failed."""
+
+
+def _seconds(timeout: object) -> float:
+    """A time to wait: a number of seconds, as in Spark, or a time as people write it."""
+    if isinstance(timeout, str | timedelta):
+        return duration_us(timeout, "timeout") / 1e6
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0:
+        raise TopologyError(
+            f"timeout={timeout!r}; valid: a positive number of seconds, or a time such as "
+            "'2 minutes'"
+        )
+    return float(timeout)

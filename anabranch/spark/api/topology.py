@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
@@ -22,8 +23,9 @@ from anabranch.plan.planners.measured import Measures
 from anabranch.plan.planners.registry import AUTO as PLAN_AUTO
 from anabranch.runtime.tasks import StateSettings
 from anabranch.spark.api.batch import run_static, static_frames
-from anabranch.spark.api.run import Run, as_trigger
+from anabranch.spark.api.run import Run
 from anabranch.spark.api.streams import Joined, Stream
+from anabranch.spark.api.trigger import TriggerOptions, trigger_of
 from anabranch.spark.compile.applies import applied_to_results
 from anabranch.spark.compile.schemas import fields_of
 from anabranch.spark.driver.context import Notice, RunContext
@@ -151,7 +153,6 @@ class Topology:
         checkpoint: str | os.PathLike[str],
         slots: int | None = None,
         shards: int | None = None,
-        trigger: object = None,
         idle: Duration | None = "1 second",
         retries: int = 3,
         state_root: str | os.PathLike[str] | None = None,
@@ -160,23 +161,26 @@ class Topology:
         lift: str = AUTO,
         planner: str | None = None,
         elastic: Elastic | None = None,
+        **trigger: Unpack[TriggerOptions],
     ) -> Run:
         """Starts the topology; it goes on where the checkpoint ended.
 
         slots: parallel tasks (default: as before, at first as many as cores). shards: pieces of the
-        key space, fixed for a checkpoint (default 64). trigger: as in Spark. idle: close windows
-        when no batch comes for this long, None never. retries: attempts at a failed job before the
-        run ends. state_root: where node-local state lives (default: shared memory). state_limit:
-        most bytes of state a shard may have. shard_wait: how long to wait for a shard that another
-        process holds. lift: "lift first" combines rows before they are sent to their slots, "route
-        first" after; "auto" uses what is measured. planner: what cuts the topology into components
-        ("auto", "unfused" or another one; default: as the checkpoint has it, at first "auto");
-        where another plan needs other shards, the state is written again. elastic: how slots, their
-        shards and components adapt while it runs, `ab.Elastic(latency="2 seconds")`; default: they
-        do not.
+        key space, fixed for a checkpoint (default 64). idle: close windows when no batch comes for
+        this long, None never. retries: attempts at a failed job before the run ends. state_root:
+        where node-local state lives (default: shared memory). state_limit: most bytes of state a
+        shard may have. shard_wait: how long to wait for a shard that another process holds. lift:
+        "lift first" combines rows before they are sent to their slots, "route first" after; "auto"
+        uses what is measured. planner: what cuts the topology into components ("auto", "unfused" or
+        another one; default: as the checkpoint has it, at first "auto"); where another plan needs
+        other shards, the state is written again. elastic: how slots, their shards and components
+        adapt while it runs, `ab.Elastic(latency="2 seconds")`; default: they do not.
+
+        When batches are taken, the keywords of Spark's `trigger` say: processingTime="10 seconds",
+        availableNow=True or once=True; default: one after another.
         """
         elastic = checked_elastic(elastic)
-        chosen = as_trigger(trigger)
+        chosen = trigger_of(trigger, _OPTIONS)
         idle_s = None if idle is None else duration_us(idle, "idle", zero=True) / 1e6
         state = StateSettings(
             root=None if state_root is None else os.fspath(state_root),
@@ -366,6 +370,13 @@ class Topology:
         operator, before = self._maps_to_sink(apply.input)
         applied = applied_to_results(apply, self.graph.fields_of(apply.input))
         return operator, (*before, applied, *passed)
+
+
+_OPTIONS = tuple(
+    name
+    for name, each in inspect.signature(Topology.start).parameters.items()
+    if each.kind is each.KEYWORD_ONLY
+)
 
 
 def _unit(event_time: object, unit: str | None, fields: tuple[g.Field, ...]) -> int | None:

@@ -89,7 +89,7 @@ def run(session: Session, each: DriverStart) -> None:
     journal.note("running")
     _watch(started, each, journal, [act for act in timed if act.kind not in LIVE], last)
     if start.finish:
-        observer = _Observer(journal, len(started.progress), len(started.events))
+        observer = _Observer(journal, len(started.recentProgress), len(started.events))
         try:
             started.finish()
         finally:
@@ -114,7 +114,7 @@ def _start(session: Session, each: DriverStart, *, first: bool) -> ab.Run:
         checkpoint=directory.of("checkpoint"),
         slots=each.start.slots,
         shards=case.topology.shards,
-        trigger="availableNow",
+        availableNow=True,
         state_root=directory.of("state"),
         lift=case.topology.lift,
         planner=case.planner if first else None,
@@ -129,7 +129,7 @@ class _Observer:
 
     def note_new(self, run: ab.Run) -> int:
         """Notes what is new, and returns the last committed step (0: none in this run)."""
-        progress, events = run.progress, run.events
+        progress, events = run.recentProgress, run.events
         for event in events[self._events :]:
             self._journal.note("event", kind=event.kind, step=event.step, text=event.text)
         for step in progress[self._steps :]:
@@ -192,7 +192,7 @@ def _watch(
     before, uncounted = (last.step, last.replans) if last else (0, 0)
     try:
         while not ended:
-            ended = run.wait(_POLL_S)
+            ended = bool(run.awaitTermination(_POLL_S))
             committed = max(before, observer.note_new(run)) - uncounted
             if committed and not any(directory.of("copies").iterdir()):
                 directory.keep_copies()

@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 
 import anabranch as ab
 from anabranch.metrics import Shown, shown_in
-from anabranch.spark.api.run import as_trigger
 from anabranch.spark.jvm import needed_columns
 from anabranch.testing import (
     EventPlan,
@@ -124,9 +123,9 @@ def wait_until(condition: Callable[[], bool], run: ab.Run, seconds: float = 120)
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, (
-            f"not in {seconds} s; steps {run.progress}, error {run.exception}"
+            f"not in {seconds} s; steps {run.recentProgress}, error {run.exception()}"
         )
-        assert run.exception is None, run.exception
+        assert run.exception() is None, run.exception()
         time.sleep(0.02)
 
 
@@ -143,7 +142,7 @@ def test_a_step_is_one_spark_job_and_its_exchanges_are_those_of_explain(
         job.add_table(batch)
     app = job.topology(ab.parquet(job.root / "out"), ab.memory())
     plans: list[str] = []
-    run = job.start(app, trigger="availableNow", lift=lift)
+    run = job.start(app, availableNow=True, lift=lift)
     levels = run._stepper.state.levels
     build = levels.job
 
@@ -153,13 +152,15 @@ def test_a_step_is_one_spark_job_and_its_exchanges_are_those_of_explain(
         return frame
 
     levels.job = watched  # type: ignore[method-assign]
-    run.wait(120)
+    run.awaitTermination(120)
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(str(run.query.runId))
-    batches = [p for p in run.progress if p.batch_id is not None]
+    batches = [p for p in run.recentProgress if p.batch_id is not None]
     assert len(batches) == 3
     assert len(jobs) == len(batches)
     for metric in shown_in(Shown.PROGRESS):
-        assert all(metric.holds(getattr(each, metric.name)) for each in run.progress), metric.name
+        assert all(metric.holds(getattr(each, metric.name)) for each in run.recentProgress), (
+            metric.name
+        )
     with_rows = [plan for plan in plans if "ExistingRDD" in plan]
     wanted = len(json.loads(app.explain("json"))["exchanges"])
     assert with_rows
@@ -201,11 +202,12 @@ def test_rows_that_a_map_leaves_out_move_the_watermark_too_and_only_they_need_an
             state_root=place / "state",
             slots=2,
             shards=8,
-            trigger="availableNow",
+            availableNow=True,
         )
-        run.wait(120)
+        run.awaitTermination(120)
         seconds = [
-            None if each.watermark_us is None else each.watermark_us / 1e6 for each in run.progress
+            None if each.watermark_us is None else each.watermark_us / 1e6
+            for each in run.recentProgress
         ]
         assert seconds == [None, 30.0, 120.0, 220.0], name
         assert bool(run._stepper.state.levels.lift.watched) == watched, name
@@ -216,7 +218,7 @@ def test_windows_close_while_the_input_pauses(job: Job) -> None:
     job.add((75, 4.0))
     run = job.start(idle="0.2 seconds")
     try:
-        wait_until(lambda: any(p.batch_id is None for p in run.progress), run)
+        wait_until(lambda: any(p.batch_id is None for p in run.recentProgress), run)
     finally:
         run.stop()
     job.steps.append(None)
@@ -224,28 +226,69 @@ def test_windows_close_while_the_input_pauses(job: Job) -> None:
     assert [row["n"] for row in job.results().to_pylist() if row["window_name"] == "1 minute"] == [
         2
     ]
-    assert run.exception is None
+    assert run.exception() is None
+
+
+def test_a_run_is_used_like_a_streaming_query(job: Job) -> None:
+    run = job.start(processingTime="50 ms", idle="1 hour")
+    assert (run.isActive, run.lastProgress, run.recentProgress) == (True, None, [])
+    job.add((0, 1.0), (30, 2.0), (61, 3.0))
+    job.add((75, 4.0))
+    run.processAllAvailable()
+    job.steps.append(None)
+    assert job.differences() == [], "the windows that the watermark allows are written"
+    assert [each.batch_id for each in run.recentProgress] == [0, 1, None]
+    assert run.lastProgress == run.recentProgress[-1]
+    assert (run.name, run.id, run.runId) == ("job", run.query.id, run.query.runId)
+    assert {"message", "isDataAvailable", "isTriggerActive"} == set(run.status)
+    assert run.awaitTermination(0.01) is False
+    with pytest.raises(ab.TopologyError, match=r"timeout=0; valid: a positive number of seconds"):
+        run.awaitTermination(0)
+    run.stop()
+    run.stop()
+    run.processAllAvailable()
+    assert (run.isActive, run.exception()) == (False, None)
+    assert run.awaitTermination() is None
+    assert run.awaitTermination("1 second") is True
+    again = job.start(availableNow=True)
+    again.processAllAvailable()
+    assert (again.id, again.isActive) == (run.id, False)
+    assert again.runId != run.runId
+
+
+def test_process_all_available_raises_what_ended_the_run(job: Job) -> None:
+    def broken(frame: DataFrame, step: int) -> None:
+        raise ValueError("no such table")
+
+    run = job.start(job.topology(broken), processingTime="50 ms", idle="1 hour")
+    job.add((0, 1.0), (61, 3.0), (75, 4.0))
+    with pytest.raises(ab.StepError, match="failed in step 2: no such table"):
+        run.processAllAvailable()
+    assert isinstance(run.exception(), ab.StepError)
+    assert not run.isActive
+    with pytest.raises(ab.StepError, match="failed in step 2: no such table"):
+        run.awaitTermination()
 
 
 def test_the_end_of_input_closes_what_the_watermark_allows_and_the_next_run_goes_on(
     job: Job,
 ) -> None:
     job.add((0, 1.0), (61, 2.0))
-    job.start(trigger="availableNow").wait(120)
+    job.start(availableNow=True).awaitTermination(120)
     job.steps.append(None)
     assert len(job.results()) == 0
     job.add((50, 10.0), (62, 3.0), (135, 4.0))
     job.add((20, 99.0), (136, 5.0))
-    run = job.start(trigger="availableNow", slots=3)
-    run.wait(120)
+    run = job.start(availableNow=True, slots=3)
+    run.awaitTermination(120)
     job.steps.append(None)
     assert job.differences() == []
-    assert {p.slots for p in run.progress} == {3}
+    assert {p.slots for p in run.recentProgress} == {3}
     run.finish()
     assert job.differences("finish") == []
-    again = job.start(trigger="availableNow")
-    again.wait(120)
-    assert again.progress == []
+    again = job.start(availableNow=True)
+    again.awaitTermination(120)
+    assert again.recentProgress == []
 
 
 def test_slots_change_while_running_without_restart_or_copied_state(job: Job) -> None:
@@ -259,14 +302,14 @@ def test_slots_change_while_running_without_restart_or_copied_state(job: Job) ->
             run.resize(slots)
         for batch in part:
             job.add_table(batch)
-            wait_until(lambda: len(run.progress) == len(job.steps), run)
+            wait_until(lambda: len(run.recentProgress) == len(job.steps), run)
             sizes[len(job.steps)] = len(
                 {path.stat().st_ino for path in job.root.glob("state/*/*/*/data.mdb")}
             )
     run.stop()
     assert run.query is query
-    assert [p.slots for p in run.progress] == [1] * 3 + [4] * 3 + [2] * 3 + [3] * 3
-    assert all(p.restored == 0 for p in run.progress)
+    assert [p.slots for p in run.recentProgress] == [1] * 3 + [4] * 3 + [2] * 3 + [3] * 3
+    assert all(p.restored == 0 for p in run.recentProgress)
     assert set(sizes.values()) == {8}
     resizes = [event.text for event in run.events if event.kind == "resize"]
     assert [text.split(":")[0] for text in resizes] == [
@@ -276,8 +319,8 @@ def test_slots_change_while_running_without_restart_or_copied_state(job: Job) ->
     ]
     run.finish()
     assert job.differences("finish") == []
-    first = [p.duration_s for p in run.progress if p.step in {4, 7, 10}]
-    others = sorted(p.duration_s for p in run.progress if p.step in {5, 6, 8, 9, 11, 12})
+    first = [p.duration_s for p in run.recentProgress if p.step in {4, 7, 10}]
+    others = sorted(p.duration_s for p in run.recentProgress if p.step in {5, 6, 8, 9, 11, 12})
     print(
         f"step after a resize: {[round(s, 3) for s in first]} s, other steps: median {others[len(others) // 2]:.3f} s"
     )
@@ -286,7 +329,7 @@ def test_slots_change_while_running_without_restart_or_copied_state(job: Job) ->
 def test_lost_and_damaged_state_is_restored_from_the_durable_log(job: Job) -> None:
     for batch in generated(3):
         job.add_table(batch)
-    job.start(trigger="availableNow").wait(120)
+    job.start(availableNow=True).awaitTermination(120)
     job.steps.append(None)
     shards = sorted(job.root.glob("state/*/*/[0-9]*"))
     assert len(shards) == 8
@@ -296,23 +339,23 @@ def test_lost_and_damaged_state_is_restored_from_the_durable_log(job: Job) -> No
     (shards[2] / "data.mdb").write_bytes(raw[: len(raw) // 2])
     for batch in generated(5)[3:]:
         job.add_table(batch)
-    run = job.start(trigger="availableNow")
-    run.wait(120)
+    run = job.start(availableNow=True)
+    run.awaitTermination(120)
     job.steps.append(None)
     assert job.differences() == []
-    assert run.progress[0].restored == 3
+    assert run.recentProgress[0].restored == 3
     assert [event.kind for event in run.events] == ["restore"]
 
 
 def test_a_batch_that_spark_brings_again_is_done_already(job: Job) -> None:
     for batch in generated(2):
         job.add_table(batch)
-    job.start(trigger="availableNow").wait(120)
+    job.start(availableNow=True).awaitTermination(120)
     job.steps.append(None)
     for name in ("1", ".1.crc"):  # with Hadoop's checksums, where it writes them
         (job.root / "checkpoint/spark/commits" / name).unlink(missing_ok=True)
-    run = job.start(trigger="availableNow")
-    run.wait(120)
+    run = job.start(availableNow=True)
+    run.awaitTermination(120)
     assert [event.kind for event in run.events] == ["batch again"]
     assert job.differences() == []
 
@@ -320,7 +363,7 @@ def test_a_batch_that_spark_brings_again_is_done_already(job: Job) -> None:
 def test_a_checkpoint_that_does_not_fit_is_refused(job: Job) -> None:
     for batch in generated(2):
         job.add_table(batch)
-    job.start(trigger="availableNow").wait(120)
+    job.start(availableNow=True).awaitTermination(120)
     with pytest.raises(
         ab.CheckpointError,
         match=r"aggregates: the checkpoint has .*total = sum.* the topology has \[n = count",
@@ -341,18 +384,17 @@ def test_a_checkpoint_that_does_not_fit_is_refused(job: Job) -> None:
     with pytest.raises(
         ab.CheckpointError, match=r"Spark brings batch 0, checkpoint .* expects batch 2"
     ):
-        job.start(trigger="availableNow").wait(120)
+        job.start(availableNow=True).awaitTermination(120)
 
 
 def test_a_directory_with_results_of_another_checkpoint_is_refused(job: Job) -> None:
     for batch in generated(3):
         job.add_table(batch)
-    job.start(trigger="availableNow").wait(120)
+    job.start(availableNow=True).awaitTermination(120)
     with pytest.raises(
         ab.TopologyError, match=r"out holds results up to step 4, and this checkpoint is at step 1"
     ):
         job.topology().start(checkpoint=job.root / "another", state_root=job.root / "state")
-    assert as_trigger("100 ms").arguments == {"processingTime": "100 milliseconds"}
 
 
 def test_two_runs_share_a_session(spark: SparkSession, tmp_path: Path) -> None:
@@ -363,9 +405,9 @@ def test_two_runs_share_a_session(spark: SparkSession, tmp_path: Path) -> None:
     for batch in generated(2):
         for each in jobs:
             each.add_table(batch)
-    runs = [each.start(trigger="availableNow") for each in jobs]
+    runs = [each.start(availableNow=True) for each in jobs]
     for each, run in zip(jobs, runs, strict=True):
-        run.wait(120)
+        run.awaitTermination(120)
         each.steps.append(None)
         assert each.differences() == []
 
@@ -391,7 +433,7 @@ def test_every_sink_gets_the_same_rows(
         memory,
         function,
     )
-    job.start(app, trigger="availableNow").wait(180)
+    job.start(app, availableNow=True).awaitTermination(180)
     job.steps.append(None)
     assert job.differences() == []
     rows = len(job.results())
@@ -419,26 +461,26 @@ def test_a_failing_sink_ends_the_run_with_its_name_and_the_next_run_repeats_the_
     def broken(frame: DataFrame, step: int) -> None:
         raise ValueError("no such table")
 
-    run = job.start(job.topology(broken, ab.parquet(job.root / "out")), trigger="availableNow")
+    run = job.start(job.topology(broken, ab.parquet(job.root / "out")), availableNow=True)
     with pytest.raises(ab.StepError, match="sink 'sink_1' failed in step 2: no such table"):
-        run.wait(120)
-    assert isinstance(run.exception, ab.StepError)
-    job.start(trigger="availableNow").wait(120)
+        run.awaitTermination(120)
+    assert isinstance(run.exception(), ab.StepError)
+    job.start(availableNow=True).awaitTermination(120)
     job.steps.append(None)
     assert job.differences() == []
 
 
 def test_too_little_room_ends_the_run_and_loses_nothing(job: Job) -> None:
     job.add_table(generated(1)[0])
-    job.start(trigger="availableNow").wait(120)
+    job.start(availableNow=True).awaitTermination(120)
     job.steps.append(None)
     rows = 60_000
     large = table([(key, 60 * MINUTE_US + key, 1.0) for key in range(rows)])
     write_batches([large], job.root / "in", first=1)
     with pytest.raises(ab.StepError, match=r"its limit is 0.25 MiB; nothing is lost"):
-        job.start(trigger="availableNow", state_limit=1 << 18).wait(180)
+        job.start(availableNow=True, state_limit=1 << 18).awaitTermination(180)
     job.steps.append(large)
-    job.start(trigger="availableNow").wait(180)
+    job.start(availableNow=True).awaitTermination(180)
     job.steps.append(None)
     assert job.differences() == []
 
@@ -518,5 +560,5 @@ def test_mistakes_are_refused_when_the_topology_is_built(job: Job, spark: SparkS
     live = ab.Topology("live").source(streaming, event_time="timestamp")
     with pytest.raises(ab.TopologyError, match="must be stateless; it has Aggregate"):
         live.map(lambda df: df.groupBy("timestamp").count())
-    with pytest.raises(ab.TopologyError, match=r"trigger 5; valid"):
-        job.start(trigger=5)
+    with pytest.raises(ab.TopologyError, match=r"processingTime 5 is not a time"):
+        job.start(processingTime=5)

@@ -46,10 +46,10 @@ def test_a_closing_step_that_fails_in_one_slot_loses_nothing_of_the_others(
         checkpoint=directory.of("checkpoint"),
         slots=4,
         shards=8,
-        trigger="availableNow",
+        availableNow=True,
         state_root=directory.of("state"),
     )
-    assert run.wait(120)
-    assert [progress.attempts for progress in run.progress] == [1, 1, 1, 2]
+    assert run.awaitTermination(120)
+    assert [progress.attempts for progress in run.recentProgress] == [1, 1, 1, 2]
     found, wanted = read_results(directory.of("out")), expected_results(batches, SPEC.query())
     assert differences(found, wanted, ["k", "window_start", "window_end", "window_name"]) == []

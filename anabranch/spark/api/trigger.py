@@ -1,0 +1,69 @@
+"""When Spark takes a batch: the keywords of `DataStreamWriter.trigger`, as `start()` takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from anabranch.errors import TopologyError, unknown
+from anabranch.topology.durations import Duration, duration_us
+
+_VALID = 'valid: processingTime="10 seconds", availableNow=True or once=True'
+_REFUSED = {
+    "continuous": "continuous processing has no batches, and a step is a batch",
+    "realTime": "in real-time mode rows leave a batch before it has ended, and a step commits whole"
+    " batches",
+}
+
+
+class TriggerOptions(TypedDict, total=False):
+    """The keywords of Spark's own `trigger`; at most one is given."""
+
+    processingTime: Duration
+    availableNow: bool
+    once: bool
+    continuous: Duration
+    realTime: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """A trigger, as the arguments of Spark's own; none: the next batch follows at once."""
+
+    arguments: Mapping[str, Any]
+    interval_s: float = 0.0  # between two batches
+
+    @property
+    def ends_by_itself(self) -> bool:
+        return bool(self.arguments.get("availableNow") or self.arguments.get("once"))
+
+
+def trigger_of(given: Mapping[str, object], options: Iterable[str]) -> Trigger:
+    """The trigger that the keywords of `start()` name, `options` being its other keywords."""
+    for name in given:
+        if name == "trigger":
+            raise TopologyError(
+                f"start() has no trigger=; it takes the keywords of Spark's trigger: {_VALID}"
+            )
+        if name not in TriggerOptions.__annotations__:
+            valid = [*options, *(n for n in TriggerOptions.__annotations__ if n not in _REFUSED)]
+            raise TopologyError(unknown("option of start()", name, valid))
+    chosen = {name: value for name, value in given.items() if value is not None}
+    for name in _REFUSED.keys() & chosen:
+        raise TopologyError(f"{name}={chosen[name]!r}: {_REFUSED[name]}; {_VALID}")
+    if len(chosen) > 1:
+        both = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
+        raise TopologyError(f"{both}: only one trigger can be set; {_VALID}")
+    for name, value in chosen.items():
+        if name == "processingTime":
+            return _interval(value)
+        if value is not True:
+            raise TopologyError(f"{name}={value!r}; {_VALID}")
+    return Trigger(chosen)
+
+
+def _interval(value: Any) -> Trigger:
+    """Batches at an interval, in milliseconds: Spark knows fewer ways to write a time than we."""
+    millis = -(-duration_us(value, "processingTime", zero=True) // 1000)
+    return Trigger({"processingTime": f"{millis} milliseconds"}, millis / 1000)
