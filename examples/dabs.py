@@ -108,7 +108,9 @@ MINUTE = ab.tumbling("1 minute")
 FIGURES = {"opinions": ab.count(), "opinion": ab.avg("opinion")}
 
 app = ab.Topology("dabs")
-dispatched = app.source(opinions(rows_of("dabs", LOAD, speed=30)), event_time="at").map(relevant)
+dispatched = app.source(
+    opinions(rows_of("dabs", LOAD, speed=30)), event_time="at", delay="0 seconds"
+).map(relevant)
 
 everyone = dispatched.aggregate(
     by="topic",

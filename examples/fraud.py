@@ -65,7 +65,9 @@ class Watch:
 
 
 app = ab.Topology("fraud")
-cards = app.source(rows_of("fraud", LOAD, speed=40, columns=payments), event_time="at")
+cards = app.source(
+    rows_of("fraud", LOAD, speed=40, columns=payments), event_time="at", delay="0 seconds"
+)
 alerts = cards.process("card", Watch, name="alerts")
 rules = alerts.aggregate(
     by="rule",

@@ -52,7 +52,7 @@ MINUTE = ab.tumbling("1 minute")
 SEGMENT = ["expressway", "direction", "segment"]
 
 app = ab.Topology("linear_road")
-source = app.source(reports(numbers("linear_road", 20_000)), event_time="at")
+source = app.source(reports(numbers("linear_road", 20_000)), event_time="at", delay="0 seconds")
 
 cars = source.aggregate(
     by=[*SEGMENT, "vehicle"], windows=MINUTE, speed=ab.avg("speed"), name="cars"

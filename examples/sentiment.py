@@ -92,7 +92,7 @@ WINDOWS = [ab.tumbling("1 minute"), ab.sliding("5 minutes", every="1 minute")]
 
 app = ab.Topology("sentiment")
 scores = (
-    app.source(tweets(numbers("sentiment", 20_000)), event_time="at")
+    app.source(tweets(numbers("sentiment", 20_000)), event_time="at", delay="0 seconds")
     .map(split)
     .map(english)
     .map(scored)

@@ -62,7 +62,9 @@ class Visits:
 
 
 app = ab.Topology("sessions")
-source = app.source(rows_of("sessions", LOAD, speed=20, columns=views), event_time="at")
+source = app.source(
+    rows_of("sessions", LOAD, speed=20, columns=views), event_time="at", delay="0 seconds"
+)
 visits = source.process("user", Visits, name="visits")
 ends = visits.aggregate(
     by="exit",

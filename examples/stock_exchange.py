@@ -103,7 +103,9 @@ class PriceAlarm:
 MINUTE, MOVING = ab.tumbling("1 minute"), ab.sliding("5 minutes", every="1 minute")
 
 app = ab.Topology("stock_exchange")
-source = app.source(rows_of("stock_exchange", LOAD, speed=20, columns=orders), event_time="at")
+source = app.source(
+    rows_of("stock_exchange", LOAD, speed=20, columns=orders), event_time="at", delay="0 seconds"
+)
 trades = source.process("stock", Transactor, name="trades")
 
 averages = trades.aggregate(

@@ -44,7 +44,7 @@ class Top:
 
 
 app = ab.Topology("word_count")
-text = app.source(lines(numbers("word_count", 20_000)), event_time="at")
+text = app.source(lines(numbers("word_count", 20_000)), event_time="at", delay="0 seconds")
 words = text.map(lambda df: df.select("at", F.explode(F.split(F.lower("line"), " ")).alias("word")))
 counts = words.aggregate(by="word", windows=ab.tumbling("1 minute"), n=ab.count(), name="counts")
 top = counts.aggregate(

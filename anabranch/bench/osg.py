@@ -210,7 +210,7 @@ class GroupingRun:
         rows = spark.readStream.schema(_SCHEMA).parquet(str(self._input))
         self.results = ab.memory()
         self.steps: list[GroupedStep] = []
-        applied = app.source(rows, event_time="at").apply(
+        applied = app.source(rows, event_time="at", delay="0 seconds").apply(
             work,
             schema="id bigint, made bigint, done double",
             form="rows",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from py4j.java_gateway import get_field
 from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -55,6 +57,11 @@ def check_map(
         raise TopologyError(
             "map must be deterministic: rand, uuid, shuffle and the like would change a step that "
             "runs again"
+        )
+    if len(watermarks_of(mapped)) > len(watermarks_of(frame)):
+        raise TopologyError(
+            "map must not call withWatermark(); call it on the DataFrame that source() gets, or "
+            'give source(..., delay="10 minutes")'
         )
     stateful = [name for node in _nodes(analyzed) if (name := node.nodeName()) in _STATEFUL]
     if frame.isStreaming and stateful:
@@ -201,6 +208,67 @@ def _import_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     for _ in batches:
         yield pa.RecordBatch.from_pydict({"ok": [True]})
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """A watermark that the plan of some rows has."""
+
+    column: str  # as it was called there
+    delay_us: int
+    now: tuple[str, ...]  # what that column is called in the rows
+
+
+_DELAY = "spark.watermarkDelayMs"  # Spark marks the column, and what is made of it, with this
+
+
+def ignores_case(session: SparkSession) -> bool:
+    """Whether a name of a column may be written in any case."""
+    return str(session.conf.get("spark.sql.caseSensitive", "false")).lower() != "true"
+
+
+def watermarks_of(rows: DataFrame) -> list[Watermark]:
+    """The watermarks of streaming rows, from `withWatermark`; static rows have none."""
+    marked = tuple(each.name for each in rows.schema.fields if _DELAY in each.metadata)
+    if not rows.isStreaming:
+        return []
+    plan = rows._jdf.queryExecution().analyzed()
+    return [
+        Watermark(node.eventTime().name(), _interval_us(node.delay()), marked)
+        for node in _nodes(plan)
+        if node.nodeName() == "EventTimeWatermark"
+    ]
+
+
+def without_watermark(rows: DataFrame) -> DataFrame:
+    """The same rows without Spark's watermark, which would look at each of them.
+
+    Where Spark's internals have changed, it stays: Spark then follows a watermark that nobody uses.
+    """
+    session = rows.sparkSession
+    try:
+        plan = _unwatermarked(rows._jdf.queryExecution().analyzed(), session)
+        made = scala_of(session._jvm).datasets.ofRows(rows._jdf.sparkSession(), plan)
+        return DataFrame(made, session)
+    except (Py4JError, TypeError):
+        return rows
+
+
+def _unwatermarked(plan: Any, session: SparkSession) -> Any:
+    children = list(each_of(plan.children()))
+    made = [_unwatermarked(each, session) for each in children]
+    if plan.nodeName() == "EventTimeWatermark":
+        return made[0]
+    if all(new is old for new, old in zip(made, children, strict=True)):
+        return plan
+    context = session.sparkContext
+    return plan.withNewChildren(_to_seq(context, made).toIndexedSeq())
+
+
+def _interval_us(interval: Any) -> int:
+    """The microseconds of an interval; Spark gives a month 31 days in a watermark."""
+    months, days, us = (get_field(interval, each) for each in ("months", "days", "microseconds"))
+    return int((31 * months + days) * 86_400_000_000 + us)
 
 
 def _nodes(plan: Any) -> Iterator[Any]:

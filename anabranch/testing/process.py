@@ -25,6 +25,7 @@ from anabranch.runtime.process.ordered import NO_TIME_US, Incoming
 from anabranch.runtime.process.step import process_step
 from anabranch.state.codec.cells import Span, alarms_of, encoded_keys, head_of, to_micros, to_time
 from anabranch.state.memory.cells import state_record
+from anabranch.topology.columns import own_name, own_names
 from anabranch.topology.graph import Clock, Field, Named, key_fields
 from anabranch.topology.process import aggregates_of, columns_of, logic_of
 from anabranch.topology.state_types import StateType
@@ -48,8 +49,9 @@ class ProcessTester:
         name: str = "tested",
     ) -> None:
         fields = columns_of(schema, "schema")
-        keys = key_fields(by, fields)
         kinds = {each.name: each.type for each in fields}
+        keys = key_fields(own_names(by, list(kinds)), fields)
+        event_time = own_name(event_time, list(kinds))
         if kinds.get(event_time) not in {"timestamp", "timestamp_ntz"}:
             times = [each for each, kind in kinds.items() if kind.startswith("timestamp")]
             raise TopologyError(unknown("event_time", event_time, times))

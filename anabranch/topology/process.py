@@ -17,6 +17,7 @@ import numpy as np
 
 from anabranch.aggregates.custom import without_spaces
 from anabranch.errors import TopologyError, unknown
+from anabranch.topology.columns import own_names
 from anabranch.topology.durations import duration_us
 from anabranch.topology.graph import Clock, Field
 from anabranch.topology.state_types import StateType
@@ -89,8 +90,18 @@ class Logic:
         return {"kind": "object", "name": "columns", "fields": fields, "by_place": True}
 
 
-def logic_of(given: Any, order: str, keys: Sequence[Field], fields: Sequence[Field]) -> Logic:
-    """The class as it will run; what cannot work is refused by name."""
+def logic_of(
+    given: Any,
+    order: str,
+    keys: Sequence[Field],
+    fields: Sequence[Field],
+    *,
+    any_case: bool = True,
+) -> Logic:
+    """The class as it will run; what cannot work is refused by name.
+
+    any_case: it may name the columns that it reads in any case.
+    """
     kind = given if isinstance(given, type) else type(given)
     who = f"process({kind.__qualname__})"
     if order not in ORDERS:
@@ -122,13 +133,16 @@ def logic_of(given: Any, order: str, keys: Sequence[Field], fields: Sequence[Fie
             )
         _check_arguments(given.on_timer, ("key", "state", "ctx"), who)
     output = _output(getattr(given, "output", None), keys, who)
+    read = getattr(given, "columns", None)
+    if not isinstance(read, Mapping):
+        read = own_names(read, [each.name for each in fields], any_case=any_case)
     logic = Logic(
         name=kind.__qualname__,
         given=given,
         order=order,
         output=output,
         event_time=_event_time(getattr(given, "event_time", None), output, who),
-        columns=_columns(getattr(given, "columns", None), keys, fields, order, who),
+        columns=_columns(read, keys, fields, order, who),
         ttl_us=None
         if getattr(given, "ttl", None) is None
         else duration_us(given.ttl, f"{who}: ttl"),

@@ -14,7 +14,7 @@ from anabranch.errors import NotYetError, TopologyError
 from anabranch.plan.operators.process import process_plan
 from anabranch.spark.compile.columns import expression
 from anabranch.spark.compile.schemas import fields_of
-from anabranch.spark.jvm import check_map
+from anabranch.spark.jvm import check_map, ignores_case
 from anabranch.spark.sinks import as_target
 from anabranch.topology import graph as g
 from anabranch.topology.apply import (
@@ -28,6 +28,7 @@ from anabranch.topology.apply import (
     check_work,
     cost_columns,
 )
+from anabranch.topology.columns import own_names
 from anabranch.topology.durations import Duration
 from anabranch.topology.process import aggregates_of, logic_of
 from anabranch.topology.windows import Session, Window, WindowDefinition
@@ -45,6 +46,11 @@ class Stream:
     @property
     def app(self) -> Topology:
         return self._app
+
+    def own_names(self, names: Any) -> Any:
+        """Names of columns as the columns themselves are called, where Spark takes any case."""
+        any_case = ignores_case(self._frame.sparkSession)
+        return own_names(names, self._frame.columns, any_case=any_case)
 
     def map(self, fn: Callable[[DataFrame], DataFrame], *, name: str | None = None) -> Stream:
         """A stateless function of a DataFrame, in Spark SQL; it must be deterministic and keep the
@@ -96,7 +102,7 @@ class Stream:
             fn=checked,
             form=form,
             cost_by=cost_columns(
-                cost_by,
+                self.own_names(cost_by),
                 [(each.name, each.type) for each in fields],
                 clock.column if clock else None,
             ),
@@ -126,7 +132,7 @@ class Stream:
         self, by: str | Iterable[str], *, name: str | None = None, **aggregates: Aggregate
     ) -> Computed:
         """Mergeable aggregates per key; follow it with `.consolidate(windows)`."""
-        keys = g.key_fields(by, fields_of(self._frame.schema))
+        keys = g.key_fields(self.own_names(by), fields_of(self._frame.schema))
         g.check_result_names(keys, aggregates)
         self._app.graph.clock_of(self.name)  # refuses a stream that has lost its event time
         named = tuple(self._named(each, aggregate) for each, aggregate in aggregates.items())
@@ -174,8 +180,9 @@ class Stream:
         watermark are left out) or by "arrival" (all are given).
         """
         fields = fields_of(self._frame.schema)
-        keys = g.key_fields(by, fields)
-        logic = logic_of(cls, order, keys, fields)
+        keys = g.key_fields(self.own_names(by), fields)
+        any_case = ignores_case(self._frame.sparkSession)
+        logic = logic_of(cls, order, keys, fields, any_case=any_case)
         chosen = self._app.name_for(name, logic.name.rpartition(".")[2].lower())
         combined = tuple(
             self._named(each, aggregate) for each, aggregate in aggregates_of(cls).items()

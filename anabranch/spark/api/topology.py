@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack
@@ -11,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
 from anabranch.elastic.settings import Elastic
-from anabranch.errors import TopologyError, unknown
+from anabranch.errors import TopologyError
 from anabranch.observer import Observers, RecentSteps
 from anabranch.plan import explain, make_plan
 from anabranch.plan.lifting import AUTO
@@ -24,6 +25,7 @@ from anabranch.plan.planners.registry import AUTO as PLAN_AUTO
 from anabranch.runtime.tasks import StateSettings
 from anabranch.spark.api.batch import run_static, static_frames
 from anabranch.spark.api.run import Run
+from anabranch.spark.api.sources import timed_rows, without_delay_text
 from anabranch.spark.api.streams import Joined, Stream
 from anabranch.spark.api.trigger import TriggerOptions, trigger_of
 from anabranch.spark.compile.applies import applied_to_results
@@ -54,8 +56,9 @@ from anabranch.state.checkpoint.header import components_of, over_checkpoint, sh
 from anabranch.state.checkpoint.history import HistoryLog
 from anabranch.state.checkpoint.statistics import Statistics, read_statistics
 from anabranch.topology import graph as g
-from anabranch.topology.durations import Duration, duration_us, unit_us
-from anabranch.types import FLOATING, WHOLE, decimal_of
+from anabranch.topology.durations import Duration, duration_us
+
+_log = logging.getLogger("anabranch")  # prints to standard error unless users configure it
 
 
 class Topology:
@@ -68,6 +71,7 @@ class Topology:
             raise TopologyError(f"topology name {name!r} is not a text")
         self.graph = g.Graph(name=name)
         self._frames: dict[str, DataFrame] = {}
+        self._said_delay = False  # what it means that a source has no delay
 
     @property
     def name(self) -> str:
@@ -77,34 +81,38 @@ class Topology:
         self,
         rows: DataFrame,
         *,
-        event_time: str,
-        delay: Duration = "0 seconds",
+        event_time: str | None = None,
+        delay: Duration | None = None,
         unit: str | None = None,
         idle_after: Duration | None = None,
         name: str | None = None,
     ) -> Stream:
         """Any DataFrame, streaming or (for `run_batch`) static. `delay` is how much later than
-        others a row may come.
+        newer rows a row may come.
 
-        Of several sources the slowest decides how far the watermark is; one that is silent for
-        `idle_after` is not waited for. `unit` says what a numeric event time counts: "seconds",
-        "milliseconds", "microseconds" or "nanoseconds" since 1970.
+        Both may come with the rows: `rows.withWatermark("at", "10 minutes")`. Of several sources
+        the slowest decides how far the watermark is; one that is silent for `idle_after` is not
+        waited for. `unit` says what a numeric event time counts: "seconds", "milliseconds",
+        "microseconds" or "nanoseconds" since 1970.
         """
         if not isinstance(rows, DataFrame):
             raise TopologyError(f"source {rows!r} is not a DataFrame")
         check_session(rows.sparkSession)
-        fields = fields_of(rows.schema)
+        timed = timed_rows(rows, event_time, delay, unit)
         node = g.Source(
             name=self.name_for(name, "source"),
-            fields=fields,
-            event_time=event_time,
-            unit_us=_unit(event_time, unit, fields),
-            delay_us=duration_us(delay, "delay", zero=True),
+            fields=fields_of(timed.rows.schema),
+            event_time=timed.event_time,
+            unit_us=timed.unit_us,
+            delay_us=timed.delay_us or 0,
             idle_us=None if idle_after is None else duration_us(idle_after, "idle_after"),
         )
         self.add(node)
-        self._frames[node.name] = rows
-        return Stream(self, node.name, rows)
+        self._frames[node.name] = timed.rows
+        if timed.delay_us is None and rows.isStreaming and not self._said_delay:
+            self._said_delay = True
+            _log.warning(without_delay_text(node.name))
+        return Stream(self, node.name, timed.rows)
 
     def fuse(self, *operators: Stream) -> None:
         """Wishes that these operators share a component: they must have keys in common, and streams
@@ -268,7 +276,7 @@ class Topology:
             join_input(s.name, self.graph.fields_of(s.name), self.graph.clock_of(s.name))
             for s in (left, right)
         ]
-        keys = [by] if isinstance(by, str) else by
+        keys = left.own_names([by] if isinstance(by, str) else by)
         chosen = self.name_for(name, f"{left.name}_{right.name}")
         plan = join_plan(chosen, inputs[0], inputs[1], keys, windows, how)
         for each in (*plan.left, *plan.right):
@@ -377,28 +385,3 @@ _OPTIONS = tuple(
     for name, each in inspect.signature(Topology.start).parameters.items()
     if each.kind is each.KEYWORD_ONLY
 )
-
-
-def _unit(event_time: object, unit: str | None, fields: tuple[g.Field, ...]) -> int | None:
-    """Microseconds of one unit of a numeric event time (0: nanoseconds); None for dates and
-    timestamps.
-    """
-    known = {field.name: field.type for field in fields}
-    if not isinstance(event_time, str) or event_time not in known:
-        raise TopologyError(unknown("event-time column", event_time, known))
-    kind = known[event_time]
-    if kind in WHOLE or kind in FLOATING or decimal_of(kind) is not None:
-        if unit is None:
-            raise TopologyError(
-                f"event time {event_time!r} is a number ({kind}): say what it counts, such as "
-                'unit="seconds"'
-            )
-        return 0 if unit.lower() in {"nanoseconds", "nanosecond", "ns"} else unit_us(unit, "unit")
-    if kind not in {"timestamp", "timestamp_ntz", "date"}:
-        valid = "timestamp, timestamp_ntz, date, or a number with unit="
-        raise TopologyError(f"event time {event_time!r} has type {kind}; valid: {valid}")
-    if unit is not None:
-        raise TopologyError(
-            f"event time {event_time!r} has type {kind}: unit={unit!r} is for numbers only"
-        )
-    return None
