@@ -1,5 +1,8 @@
 """Anabranch: elastic, self-tuning keyed stream processing on Apache Spark, in Python.
 
+What a topology needs is here. Made-up input is in `ab.workloads`, helpers for tests are in
+`ab.testing`.
+
 What needs Spark is imported when it is first used: a Python worker loads `anabranch.runtime` alone.
 """
 
@@ -31,57 +34,29 @@ from anabranch.topology import (
     udaf,
 )
 from anabranch.topology.apply import Osg
-from anabranch.workloads import (
-    Keys,
-    Rate,
-    Workload,
-    constant,
-    erratic,
-    hot_spot,
-    progressive,
-    sine,
-    stepped,
-    uniform,
-    zipf,
-)
 
 if TYPE_CHECKING:
     from anabranch.metrics import Progress
     from anabranch.observer import Event
     from anabranch.spark.api.run import Run
-    from anabranch.spark.api.streams import (
-        Applied,
-        Computed,
-        Joined,
-        Processed,
-        Stream,
-        Windowed,
-        join,
-    )
+    from anabranch.spark.api.streams import Stream, join
     from anabranch.spark.api.topology import Topology
     from anabranch.spark.sinks import console, csv, json, memory, parquet, writer
-    from anabranch.spark.workload import backlog, workload, workload_rows
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Aggregate",
     "AnabranchError",
-    "Applied",
     "ApplyError",
     "CheckpointError",
-    "Computed",
     "Context",
     "Elastic",
     "Event",
     "Guards",
-    "Joined",
-    "Keys",
     "NotYetError",
     "Osg",
-    "Processed",
     "Progress",
-    "Rate",
     "Rows",
     "Run",
     "Session",
@@ -94,32 +69,19 @@ __all__ = [
     "Topology",
     "TopologyError",
     "Window",
-    "Windowed",
-    "Workload",
-    "backlog",
     "console",
-    "constant",
     "csv",
     "cumulative",
-    "erratic",
     "hopping",
-    "hot_spot",
     "join",
     "json",
     "memory",
     "parquet",
-    "progressive",
     "session",
-    "sine",
     "sliding",
-    "stepped",
     "tumbling",
     "udaf",
-    "uniform",
-    "workload",
-    "workload_rows",
     "writer",
-    "zipf",
 ]
 __all__ += functions.__all__
 
@@ -127,33 +89,19 @@ _NEEDS_SPARK = {
     "anabranch.metrics": ("Progress",),
     "anabranch.observer": ("Event",),
     "anabranch.spark.api.run": ("Run",),
-    "anabranch.spark.api.streams": (
-        "Applied",
-        "Computed",
-        "Joined",
-        "Processed",
-        "Stream",
-        "Windowed",
-        "join",
-    ),
+    "anabranch.spark.api.streams": ("Stream", "join"),
     "anabranch.spark.api.topology": ("Topology",),
-    "anabranch.spark.sinks": (
-        "console",
-        "csv",
-        "json",
-        "memory",
-        "parquet",
-        "writer",
-    ),
-    "anabranch.spark.workload": (
-        "backlog",
-        "workload",
-        "workload_rows",
-    ),
+    "anabranch.spark.sinks": ("console", "csv", "json", "memory", "parquet", "writer"),
 }
 
 
+# Packages beside the topology, imported when they are first used.
+_PACKAGES = ("testing", "workloads")
+
+
 def __getattr__(name: str) -> object:
+    if name in _PACKAGES:
+        return import_module(f"anabranch.{name}")
     home = next((module for module, names in _NEEDS_SPARK.items() if name in names), None)
     if home is None:
         raise AttributeError(f"module 'anabranch' has no attribute {name!r}")
@@ -162,4 +110,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_PACKAGES})

@@ -45,9 +45,9 @@ CITIES = (
 CODES, AGES = 5_000, ("young", "grown up", "old")
 QUALITY = 4.0  # from here on a subgroup is worth telling
 
-LOAD = ab.Workload(
-    rate=ab.erratic(50, 600, "30 minutes"),
-    keys=ab.zipf(
+LOAD = ab.workloads.Workload(
+    rate=ab.workloads.erratic(50, 600, "30 minutes"),
+    keys=ab.workloads.zipf(
         CODES, 1.5
     ),  # of codes, which the time of a lookup depends on; 1.5 is the paper's skew
     lasting="30 minutes",

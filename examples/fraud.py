@@ -18,8 +18,11 @@ SMALL, LARGE = 100, 50_000  # cents: below the first is small, from the second o
 PROBES, WITHIN = 3, timedelta(minutes=10)
 CONFIRM = timedelta(minutes=1)
 
-LOAD = ab.Workload(
-    rate=ab.sine(30, 20, "5 minutes"), keys=ab.zipf(400, 0.5), lasting="20 minutes", seed=3
+LOAD = ab.workloads.Workload(
+    rate=ab.workloads.sine(30, 20, "5 minutes"),
+    keys=ab.workloads.zipf(400, 0.5),
+    lasting="20 minutes",
+    seed=3,
 )
 
 

@@ -29,13 +29,13 @@ def ticking(name: str, each_second: int) -> DataFrame:
 
 
 def rows_of(
-    name: str, load: ab.Workload, speed: float, columns: Columns | None = None
+    name: str, load: ab.workloads.Workload, speed: float, columns: Columns | None = None
 ) -> DataFrame:
     """The stream of a workload, so many of its seconds in one of ours, with the columns that a
     function makes of its own.
     """
     spark = SparkSession.builder.appName(name).getOrCreate()
-    return ab.workload(spark, load, speed=speed, columns=columns)
+    return ab.workloads.stream(spark, load, speed=speed, columns=columns)
 
 
 def second(seconds: Column) -> Column:

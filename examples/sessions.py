@@ -17,9 +17,9 @@ from anabranch.testing.visits import views
 
 GAP = timedelta(seconds=30)
 
-LOAD = ab.Workload(
-    rate=ab.progressive(20, 100, "10 minutes"),
-    keys=ab.hot_spot(2_000, 0.1, width=20, every="2 minutes", skew=0.7),
+LOAD = ab.workloads.Workload(
+    rate=ab.workloads.progressive(20, 100, "10 minutes"),
+    keys=ab.workloads.hot_spot(2_000, 0.1, width=20, every="2 minutes", skew=0.7),
     lasting="10 minutes",
     seed=4,
 )

@@ -22,9 +22,9 @@ STOCKS = 100
 ALIVE = timedelta(minutes=1)  # an order that has not been executed by then is gone
 THRESHOLD, MANY, SWING, SURGE = 12_000, 800, 0.01, 2.0
 
-LOAD = ab.Workload(
-    rate=ab.erratic(30, 150, "10 minutes"),
-    keys=ab.hot_spot(STOCKS, 0.3, width=2, every="1 minute", skew=0.5),
+LOAD = ab.workloads.Workload(
+    rate=ab.workloads.erratic(30, 150, "10 minutes"),
+    keys=ab.workloads.hot_spot(STOCKS, 0.3, width=2, every="1 minute", skew=0.5),
     lasting="10 minutes",
     seed=5,
 )

@@ -7,12 +7,15 @@ the table: `python tests/test_imports.py` writes it again.
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+import anabranch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +29,8 @@ _STATE = "state state/checkpoint state/codec state/memory state/store"
 _SPARK = "spark spark/api spark/compile spark/driver"
 
 # Room -> the rooms that it may import. A room is a package, a module beside them, or a package inside `state` or `spark`;
-# "state" and "spark" alone are the modules beside them. "anabranch" is anabranch/__init__.py, which exports the public names.
+# "state" and "spark" alone are the modules beside them. "anabranch" is what exports the public names: the __init__.py of
+# anabranch and of workloads, which import what needs Spark when it is first used.
 MAY_IMPORT = {
     room: frozenset(allowed.split())
     for room, allowed in {
@@ -64,6 +68,7 @@ MAY_IMPORT = {
         "__main__": "cli",
     }.items()
 }
+FACES = frozenset({("__init__",), ("workloads", "__init__")})
 PURE = frozenset({"aggregates", "elastic", "place", "plan", "workloads"})
 MAY_IMPORT_PYSPARK = frozenset({"bench", *_SPARK.split()})
 
@@ -136,7 +141,7 @@ def violations(source: str, path: str) -> list[str]:
     """What a source at `path` (below anabranch/) names and must not, one line each."""
     tree = ast.parse(source, filename=path)
     parts = Path(path).with_suffix("").parts
-    room = room_of(() if parts == ("__init__",) else parts)
+    room = room_of(() if parts in FACES else parts)
     found = list(impure_calls(tree)) if room in PURE else []
     for line, module in modules_named(tree, ".".join(["anabranch", *parts[:-1]])):
         pyspark = (
@@ -215,6 +220,30 @@ def test_a_worker_that_loads_the_runtime_loads_no_spark() -> None:
     code = "import sys, anabranch.runtime.slot, anabranch.runtime.apply.task; print([m for m in sys.modules if 'spark' in m])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_what_stands_beside_the_topology_is_imported_when_it_is_first_used() -> None:
+    code = (
+        "import sys, anabranch as ab; before = [m for m in sys.modules if 'spark' in m or 'anabranch.testing' in m];"
+        "print(before, ab.workloads.zipf(9, 1).count, ab.testing.ProcessTester.__name__, ab.workloads.stream.__name__)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[] 9 ProcessTester stream"
+
+
+@pytest.mark.parametrize("name", ["anabranch", "anabranch.workloads", "anabranch.testing"])
+def test_every_public_name_can_be_imported(name: str) -> None:
+    module = importlib.import_module(name)
+    assert [each for each in module.__all__ if not hasattr(module, each)] == []
+    assert {*module.__all__} <= {*dir(module)}
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        module.nothing  # noqa: B018 - it must raise
+
+
+def test_the_top_level_has_what_a_topology_needs_and_nothing_else() -> None:
+    modules = [importlib.import_module(f"anabranch.{each}") for each in ("workloads", "testing")]
+    beside = {name for module in modules for name in module.__all__}
+    assert {*anabranch.__all__} & {*beside, "every", "some"} == set()
 
 
 def test_the_picture_in_the_docs_is_the_table() -> None:

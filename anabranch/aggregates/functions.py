@@ -43,7 +43,6 @@ __all__ = [
     "collect_set",
     "count",
     "count_distinct",
-    "every",
     "first",
     "last",
     "max",
@@ -51,7 +50,6 @@ __all__ = [
     "min",
     "min_by",
     "quantile",
-    "some",
     "stddev",
     "stddev_pop",
     "sum",
@@ -140,9 +138,6 @@ def bool_and(expression: Expression, *, where: Expression | None = None) -> Aggr
 def bool_or(expression: Expression, *, where: Expression | None = None) -> Aggregate:
     """True where at least one value is."""
     return BoolOrOf(expression, where)
-
-
-every, some = bool_and, bool_or
 
 
 def count_distinct(expression: Expression, *, where: Expression | None = None) -> Aggregate:

@@ -54,7 +54,7 @@ _PARTITION_ROWS = 10_000  # fewer rows are not worth a task
 _NAP_S = 0.01
 
 
-def workload(
+def stream(
     spark: SparkSession,
     load: Workload,
     *,
@@ -79,9 +79,7 @@ def workload(
     return _reader(spark, spark.readStream, load, columns, partitions).options(**pace).load()
 
 
-def workload_rows(
-    spark: SparkSession, load: Workload, *, columns: Columns | None = None
-) -> DataFrame:
+def static(spark: SparkSession, load: Workload, *, columns: Columns | None = None) -> DataFrame:
     """The same rows as a static DataFrame, for references and `run_batch`."""
     return _reader(spark, spark.read, load, columns, None).load()
 
@@ -133,7 +131,7 @@ class RowRange(InputPartition):
 
 
 class WorkloadSource(DataSource):
-    """The format "anabranch-workload"; made by workload()."""
+    """The format "anabranch-workload"; made by stream() and static()."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)

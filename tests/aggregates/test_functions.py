@@ -13,7 +13,6 @@ from anabranch.aggregates.specs import Aggregate
 from anabranch.errors import TopologyError
 
 ARGUMENTS = {"max_by": ("v", "w"), "min_by": ("v", "w"), "quantile": ("v", 0.5)}
-KINDS = {"every": "bool_and", "some": "bool_or"}
 
 
 def test_the_list_names_every_function_of_the_module() -> None:
@@ -37,7 +36,7 @@ def test_the_package_and_the_topology_export_what_the_list_names() -> None:
 def test_a_function_makes_an_aggregate_of_its_kind_with_its_condition(name: str) -> None:
     made = getattr(functions, name)(*ARGUMENTS.get(name, ("v",)), where="v > 0")
     assert isinstance(made, Aggregate)
-    assert (made.kind, made.where) == (KINDS.get(name, name), "v > 0")
+    assert (made.kind, made.where) == (name, "v > 0")
 
 
 def test_count_of_a_star_counts_rows() -> None:
@@ -48,11 +47,6 @@ def test_parameters_distinguish_aggregates_of_one_kind() -> None:
     assert functions.top_k("v", 3).parameters == {"k": 3, "keep": 1000}
     assert functions.quantile("v", [0.5, 0.9]).parameters == {"q": (0.5, 0.9), "k": 200}
     assert functions.sum("v").parameters == {}
-
-
-def test_synonyms_are_the_same_aggregate() -> None:
-    assert functions.every("x") == functions.bool_and("x")
-    assert functions.some("x") == functions.bool_or("x")
 
 
 def test_a_parameter_out_of_range_is_refused_when_it_is_written() -> None:

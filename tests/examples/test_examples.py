@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 import anabranch as ab
 from anabranch.cli import app as anabranch
+from anabranch.spark.api.streams import Windowed
 from anabranch.testing import bag_differences, differences, read_results, records
 from anabranch.testing.events import HOUR_US, MINUTE_US
 from anabranch.testing.exchange import orders, trades_of
@@ -66,7 +67,7 @@ class Example:
         enough = threading.Event()
         for stream, path in more.items():
             self.file[stream].to(ab.parquet(path))
-        any_stream = next(each for each in self.file.values() if isinstance(each, ab.Windowed))
+        any_stream = next(each for each in self.file.values() if isinstance(each, Windowed))
         any_stream.to(lambda _, step: enough.set() if step >= steps else None)
         run = self.file["app"].start(checkpoint="checkpoint", idle=None, slots=2, shards=8)
         while not enough.wait(0.2):
@@ -103,9 +104,9 @@ def example(
     )
 
     def as_fast_as_it_goes(
-        name: str, load: ab.Workload, speed: float, columns: Any = None
+        name: str, load: ab.workloads.Workload, speed: float, columns: Any = None
     ) -> DataFrame:
-        return ab.workload(spark, load, each_batch=load.total // 3, columns=columns)
+        return ab.workloads.stream(spark, load, each_batch=load.total // 3, columns=columns)
 
     monkeypatch.setattr(made_up, "rows_of", as_fast_as_it_goes)
     return lambda name: Example(spark=spark, file=runpy.run_path(str(EXAMPLES / f"{name}.py")))
@@ -349,7 +350,7 @@ def test_word_count_runs_from_the_command_line_and_goes_on_where_it_ended(
 def test_dabs_equals_the_reference(example: Callable[[str], Example], spark: SparkSession) -> None:
     dabs = example("dabs")
     dabs.run_to_the_end()
-    rows = dabs.file["opinions"](ab.workload_rows(spark, dabs.file["LOAD"])).toArrow()
+    rows = dabs.file["opinions"](ab.workloads.static(spark, dabs.file["LOAD"])).toArrow()
     cities = ", ".join(f"'{each}'" for each in dabs.file["CITIES"])
     minute = in_windows("relevant", MINUTE)
 

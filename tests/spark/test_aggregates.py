@@ -279,7 +279,7 @@ def test_results_that_csv_cannot_hold_are_refused(spark: SparkSession, tmp_path:
     with pytest.raises(
         ab.TopologyError, match=r"bool_or\(id\) has input of type bigint; valid: boolean"
     ):
-        rows.aggregate(by="id", windows=ab.tumbling("1 minute"), one=ab.some("id"))
+        rows.aggregate(by="id", windows=ab.tumbling("1 minute"), one=ab.bool_or("id"))
 
 
 def test_the_examples_in_the_documentation_give_what_it_says(spark: SparkSession) -> None:

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-LOAD = ab.Workload(
-    rate=ab.erratic(2_000, 20_000, "12 seconds") + ab.sine(500, 500, "7 seconds"),
-    keys=ab.hot_spot(1_000, 0.2, width=3, every="5 seconds", skew=0.5, omega=4),
+LOAD = ab.workloads.Workload(
+    rate=ab.workloads.erratic(2_000, 20_000, "12 seconds")
+    + ab.workloads.sine(500, 500, "7 seconds"),
+    keys=ab.workloads.hot_spot(1_000, 0.2, width=3, every="5 seconds", skew=0.5, omega=4),
     lasting="12 seconds",
     seed=7,
     payload=9,
@@ -62,18 +63,22 @@ def test_a_query_that_is_stopped_and_started_again_reads_every_row_once(
 ) -> None:
     expected = LOAD.table()
     first = started(
-        ab.workload(spark, LOAD, speed=4, each_batch=3_000), tmp_path, processingTime="0 seconds"
+        ab.workloads.stream(spark, LOAD, speed=4, each_batch=3_000),
+        tmp_path,
+        processingTime="0 seconds",
     )
     batches(first, 2)
     first.stop()
     before = written(tmp_path).num_rows
     assert 0 < before < LOAD.total, "it was stopped on the way"
-    second = started(ab.workload(spark, LOAD, speed=4, partitions=3), tmp_path, availableNow=True)
+    second = started(
+        ab.workloads.stream(spark, LOAD, speed=4, partitions=3), tmp_path, availableNow=True
+    )
     assert second.awaitTermination(120), "a run over what is available ends with the last row"
     assert differences(written(tmp_path), expected, ["value"]) == []
     assert (
         differences(
-            ab.workload_rows(spark, LOAD, columns=doubled).toArrow(),
+            ab.workloads.static(spark, LOAD, columns=doubled).toArrow(),
             doubled(LOAD.batch(0, LOAD.total)),
             ["value"],
         )
@@ -84,17 +89,17 @@ def test_a_query_that_is_stopped_and_started_again_reads_every_row_once(
 def test_rows_that_are_due_and_not_read_are_a_backlog_that_grows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    surge = ab.Workload(
-        rate=ab.stepped(400_000, ("1 second", 0), ("10 minutes", 1)),
-        keys=ab.uniform(10),
+    surge = ab.workloads.Workload(
+        rate=ab.workloads.stepped(400_000, ("1 second", 0), ("10 minutes", 1)),
+        keys=ab.workloads.uniform(10),
         lasting="11 minutes",
     )
     query = started(
-        ab.workload(spark, surge, speed=1, each_batch=50_000), tmp_path, availableNow=True
+        ab.workloads.stream(spark, surge, speed=1, each_batch=50_000), tmp_path, availableNow=True
     )
     while not read_until(seen := batches(query, 3), 400_000):
         query.awaitTermination(0.1)  # type: ignore[arg-type]
-    waiting = [ab.backlog(each) for each in seen]
+    waiting = [ab.workloads.backlog(each) for each in seen]
     assert all(each["numInputRows"] <= 50_000 for each in seen)
     assert max(waiting) > waiting[0] >= 0, "more rows come than are read"
     assert waiting[-1] == 0
@@ -109,7 +114,7 @@ def read_until(seen: list[Any], row: int) -> bool:
     return any(f'"row": {row},' in each["sources"][0]["endOffset"] for each in seen)
 
 
-def reader(load: ab.Workload, **pace: float | None) -> StreamReader:
+def reader(load: ab.workloads.Workload, **pace: float | None) -> StreamReader:
     """The source as its process beside the driver has it."""
     options = {name: json.dumps(value) for name, value in pace.items()}
     source = WorkloadSource({"load": _encoded(load), "columns": "", "partitions": "4", **options})
@@ -141,7 +146,9 @@ def test_offsets_follow_the_clock_also_while_no_query_runs() -> None:
 
 
 def test_offsets_of_another_workload_are_refused() -> None:
-    other = ab.Workload(rate=LOAD.rate, keys=LOAD.keys, lasting="12 seconds", seed=8, payload=9)
+    other = ab.workloads.Workload(
+        rate=LOAD.rate, keys=LOAD.keys, lasting="12 seconds", seed=8, payload=9
+    )
     with pytest.raises(
         ab.CheckpointError, match=r"the offsets are of another workload than this one: .* seed 8"
     ):
@@ -158,4 +165,4 @@ def test_offsets_of_another_workload_are_refused() -> None:
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ab.TopologyError, match=words):
-        ab.workload(None, LOAD, **options)  # type: ignore[arg-type]
+        ab.workloads.stream(None, LOAD, **options)  # type: ignore[arg-type]

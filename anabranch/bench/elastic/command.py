@@ -37,7 +37,6 @@ from anabranch.elastic.forecast import StepForecast, forecast_steps, median_erro
 from anabranch.elastic.settings import POLICIES
 from anabranch.errors import TopologyError, unknown
 from anabranch.spark.session import local_session
-from anabranch.spark.workload import workload
 from anabranch.state.checkpoint.history import read_history
 from anabranch.state.store.host import default_root
 from anabranch.testing.compare import differences
@@ -269,7 +268,7 @@ def _run(
     state_root: Path,
 ) -> PolicyRun:
     slots, how = options.how(policy)
-    rows = workload(spark, load, speed=1.0, partitions=2)
+    rows = ab.workloads.stream(spark, load, speed=1.0, partitions=2)
     app = ab.Topology("bench_elastic")
     waits = ab.udaf(Waits(options.cost_ms / 1000))
     counted = app.source(rows, event_time="at", delay=_DELAY).aggregate(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -380,8 +379,4 @@ class Topology:
         return operator, (*before, applied, *passed)
 
 
-_OPTIONS = tuple(
-    name
-    for name, each in inspect.signature(Topology.start).parameters.items()
-    if each.kind is each.KEYWORD_ONLY
-)
+_OPTIONS = ("checkpoint", *(Topology.start.__kwdefaults__ or ()))
