@@ -7,7 +7,10 @@ nested are objects. Types are names here so that nothing below the Spark layer n
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from itertools import chain
+from numbers import Integral, Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -136,6 +139,52 @@ def to_arrow(values: Array, name: str, valid: Array | None = None) -> pa.Array:
     if name == "date":
         return column.cast(pa.int32()).cast(target)
     return column if column.type == target else column.cast(target)
+
+
+def exact_array(values: Any, kind: pa.DataType) -> pa.Array:
+    """Python values as an Arrow column; raises a ValueError where a value would change.
+
+    As in pyarrow's safe casts, 2.0 is a whole number and 1.5 is not. pyarrow itself is less strict
+    with Python values: it cuts off fractions, and makes infinity of what a float cannot hold.
+    """
+    made = pa.array(values, type=kind)
+    if isinstance(made, pa.ChunkedArray):
+        made = made.combine_chunks()
+    _refuse_changed(values, kind)
+    return made
+
+
+def _refuse_changed(values: Iterable[Any], kind: pa.DataType) -> None:
+    """Refuses values that a column of a type holds only in part; all of them can be converted."""
+    if pa.types.is_list(kind):
+        _refuse_changed(chain.from_iterable(_present(values)), kind.value_type)
+    elif pa.types.is_map(kind):
+        pairs = [pair for each in _present(values) for pair in dict(each).items()]
+        _refuse_changed([key for key, _ in pairs], kind.key_type)
+        _refuse_changed([value for _, value in pairs], kind.item_type)
+    elif pa.types.is_struct(kind):
+        rows = [each if isinstance(each, Mapping) else dict(each) for each in _present(values)]
+        for field in kind:
+            _refuse_changed([each.get(field.name) for each in rows], field.type)
+    elif pa.types.is_integer(kind) or pa.types.is_temporal(kind):
+        values = values if isinstance(values, Sequence) else list(values)
+        if any(map(_may_have_fraction, set(map(type, values)))):
+            for value in values:
+                if _may_have_fraction(type(value)) and abs(value) % 1 > 0:
+                    raise ValueError(f"{value!r} is not a whole number")
+    elif pa.types.is_float32(kind):
+        largest = float(np.finfo(np.float32).max)
+        for value in _present(values):
+            if largest < abs(value) < float("inf"):
+                raise ValueError(f"{value!r} is too large for a float")
+
+
+def _present(values: Iterable[Any]) -> Iterator[Any]:
+    return (each for each in values if each is not None)
+
+
+def _may_have_fraction(kind: type) -> bool:
+    return issubclass(kind, Real | Decimal) and not issubclass(kind, Integral)
 
 
 def objects(values: Iterable[object]) -> Array:

@@ -16,6 +16,7 @@ from anabranch.types import (
     arrow_type,
     column_type,
     dtype_of,
+    exact_array,
     from_lists,
     from_ordered,
     ordered,
@@ -103,3 +104,51 @@ def test_a_column_with_nulls_comes_back_from_its_array(kind: str) -> None:
 def test_a_decimal_becomes_the_nearest_float() -> None:
     column = pa.array([Decimal("0.07"), Decimal("1234567.89")], pa.decimal128(10, 2))
     assert to_array(column, np.dtype(np.float64), 0.0).tolist() == [0.07, 1234567.89]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    [
+        ("bigint", 1.5, "1.5 is not a whole number"),
+        ("int", 2.9, "2.9 is not a whole number"),
+        ("int", 2**40, "too large"),
+        ("tinyint", -200, "too large|out of range"),
+        ("bigint", np.float32(0.5), "is not a whole number"),
+        ("bigint", Decimal("1.5"), "is not a whole number"),
+        ("bigint", float("nan"), "nan"),
+        ("bigint", 1e300, "1e"),
+        ("date", 1.5, "1.5 is not a whole number"),
+        ("timestamp", 1.5, "1.5 is not a whole number"),
+        ("float", 1e39, "1e\\+39 is too large for a float"),
+        ("bigint", "1", "'1'"),
+        ("array<int>", [1, 2.5], "2.5 is not a whole number"),
+        ("array<int>", np.array([2.5]), "2.5"),
+        ("struct<a:int,b:array<bigint>>", {"a": 1, "b": [None, 0.5]}, "0.5 is not a whole number"),
+        ("map<string,int>", {"x": 0.5}, "0.5 is not a whole number"),
+        ("map<string,int>", [("x", 0.5)], "0.5 is not a whole number"),
+    ],
+)
+def test_a_value_that_would_change_in_its_column_is_refused(
+    kind: str, value: Any, said: str
+) -> None:
+    with pytest.raises((pa.ArrowException, ValueError, TypeError), match=said):
+        exact_array([None, value], column_type(kind, maps=True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("bigint", [1, None, 2.0, Decimal(3), np.int8(4), -(2**63)]),
+        ("int", (1, 2.0)),
+        ("float", [1e38, float("inf"), float("nan"), None, 0.1]),
+        ("double", [1, 1.5, None]),
+        ("timestamp", [5, 5.0, None]),
+        ("array<int>", [[1, 2.0], None, []]),
+        ("struct<a:int>", [{"a": 2.0}, None, {"a": None}, {}]),
+        ("map<string,int>", [{"x": 2.0}, None, [("y", 1)]]),
+        ("string", ["a", None]),
+    ],
+)
+def test_a_value_that_its_column_holds_is_kept_as_pyarrow_has_it(kind: str, values: Any) -> None:
+    declared = column_type(kind, maps=True)
+    assert exact_array(values, declared).equals(pa.array(values, declared)) or kind == "float"

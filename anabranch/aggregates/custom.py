@@ -22,7 +22,16 @@ from anabranch.aggregates.groups import keep_some, split, valid
 from anabranch.aggregates.partials import At, Grouped, Partial, PartialColumn, objectwise
 from anabranch.aggregates.specs import Aggregate, Expression
 from anabranch.errors import StepError, TopologyError
-from anabranch.types import Array, column_type, dtype_of, objects, struct_fields, to_array, to_arrow
+from anabranch.types import (
+    Array,
+    column_type,
+    dtype_of,
+    exact_array,
+    objects,
+    struct_fields,
+    to_array,
+    to_arrow,
+)
 
 _PLAIN = {
     "init": True,
@@ -212,8 +221,8 @@ class _UserOf(Aggregate, ABC):
                 return values.cast(declared)
             if isinstance(values, np.ndarray) and values.dtype.kind in "if":
                 return to_arrow(values, kind)
-            return pa.array(values, type=declared)
-        except (pa.ArrowException, TypeError, ValueError) as error:
+            return exact_array(values, declared)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise StepError(
                 f"udaf({_name(self.given)}): finish gave what is not of type {kind}: {error}"
             ) from error

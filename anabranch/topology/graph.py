@@ -65,6 +65,7 @@ __all__ = [
 ]
 
 _RESERVED = (": ", " + ")
+_LONGEST_NAME = 128  # characters of an operator's name
 ALL_APPLIES = "all applies"  # what messages call that which has the slots of all applies
 
 
@@ -158,7 +159,15 @@ class Graph:
 
     def add(self, operator: Operator) -> Graph:
         if not isinstance(operator.name, str) or not operator.name.strip():
-            raise TopologyError(f"operator name {operator.name!r} is not a text")
+            raise TopologyError(
+                f"operator name {operator.name!r}; valid: a non-empty string, such as 'by_page'"
+            )
+        if len(operator.name) > _LONGEST_NAME or not operator.name.isprintable():
+            shown = operator.name if len(operator.name) <= 40 else f"{operator.name[:40]}..."
+            raise TopologyError(
+                f"operator name {shown!r} has {len(operator.name)} characters; valid: at most "
+                f"{_LONGEST_NAME} printable ones, given with name="
+            )
         wrong = [each for each in _RESERVED if each in operator.name]
         if operator.stateful and wrong:
             raise TopologyError(

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from anabranch.errors import ApplyError
 from anabranch.topology.apply import PANDAS, ROWS, ApplySpec
-from anabranch.types import Array
+from anabranch.types import Array, exact_array
 
 _ALONE = 32  # rows of one value in a batch from which on they are called by themselves
 _SHOWN = 400  # letters of a row, or of an error, in a message
@@ -79,7 +79,7 @@ class ApplyCalls:
     def _convert(self, rows: pa.Table, made: list[Any], origin: list[int], called: Called) -> None:
         """Rows of Python values as a table; one that does not fit its declared type has failed."""
         try:
-            called.results.append(pa.Table.from_pylist(made, schema=self.made))
+            called.results.append(self._table(made))
             return
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             pass
@@ -91,12 +91,16 @@ class ApplyCalls:
         for i, misfit in wrong.items():
             self._failed(rows, i, misfit, called)
         fits = [row for row, i in zip(made, origin, strict=True) if i not in wrong]
-        called.results.append(pa.Table.from_pylist(fits, schema=self.made))
+        called.results.append(self._table(fits))
+
+    def _table(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+        columns = [exact_array([row[each.name] for row in rows], each.type) for each in self.made]
+        return pa.Table.from_arrays(columns, schema=self.made)
 
     def _misfit(self, row: Mapping[str, Any]) -> str | None:
         for each in self.made:
             try:
-                pa.array([row[each.name]], each.type)
+                exact_array([row[each.name]], each.type)
             except (pa.ArrowException, TypeError, ValueError, OverflowError):
                 value = _short(repr(row[each.name]))
                 return f"it returned {value} for column {each.name!r} of type {each.type}"

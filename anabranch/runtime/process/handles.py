@@ -260,11 +260,20 @@ class SlotState:
                     raise ValueError(
                         f"its shape is {values.shape}; valid: ({len(self)},), a value for each key"
                     )
-                record[each.name] = values.astype(each.dtype, casting="same_kind")
+                record[each.name] = _fitted(values, each.dtype)
             except (TypeError, ValueError) as error:
                 raise StepError(
                     f"{who}: state column {each.name!r} does not fit its type {each.type}: {error}"
                 ) from None
+
+
+def _fitted(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Values of a state column in its type; whole numbers that it cannot hold are refused."""
+    made = values.astype(dtype, casting="same_kind")
+    if values.dtype.kind in "iu" and dtype.itemsize < values.dtype.itemsize:
+        for i in np.flatnonzero(made != values)[:1].tolist():
+            raise ValueError(f"{values[i]} is too large")
+    return made
 
 
 class SlotContext:

@@ -23,7 +23,7 @@ from anabranch.runtime.process.ordered import NO_TIME_US, Incoming, Ordered, ord
 from anabranch.runtime.process.per_key import CallResults, KeyCaller
 from anabranch.runtime.process.vectorised import arrow_columns, expired, run_columns
 from anabranch.state.codec.cells import Span, decoded_keys, encoded_keys
-from anabranch.types import Array, column_type
+from anabranch.types import Array, column_type, exact_array
 
 NO_TIME, LATE = "no event time", "late"
 
@@ -243,7 +243,7 @@ def _columns_of_rows(plan: ProcessPlan, done: CallResults, keys: Sequence[Any]) 
             raise ValueError("a row has another number of values")
         columns = list(zip(*rows, strict=True))
         return [
-            pa.array(values, type=each.type)
+            exact_array(values, each.type)
             for values, each in zip(columns, _declared(plan), strict=True)
         ]
     except (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError):
@@ -270,12 +270,12 @@ def _blame(plan: ProcessPlan, done: CallResults, keys: Sequence[Any]) -> None:
                 raise ValueError(f"{len(values)} values")
         except (TypeError, ValueError) as error:
             raise StepError(f"{who}, which is no row of ({wanted}): {error}") from None
-        for value, each in zip(values, declared, strict=True):
+        for value, each, kind in zip(values, declared, plan.logic.output, strict=True):
             try:
-                pa.array([value], type=each.type)
+                exact_array([value], each.type)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 text = " ".join(str(error).split())
                 raise StepError(
-                    f"{who}, and {each.name!r} is not of type {each.type} "
+                    f"{who}, and {value!r} does not fit column {each.name!r} of type {kind.type} "
                     f"(declared: {wanted}): {text}"
                 ) from None

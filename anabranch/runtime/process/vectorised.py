@@ -23,7 +23,7 @@ from anabranch.state.codec.cells import (
 from anabranch.state.memory.cells import state_record
 from anabranch.topology.process import Logic
 from anabranch.topology.state_types import StateType
-from anabranch.types import Array
+from anabranch.types import Array, exact_array
 
 
 def run_columns(
@@ -158,7 +158,7 @@ def arrow_columns(
                 if isinstance(values, pa.Array | pa.ChunkedArray)
                 else _array(values, each.type)
             )
-        except (pa.ArrowException, TypeError, ValueError) as error:
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise StepError(
                 f"{who}: column {each.name!r} that process() returned is not of type {each.type}: "
                 f"{error}"
@@ -180,4 +180,4 @@ def _array(values: Any, kind: pa.DataType) -> pa.Array:
             if values.dtype.kind == "M"
             else made.cast(kind)
         )
-    return pa.array(values, type=kind)
+    return exact_array(values, kind)

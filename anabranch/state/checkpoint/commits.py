@@ -85,7 +85,15 @@ class Checkpoint:
 
     def commit(self, commit: Commit) -> None:
         """Writes the record of a step; only then the step has happened."""
-        if max(self._epochs(), default=0) != self.epoch:
+        epochs = self._epochs()
+        if max(epochs, default=0) < self.epoch:  # nobody else removes the newest one
+            gone = "" if self.files.exists("anabranch.json") else " with all that it held"
+            raise CheckpointError(
+                f"checkpoint {self.files.location} was deleted{gone} while the run was active; "
+                f"step {commit.step} was not committed. Restore it and start again, or start with "
+                "a new checkpoint"
+            )
+        if max(epochs, default=0) != self.epoch:
             raise CheckpointError(
                 f"another driver has taken over checkpoint {self.files.location}; this one stops"
             )

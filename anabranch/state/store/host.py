@@ -7,6 +7,7 @@ memory is too small.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from anabranch.plan.ids import PartId
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 ENOUGH_BYTES = 256 << 20
 LEAST_BYTES = 16 << 20
+_LONGEST_NAME = 200  # letters; most file systems take 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Host:
     def directory(self, checkpoint_id: str, part: PartId) -> Path:
         """Where the shards of an operator, or of a part of one, are."""
         names = (part.operator, part.part) if part.part else (part.operator,)
-        return self.root / checkpoint_id / "+".join(quote(each, safe=" ") for each in names)
+        return self.root / checkpoint_id / file_name("+".join(quote(n, safe=" ") for n in names))
 
     def free_bytes(self) -> int:
         return shutil.disk_usage(self.root).free
@@ -49,6 +51,17 @@ class Host:
                 f"{(size + LEAST_BYTES) >> 20} MiB; nothing is lost: free space there, or restart "
                 "with state_root= on a larger disk"
             )
+
+
+def file_name(quoted: str) -> str:
+    """A quoted name as the name of a file: never "." or "..", and not longer than names may be.
+
+    What is too long keeps its beginning, for people, and a hash, so that no two become the same.
+    """
+    name = f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[: _LONGEST_NAME - 33]}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
 
 def default_root() -> Path:

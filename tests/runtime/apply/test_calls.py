@@ -138,6 +138,16 @@ def test_a_value_that_does_not_fit_its_declared_type_fails_its_row_only(form: st
         calls(form, text_for(form))(table([1.0] * 6), None)
 
 
+def test_a_fraction_is_not_cut_off_in_a_column_of_whole_numbers() -> None:
+    def fn(row: dict[str, Any]) -> dict[str, Any]:
+        return {"id": row["id"] / 2, "root": None}
+
+    called = calls("rows", fn, dead_letters=True)(table([1.0] * 4), None)
+    assert [i for each in called.results for i in each["id"].to_pylist()] == [0, 1]
+    assert called.failed == [1, 3]
+    assert called.errors[0] == "it returned 0.5 for column 'id' of type int64"
+
+
 def test_a_row_may_become_none_or_several() -> None:
     def fn(row: dict[str, Any]) -> Any:
         made = {"id": row["id"], "root": 0.0}

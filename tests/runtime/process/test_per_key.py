@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     import anabranch as ab
 
 
+WRONG = {"text": "one", "half": 1.5, "large": 2**40}  # values for a column of type int
+
+
 class Broken:
     """Fails in the way that a row names."""
 
@@ -31,8 +34,8 @@ class Broken:
         for row in rows:
             if row.op == "raise":
                 raise RuntimeError("no luck\nat all")
-            if row.op == "text":
-                yield "one", row.at
+            if row.op in WRONG:
+                yield WRONG[row.op], row.at
             elif row.op == "short":
                 yield (1,)
             elif row.op == "names":
@@ -60,6 +63,11 @@ class Broken:
     [
         ("raise", "process() raised RuntimeError: no luck at all"),
         ("text", "it returned ('one', "),
+        (
+            "half",
+            "and 1.5 does not fit column 'n' of type int (declared: n int, at timestamp): 1.5",
+        ),
+        ("large", "and 1099511627776 does not fit column 'n' of type int (declared: n int"),
         ("short", "it returned (1,), which is no row of (n int, at timestamp): 1 values"),
         ("names", "its columns are [n, when]"),
         (

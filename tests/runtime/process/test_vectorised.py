@@ -34,6 +34,9 @@ class WrongColumns(Total):
         columns = {"n": state.n, "top": state.top}
         return {
             "names": {"n": state.n},
+            "half": {**columns, "n": [2.0, 1.5]},
+            "halves": {**columns, "n": state.n + 0.5},
+            "large": {**columns, "n": [1, 2**64]},
             "count": {**columns, "top": [1.0]},
             "other": 5,
             "keys": ([9], columns),
@@ -47,6 +50,9 @@ class WrongColumns(Total):
         ("shape", "state column 'n' does not fit its type bigint: its shape is (7,); valid: (2,)"),
         ("type", "state column 'n' does not fit its type bigint: Cannot cast"),
         ("names", "process() returned columns [n]; declared: [n, top]"),
+        ("half", "column 'n' that process() returned is not of type int64: 1.5 is not a whole"),
+        ("halves", "column 'n' that process() returned is not of type int64: Float value 0.5"),
+        ("large", "column 'n' that process() returned is not of type int64:"),
         ("count", "column 'top' that process() returned has 1 values; valid: 2"),
         ("other", "process() returned int; valid: a dict of columns"),
         ("keys", "numbers of keys that are not from 0 to 1"),

@@ -45,6 +45,22 @@ def test_a_driver_that_was_replaced_can_commit_nothing(checkpoint: Checkpoint) -
     newer.commit(commit(2, {0: False}, epoch=2))
 
 
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [("", "was deleted with all that it held while"), ("epochs", "was deleted while")],
+)
+def test_a_checkpoint_that_is_deleted_under_a_run_is_not_taken_for_another_driver(
+    checkpoint: Checkpoint, gone: str, said: str
+) -> None:
+    run(checkpoint, 1, {0: False})
+    checkpoint.files.remove(gone)
+    with pytest.raises(CheckpointError) as error:
+        checkpoint.commit(commit(2, {0: False}))
+    assert said in str(error.value)
+    assert "step 2 was not committed" in str(error.value)
+    assert not checkpoint.files.exists("commits/00000002.json")
+
+
 def test_a_step_is_committed_once(checkpoint: Checkpoint) -> None:
     run(checkpoint, 1, {0: False})
     with pytest.raises(CheckpointError, match="holds step 1 already"):

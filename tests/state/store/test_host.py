@@ -29,6 +29,18 @@ def test_a_root_has_one_id_for_all_processes_and_another_root_another(tmp_path: 
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["host"], "no draft is left"
 
 
+def test_every_name_has_a_directory_of_its_own_that_file_systems_take(tmp_path: Path) -> None:
+    host = Host(tmp_path, "h")
+    names = ["a/b", "a%2Fb", "..", ".", ".hidden", "a+b", "größe", "\U0001f600" * 128, "x" * 128]
+    parts = [PartId(n, part) for n in names for part in ("", "b", "y" * 300, f"{'y' * 300}z")]
+    directories = [host.directory("checkpoint", each) for each in parts]
+    for each in directories:
+        each.mkdir(parents=True)
+    assert len(set(directories)) == len(parts)
+    assert {each.parent for each in directories} == {tmp_path / "checkpoint"}
+    assert len(list((tmp_path / "checkpoint").iterdir())) == len(parts)
+
+
 def test_too_little_space_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     Host(tmp_path, "h").need(0)
     with pytest.raises(StateFullError, match="nothing is lost: free space there"):
