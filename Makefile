@@ -1,17 +1,20 @@
-# make setup | demo | test | lint | bench | bench-all | lock | upgrade.  Another Python: make setup PYTHON=python3.12
+# make setup | demo | test | lint | docs | bench | bench-all | lock | upgrade.  Another Python: make setup PYTHON=python3.12
 
 BIN := .venv/bin
 
 # The first run keeps the bytecode of what it imports. Without that, every Spark worker would compile it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test lint bench bench-all lock upgrade
+SITE := out/docs
+
+.PHONY: help setup demo test lint docs bench bench-all lock upgrade
 
 help:
 	@echo "make setup    the environment in .venv, with the command .venv/bin/anabranch"
 	@echo "make demo     the lending job with a live view, within a minute"
 	@echo "make test     lint, types and all tests"
 	@echo "make lint     lint and types alone"
+	@echo "make docs     the site of these docs in out/docs/html, without network; warnings are errors"
 	@echo "make bench    windows against native Spark, within 15 minutes"
 	@echo "make bench-all  the figures of the performance page, in an hour and a half; some: CASES=\"A small\""
 	@echo "make lock     requirements.lock for a changed pyproject.toml; versions that still fit stay"
@@ -39,6 +42,10 @@ lint: setup
 	@$(BIN)/ruff format --check --quiet .
 	@echo "== mypy"
 	@$(BIN)/mypy
+
+docs: setup
+	@$(BIN)/python -m sphinx -W --keep-going -q -b html -d $(SITE)/doctrees docs $(SITE)/html
+	@echo "site: $(SITE)/html/index.html"
 
 bench: setup
 	@$(BIN)/anabranch bench windows

@@ -47,13 +47,13 @@ class Guards:
     """
 
     warm_up_steps: int = 3  # the first steps with rows: workers start, code is compiled
-    long_s: float = 10.0
+    long_s: float = 10.0  # steps that together take this long are enough, whatever their number
     settle_steps: int = 1  # after a change, steps that say nothing about it
     judge_steps: int = 3  # steps after those, by which its effect is judged
     confirm_steps: int = 2  # steps in a row that must ask for more slots, or for other shards
     cool_down_s: float = 5.0  # between two changes
     stabilise_s: float = 60.0  # for how long fewer slots must suffice before any is given up
-    stabilise_steps: int = 5
+    stabilise_steps: int = 5  # and for how many steps
     grow: float = 2.0  # the most that slots are multiplied by in one change
     shrink: float = 0.5  # at least this part of them remains
     busy: float = 0.8  # slots that would work more of their time than this are not given up
@@ -62,12 +62,12 @@ class Guards:
     pause_steps: int = 3  # unless this many follow each other
     # A change that brings less than this part of what it promised is not repeated for block_s.
     without_effect: float = 0.1
-    block_s: float = 600.0
+    block_s: float = 600.0  # for how long a change without effect is not repeated
     worth: float = 0.05  # other shards in the slots must save this part of the longest slot
     replan_s: float = 600.0  # between two plans, and between two looks for a better one
     replan_worth: float = 0.2  # other components must save this part of the rows between them
-    remember: int = 32  # steps
-    smooth: float = 0.3  # weight of the newest step
+    remember: int = 32  # steps that the controller looks back on
+    smooth: float = 0.3  # weight of the newest step in a running mean
 
     def steps(self, count: int, period_s: float) -> int:
         """The number of steps to wait for: `count`, or fewer where steps are long."""
@@ -83,15 +83,15 @@ class Elastic:
 
     # From a row's arrival to its results; None: keep up with time to spare.
     latency: Duration | None = None
-    min_slots: int = 1
+    min_slots: int = 1  # of one level
     max_slots: int | None = None  # of one level; None: as many as there are cores
     # "auto" is the step model with a latency, AutoScale+ without; or one of POLICIES, or your own.
     policy: str | Policy = "auto"
-    balance: str = "shards"
-    theta: float = THETA
+    balance: str = "shards"  # how shards are spread over slots: "shards", "flux" or "none"
+    theta: float = THETA  # shards move when the fullest slot has this many times the mean load
     replan: bool = True  # whether components may change
-    mode: str = ON
-    guards: Guards = field(default_factory=Guards)
+    mode: str = ON  # "on"; "advise": decide and report, but change nothing; "off"
+    guards: Guards = field(default_factory=Guards)  # what keeps the controller from doing harm
 
     def __post_init__(self) -> None:
         if isinstance(self.policy, str) and self.policy not in ("auto", *POLICIES):

@@ -1,0 +1,1 @@
+"""What the site is made with: the reference from code, pictures, Mermaid without network."""
