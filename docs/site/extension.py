@@ -1,11 +1,12 @@
 """What Sphinx learns from us: blocks in pages that are filled from code when the site is built.
 
-```{api} anabranch.testing     the public names of a module with their docstrings
-```{commands}                  every command with its --help
-```{metrics}                   every figure of a step
-```{settings} anabranch.Elastic
-```{pages}                     a list of all pages in the folder, then those that it names
-```mermaid                     drawn as docs/site/mermaid.py reads it
+{api} anabranch.testing: the public names of a module with their docstrings.
+{commands}: every command with its --help.
+{metrics}: every figure of a step.
+{settings} anabranch.Elastic: the fields of a class, with default and meaning.
+{pages}: a list of all pages in the folder, then those that it names.
+{picture} panes: one of docs/site/pictures; the text in the block is its caption.
+mermaid: drawn as docs/site/mermaid.py reads it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from anabranch.metrics import as_table
 from docs.site.docstrings import as_rst
 from docs.site.flowchart import draw_chart
 from docs.site.mermaid import Chart, MermaidError, read
+from docs.site.pictures import PICTURES
 from docs.site.sequence import draw_sequence
 from docs.site.sources import api_page, commands_page, settings_page
 from docs.site.svg import stylesheet
@@ -72,6 +74,17 @@ class _Mermaid(SphinxDirective):
         return [figure(draw(found, "Diagram"))]  # type: ignore[arg-type, operator]
 
 
+class _Picture(SphinxDirective):
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        (name,) = self.arguments
+        if name not in PICTURES:
+            raise self.error(f"picture {name!r} is unknown; valid: {', '.join(PICTURES)}")
+        return [figure(PICTURES[name]().svg(), " ".join(self.content))]
+
+
 def figure(svg: str, caption: str = "") -> nodes.Node:
     """A picture in the page itself, so that the theme's mode chooses its colours."""
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
@@ -101,6 +114,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """What Sphinx calls to load this extension."""
     app.add_directive("mermaid", _Mermaid)
     app.add_directive("pages", _Pages)
+    app.add_directive("picture", _Picture)
     app.add_css_file("pictures.css")
     app.connect("build-finished", _write_colours)
     app.add_directive("api", _made_by(api_page))

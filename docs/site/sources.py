@@ -45,8 +45,16 @@ def api_page(module: str) -> str:
 
 def _elsewhere(module: str) -> set[str]:
     """Names that another page has, with their own module."""
-    others = {"anabranch.testing", "anabranch.workloads"} if module == "anabranch" else set()
-    return {name for other in others for name in import_module(other).__all__}
+    if module != "anabranch":
+        return set()
+    home = import_module(module)
+    others = map(import_module, ("anabranch.testing", "anabranch.workloads"))
+    return {
+        name
+        for other in others
+        for name in set(other.__all__) & set(home.__all__)
+        if getattr(other, name) is getattr(home, name)
+    }
 
 
 def _section_of(value: Any) -> str:

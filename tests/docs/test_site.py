@@ -14,6 +14,8 @@ import anabranch as ab
 import anabranch.testing
 import anabranch.workloads
 from anabranch.metrics import METRICS
+from docs.site.pictures import PICTURES
+from docs.site.sources import _elsewhere
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -76,8 +78,7 @@ def test_the_reference_has_every_public_name(site: Path, page: str, module: obje
     name = module.__name__  # type: ignore[attr-defined]
     wanted = {f"{name}.{each}" for each in module.__all__}  # type: ignore[attr-defined]
     if module is ab:
-        others = {*anabranch.testing.__all__, *anabranch.workloads.__all__}
-        wanted -= {f"{name}.{each}" for each in others}
+        wanted -= {f"{name}.{each}" for each in _elsewhere(name)}
     found = set(re.findall(r'id="([\w.]+)"', text_of(site / "reference" / f"{page}.html")))
     assert wanted - found == set()
 
@@ -96,6 +97,14 @@ def test_mermaid_blocks_are_drawn(site: Path) -> None:
         built = text_of(site / page.relative_to(DOCS).with_suffix(".html"))
         assert built.count("<svg") >= blocks, page
         assert "flowchart TD" not in built
+
+
+def test_every_picture_is_shown_on_a_page(site: Path) -> None:
+    shown = "".join(text_of(page) for page in DOCS.rglob("*.md"))
+    for name, draw in PICTURES.items():
+        assert f"```{{picture}} {name}\n" in shown
+        title = f"<title>{draw().title}</title>"
+        assert any(title in text_of(page) for page in site.rglob("*.html"))
 
 
 def test_colours_exist_for_both_modes(site: Path) -> None:
