@@ -13,7 +13,7 @@ help:
 	@echo "make setup    the environment in .venv, with the command .venv/bin/anabranch"
 	@echo "make demo     the lending job with a live view, within a minute"
 	@echo "make test     lint, types and all tests"
-	@echo "make lint     lint and types alone"
+	@echo "make lint     lint, types and the English of texts alone"
 	@echo "make docs     the site of these docs in out/docs/html, without network; warnings are errors"
 	@echo "make bench    windows against native Spark, within 15 minutes"
 	@echo "make bench-all  the figures of the performance page, in an hour and a half; some: CASES=\"A small\""
@@ -40,6 +40,8 @@ lint: setup
 	@echo "== ruff"
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
+	@echo "== words"
+	@$(BIN)/python scripts/check-text
 	@echo "== mypy"
 	@$(BIN)/mypy
 
