@@ -85,4 +85,12 @@ def check_windows(windows: Sequence[object]) -> tuple[WindowDefinition, ...]:
                 f"two windows are named {window.name!r}; give one of them another name="
             )
         checked.append(window)
+    names: dict[tuple[str, ...], str] = {}
+    for name in dict.fromkeys(each.name for each in checked):
+        keys = tuple(each.key for each in checked if each.name == name)
+        if keys in names:
+            raise TopologyError(
+                f"windows {names[keys]!r} and {name!r} are the same ({keys[-1]}); remove one"
+            )
+        names[keys] = name
     return tuple(checked)

@@ -78,6 +78,13 @@ def unit_us(unit: str, what: str) -> int:
     return _UNITS_US[name]
 
 
+def written_duration(value: Duration) -> str:
+    """A time as the user wrote it; a timedelta as people write it."""
+    return (
+        " ".join(value.split()) if isinstance(value, str) else format_duration(duration_us(value))
+    )
+
+
 def format_duration(us: int) -> str:
     """The shortest way to write a time with one unit: 90 seconds, 10 minutes, 1 day."""
     if us == 0:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from anabranch.errors import TopologyError
-from anabranch.topology.durations import Duration, duration_us, format_duration
+from anabranch.topology.durations import Duration, duration_us, format_duration, written_duration
 
 _MOST_STEPS = 300  # of a cumulative window: each is a window of its own
 
@@ -26,12 +26,12 @@ class WindowDefinition(ABC):
     @property
     @abstractmethod
     def key(self) -> str:
-        """What a checkpoint tells it by: those of a cumulative window share their name."""
+        """What a checkpoint knows it by: what it is, however it was written or named."""
 
     @property
-    @abstractmethod
     def described(self) -> str:
         """All that results depend on, as text for a fingerprint."""
+        return self.name if self.name == self.key else f"{self.name} ({self.key})"
 
     @property
     @abstractmethod
@@ -63,12 +63,10 @@ class Window(WindowDefinition):
 
     @property
     def key(self) -> str:
-        return f"{self.name} | {self.length_us}"
-
-    @property
-    def described(self) -> str:
-        length, every = format_duration(self.length_us), format_duration(self.every_us)
-        return f"{self.name} ({length} every {every} from {format_duration(self.offset_us)})"
+        text = format_duration(self.length_us)
+        if self.every_us != self.length_us:
+            text += f" every {format_duration(self.every_us)}"
+        return text + (f" starting {format_duration(self.offset_us)}" if self.offset_us else "")
 
     @property
     def copies(self) -> int:
@@ -98,21 +96,21 @@ class Session(WindowDefinition):
 
     @property
     def key(self) -> str:
-        return f"{self.name} | {self.gap_us}"
-
-    @property
-    def described(self) -> str:
-        return f"{self.name} (a gap of {format_duration(self.gap_us)})"
+        return f"session {format_duration(self.gap_us)}"
 
     @property
     def copies(self) -> int:
         return 1
 
 
+# A window has the name that the user gave or, without one, what the user wrote: "24 hours" stays
+# "24 hours". Nothing but results and messages depends on it; state depends on `key`.
+
+
 def tumbling(length: Duration, *, start: Duration = "0s", name: str | None = None) -> Window:
     """Windows side by side: each row is in exactly one."""
-    length_us = duration_us(length, "window length")
-    return _window(length_us, length_us, start, name)
+    duration_us(length, "window length")
+    return _window(length, length, start, name)
 
 
 def sliding(
@@ -126,7 +124,7 @@ def sliding(
             f"{format_duration(length_us)}; "
             "rows between two windows would be in none (hopping() allows that)"
         )
-    return _window(length_us, every_us, start, name)
+    return _window(length, every, start, name)
 
 
 def hopping(
@@ -136,9 +134,9 @@ def hopping(
 
     Rows in a gap belong to no window.
     """
-    return _window(
-        duration_us(length, "window length"), duration_us(every, "window hop"), start, name
-    )
+    duration_us(length, "window length")
+    duration_us(every, "window hop")
+    return _window(length, every, start, name)
 
 
 def cumulative(
@@ -161,47 +159,50 @@ def cumulative(
     if steps > _MOST_STEPS:
         least = format_duration(-(-period_us // _MOST_STEPS))
         raise TopologyError(
-            f"cumulative window: {steps:,} steps a period; valid: "
+            f"cumulative window: {steps:,} steps per period; valid: "
             f"up to {_MOST_STEPS}, so every={least!r} or more"
         )
-    text = f"{format_duration(period_us)} so far every {format_duration(every_us)}"
-    whole = _window(period_us, period_us, start, name)
+    whole = _window(period, period, start, name)
     if name is None:
-        text += f" starting {format_duration(whole.offset_us)}" if whole.offset_us else ""
-        whole = replace(whole, name=text)
+        text = f"{written_duration(period)} so far every {written_duration(every)}"
+        whole = replace(whole, name=f"{text}{_starting(start, whole)}")
     return tuple(replace(whole, length_us=(i + 1) * every_us) for i in range(steps))
 
 
 def session(gap: Duration, *, name: str | None = None) -> Session:
     """One window per key for rows that follow each other by at most `gap`."""
     gap_us = duration_us(gap, "session gap")
-    return Session(name=_named(name, f"session {format_duration(gap_us)}"), gap_us=gap_us)
+    return Session(name=_named(name, f"session {written_duration(gap)}"), gap_us=gap_us)
 
 
-def _window(length_us: int, every_us: int, start: Duration, name: str | None) -> Window:
+def _window(length: Duration, every: Duration, start: Duration, name: str | None) -> Window:
+    length_us, every_us = duration_us(length), duration_us(every)
     offset_us = duration_us(start, "window start", zero=True, negative=True) % every_us
-    text = format_duration(length_us)
-    text += f" every {format_duration(every_us)}" if every_us != length_us else ""
-    text += f" starting {format_duration(offset_us)}" if offset_us else ""
-    return Window(
-        name=_named(name, text), length_us=length_us, every_us=every_us, offset_us=offset_us
-    )
+    window = Window(name="", length_us=length_us, every_us=every_us, offset_us=offset_us)
+    text = written_duration(length)
+    text += f" every {written_duration(every)}" if every_us != length_us else ""
+    return replace(window, name=_named(name, f"{text}{_starting(start, window)}"))
+
+
+def _starting(start: Duration, window: Window) -> str:
+    return f" starting {written_duration(start)}" if window.offset_us else ""
 
 
 def _named(name: object, default: str) -> str:
-    """The name that a window was given, or its description."""
+    """The name that a window was given, or what the user wrote."""
     if name is None:
         return default
-    if not isinstance(name, str) or not name:
-        raise TopologyError(f"window name {name!r} is not a text")
+    if not isinstance(name, str) or not name.strip():
+        raise TopologyError(f"window name {name!r} must be a non-empty string")
     return name
 
 
 def parse_windows(text: str) -> tuple[Window, ...]:
     """'7m/3m,5m' is 7 minutes every 3 minutes, and tumbling 5 minutes."""
-    windows = tuple(_parse_window(part.strip()) for part in text.split(","))
-    if len({window.name for window in windows}) < len(windows):
-        raise TopologyError(f"--windows {text!r} has a window twice")
+    parsed = [_parse_window(part.strip()) for part in text.split(",")]
+    windows = tuple(replace(window, name=window.key) for window in parsed)
+    if len({window.key for window in windows}) < len(windows):
+        raise TopologyError(f"--windows {text!r} has a duplicate window")
     return windows
 
 

@@ -245,9 +245,15 @@ class JoinNode(Node):
         fresh: OperatorNote,
         at: Reached | None,  # noqa: ARG002
     ) -> Evolved:
-        """Nothing may change: rows that other windows need were never kept."""
-        unlike = differences(note.fingerprint, fresh.fingerprint)
-        return Evolved(note=note, refused=tuple(unlike))
+        """Only the names of windows may change: rows that others need were never kept."""
+        unlike = tuple(differences(note.fingerprint, fresh.fingerprint))
+        before = note.contents
+        assert isinstance(before, JoinContents)
+        same = {**note.fingerprint, "windows": fresh.fingerprint["windows"]} == fresh.fingerprint
+        if not same or [each.key for each in before.windows] != [each.key for each in self.windows]:
+            return Evolved(note=note, refused=unlike)
+        note = replace(note, fingerprint=fresh.fingerprint, contents=fresh.contents)
+        return Evolved(note=note, changed=unlike)
 
     @property
     def complete_after(self) -> dict[str, int]:

@@ -101,7 +101,7 @@ class SessionNode(AggregateNode):
 
     @property
     def windows_text(self) -> str:
-        return self.plan.session.described
+        return self.plan.session.key
 
     def contents(self) -> SessionContents:
         return SessionContents(
@@ -154,7 +154,7 @@ def session_nodes(of: Consolidated, sessions: Sequence[Session]) -> list[Session
     for session in sessions:
         plan = SessionPlan(
             **of.planned(),
-            part=of.part(session.name),
+            part=of.part(session.key),
             panes=session_panes(session),
             kept=kept,
             columns=tuple(column for each in kept for column in each.partial.columns),

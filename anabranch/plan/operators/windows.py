@@ -158,6 +158,12 @@ def _keys(windows: Sequence[Window]) -> set[str]:
     return {window.key for window in windows}
 
 
+def _part(group: Sequence[Window]) -> str:
+    """What the state of windows with panes of their own is called: what they are."""
+    steps = f" so far in {len(group)} steps" if len(group) > 1 else ""
+    return f"{group[-1].key}{steps}"
+
+
 def window_nodes(of: Consolidated, windows: Sequence[Window]) -> list[WindowsNode]:
     """One node for all windows where they share panes, else one for each."""
     nodes = []
@@ -165,7 +171,7 @@ def window_nodes(of: Consolidated, windows: Sequence[Window]) -> list[WindowsNod
         panes = panes_of(group)
         plan = WindowsPlan(
             **of.planned(),
-            part=of.part("" if of.sharing.shared else group[0].name),
+            part=of.part("" if of.sharing.shared else _part(group)),
             panes=panes,
             consolidation=plan_consolidation(panes),
             kept=of.kept,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from anabranch.errors import TopologyError
-from anabranch.plan.operators.joins import JoinInput, JoinPlan, join_plan
+from anabranch.plan.notes import note_of
+from anabranch.plan.operators.joins import JoinContents, JoinInput, JoinNode, JoinPlan, join_plan
 from anabranch.topology import Field, cumulative, sliding, tumbling
 from anabranch.topology.graph import Clock
+from tests.plan.every_kind import nodes
 
 LEFT = (Field("k", "bigint"), Field("at", "timestamp"), Field("v", "map<string,int>"))
 RIGHT = (Field("x", "double"), Field("k", "bigint"), Field("ts", "timestamp"))
@@ -125,3 +129,17 @@ def test_a_cumulative_window_is_all_its_windows() -> None:
 def test_what_cannot_be_joined_is_refused_by_name(given: dict[str, Any], message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         plan(**given)
+
+
+def test_other_names_of_the_same_windows_are_no_other_windows() -> None:
+    node = nodes()["join"]
+    assert isinstance(node, JoinNode)
+    fresh = note_of(node)
+    assert isinstance(fresh.contents, JoinContents)
+    for window, refused in ((tumbling("60s", name="x"), False), (tumbling("59s"), True)):
+        before = msgspec.structs.replace(fresh.contents, windows=(window,))
+        text = {**fresh.fingerprint, "windows": window.described}
+        old = replace(fresh, fingerprint=text, contents=before)
+        found = node.evolved(old, fresh, None)
+        assert bool(found.refused) == refused
+        assert found.note == (old if refused else fresh)

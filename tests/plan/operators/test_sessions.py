@@ -44,3 +44,11 @@ def test_one_that_is_added_is_complete_a_gap_after_the_newest_row_before_it() ->
     assert list(node().complete_after.values()) == [1 + 5 * SECOND]
     note = replace(note_of(node()), complete_from={node().plan.session.key: 77})
     assert node().continued(note, {}).plan.complete_from == {0: 77}
+
+
+def test_another_name_is_no_other_session() -> None:
+    named = replace(node().plan.session, name="visit")
+    renamed = replace(node(), plan=replace(node().plan, session=named))
+    assert renamed.fingerprint() == node().fingerprint()
+    assert renamed.continued(note_of(node()), {}).plan.window_names == ["visit"]
+    assert node().name.part == named.key, "its state is known by what it is"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
+
 from anabranch.plan.notes import note_of
 from anabranch.plan.operators.base import Reached
 from anabranch.plan.operators.windows import WindowsContents, WindowsNode, formation
@@ -61,3 +63,18 @@ def test_explain_says_how_each_window_is_formed() -> None:
     assert found["windows"]["1 minute"] == "1 pane"
     assert found["windows"]["10 minutes"] == "10 panes"
     assert found["merges_chosen_by"].endswith("nothing is measured yet")
+
+
+def test_other_names_of_the_same_windows_are_no_other_windows() -> None:
+    fresh = note_of(node())
+    assert isinstance(fresh.contents, WindowsContents)
+    windows = tumbling("60s"), tumbling("600s", name="ten")
+    before = msgspec.structs.replace(fresh.contents, windows=windows)
+    text = "; ".join(each.described for each in windows)
+    old = replace(fresh, fingerprint={**fresh.fingerprint, "windows": text}, contents=before)
+    found = node().evolved(
+        old, fresh, Reached(step=3, watermark_us=5 * MINUTE, newest_us=6 * MINUTE)
+    )
+    assert (found.refused, found.note.complete_from) == ((), {})
+    assert found.note.contents == fresh.contents
+    assert node().continued(found.note, {}).plan.window_names == ["1 minute", "10 minutes"]

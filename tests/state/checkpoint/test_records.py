@@ -60,7 +60,7 @@ def test_of_a_header_in_another_format_only_the_format_is_read() -> None:
     assert (found.format, found.operators) == (2, {})
 
 
-@pytest.mark.parametrize("cut", [b"", b"{", b'{"format":3}'])
+@pytest.mark.parametrize("cut", [b"", b"{", b'{"format":4}'])
 def test_what_is_damaged_cannot_be_read(cut: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode_header(cut)

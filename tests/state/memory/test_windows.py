@@ -225,10 +225,10 @@ def test_results_have_the_edges_of_their_window_and_say_where_it_lacks_rows() ->
         for r in flatten_window(table).to_pylist()
     ]
     assert rows == [
-        (7, "2 seconds", 0, 2 * SECOND, 5),
-        (7, "4 seconds (incomplete)", 0, 4 * SECOND, 5),
-        (8, "2 seconds", 4 * SECOND, 6 * SECOND, 6),
-        (8, "4 seconds", 4 * SECOND, 8 * SECOND, 7),
-        (8, "2 seconds", 6 * SECOND, 8 * SECOND, 1),
+        (7, "2s", 0, 2 * SECOND, 5),
+        (7, "4s (incomplete)", 0, 4 * SECOND, 5),
+        (8, "2s", 4 * SECOND, 6 * SECOND, 6),
+        (8, "4s", 4 * SECOND, 8 * SECOND, 7),
+        (8, "2s", 6 * SECOND, 8 * SECOND, 1),
     ]
     assert sorted(row_shards.tolist()) == [0, 0, 0, 3, 3]
