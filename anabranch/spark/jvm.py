@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.column import _to_seq
 
 from anabranch.errors import AnabranchError, TopologyError
+from anabranch.spark.versions import LOGICAL_RDD_REST, check_jvm
 from anabranch.topology.graph import Clock
 
 _warm: set[str] = set()
@@ -27,6 +28,7 @@ def check_session(session: SparkSession) -> None:
             "this is a Spark Connect session; Anabranch needs a classic one: "
             "SparkSession.builder.master(...)"
         )
+    check_jvm(session.version)
     if str(session.conf.get("spark.speculation", "false")).lower() == "true":
         raise TopologyError(
             "spark.speculation is true: two attempts at a task would run side by side; valid: false"
@@ -147,8 +149,7 @@ def in_place(rows: DataFrame, column: str) -> DataFrame:
         placed = scala.partitioning(
             scala.one(output.apply(rows.columns.index(column))), rdd.getNumPartitions()
         )
-        none = scala.none
-        node = scala.node(output, rdd, placed, scala.nil, False, none, session, none, none, False)
+        node = scala.rows_of(rdd, output, placed, session)
         return DataFrame(scala.datasets.ofRows(session, node), rows.sparkSession)
     except (Py4JError, TypeError):
         return rows
@@ -171,11 +172,18 @@ class Scala:
     def __init__(self, jvm: Any) -> None:
         sql = jvm.org.apache.spark.sql
         self.partitioning = sql.catalyst.plans.physical.HashPartitioning
-        self.node = sql.execution.LogicalRDD
+        self._rows = sql.execution.LogicalRDD
         self.datasets = getattr(getattr(sql.classic, "Dataset$"), "MODULE$")
         self.none = getattr(getattr(jvm.scala, "None$"), "MODULE$")
         self.nil = getattr(getattr(jvm.scala.collection.immutable, "Nil$"), "MODULE$")
         self.one = getattr(self.nil, "$colon$colon")  # a list of one element
+
+    def rows_of(self, rdd: Any, output: Any, placed: Any, session: Any) -> Any:
+        """The plan of the rows of an RDD: its columns, and where Spark may think that they are."""
+        none = self.none
+        return self._rows(
+            output, rdd, placed, self.nil, False, none, session, none, none, *LOGICAL_RDD_REST
+        )
 
 
 @functools.lru_cache(maxsize=1)

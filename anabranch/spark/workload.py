@@ -33,16 +33,18 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
 from anabranch.errors import CheckpointError, TopologyError
+from anabranch.spark.versions import (
+    SOURCES_KNOW_THEIR_START,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    refuse_pace,
+)
 from anabranch.workloads import Keys, Rate, Workload
 
 AnyReader = TypeVar("AnyReader", DataFrameReader, DataStreamReader)
@@ -75,6 +77,9 @@ def stream(
     for name, value in (("each_batch", each_batch), ("partitions", partitions)):
         if value is not None and not (isinstance(value, int) and value > 0):
             raise TopologyError(f"{name} is {value!r}; valid: a whole number above 0, or None")
+    for name, pace_of in (("speed", speed), ("each_batch", each_batch)):
+        if pace_of is not None:
+            refuse_pace(name, pace_of)
     pace = {"speed": json.dumps(speed), "each_batch": json.dumps(each_batch)}
     return _reader(spark, spark.readStream, load, columns, partitions).options(**pace).load()
 
@@ -192,7 +197,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, source: WorkloadSource) -> None:
         self.source = source
         self.fingerprint = blake2b(_encoded(source.load).encode(), digest_size=6).hexdigest()
-        self.began_ms = int(time.time() * 1000)
+        # Offsets that differ are a new batch: where a reader cannot go on with the time that the
+        # offsets have, they have none.
+        self.began_ms = int(time.time() * 1000) if SOURCES_KNOW_THEIR_START else 0
         self.to_the_end = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - as Spark calls it
@@ -209,13 +216,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.to_the_end = True
 
     def latestOffset(  # noqa: N802 - Spark's name
-        self, start: dict[str, Any], limit: ReadLimit
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """As far as rows are due, within the limit. A run to the end waits for rows."""
-        if start["of"] != self.fingerprint:
-            raise CheckpointError(
-                f"the offsets are of another workload than this one: {self.source.load}"
-            )
+        """As far as rows are due, within the limit. A run to the end waits for rows.
+
+        A Spark that does not say where to start reads rows that are all due.
+        """
+        if start is None:
+            return self._offset(self.source.load.total)
+        self._check(start)
         self.began_ms = start["began_ms"]
         first, total = start["row"], self.source.load.total
         while (due := self._due()) <= first < total and self.to_the_end:
@@ -227,11 +236,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(self._due())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._check(start)
         return self.source.split(start["row"], end["row"])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RowRange)
         return self.source.batches(partition)
+
+    def _check(self, offset: dict[str, Any]) -> None:
+        if offset["of"] != self.fingerprint:
+            raise CheckpointError(
+                f"the offsets are of another workload than this one: {self.source.load}"
+            )
 
     def _due(self) -> int:
         load, speed = self.source.load, self.source.speed

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import anabranch as ab
+from anabranch.spark.versions import ReadAllAvailable, ReadMaxRows
 from anabranch.spark.workload import StreamReader, WorkloadSource, _encoded
 from anabranch.testing import differences
 

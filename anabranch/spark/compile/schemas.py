@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 
 from anabranch.plan.model import Node
 from anabranch.plan.operators.base import result_schema
+from anabranch.spark.versions import arrow_schema
 from anabranch.topology.graph import Field
 
 
@@ -25,7 +25,7 @@ def struct_of(fields: Sequence[Field]) -> StructType:
 
 def arrow_of(fields: Sequence[Field]) -> pa.Schema:
     """Columns as Arrow's schema, as Spark would make it."""
-    return to_arrow_schema(struct_of(fields), timezone="UTC")
+    return arrow_schema(struct_of(fields))
 
 
 def spark_schema(node: Node) -> tuple[StructType, pa.Schema]:

@@ -7,7 +7,7 @@ step before, over other rows and with other arguments of its slot tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -66,7 +66,8 @@ class Template:
         """The query over other rows and with other functions, in the order in which they run, each
         with the schema of what it gives.
 
-        None where a function must be brought to its tasks in another way.
+        None where a function must be brought to its tasks in another way, or Spark's internals have
+        changed.
         """
         context = self._session.sparkContext
         pickled = [_pickler.dumps(each) for each in functions]
@@ -74,18 +75,21 @@ class Template:
         if list(broadcast) or sum(map(len, pickled)) > _LARGEST:
             broadcast.clear()
             return None
-        scala, none = self._scala, self._scala.none
+        try:
+            return self._filled(rows, iter(pickled))
+        except (Py4JError, TypeError):
+            return None
+
+    def _filled(self, rows: DataFrame, functions: Iterator[bytes]) -> DataFrame:
+        scala = self._scala
         rdd = rows._jdf.queryExecution().analyzed().rdd()
         lies = (
             self._lies if self._by is None else scala.partitioning(self._by, rdd.getNumPartitions())
         )
-        plan = scala.node(
-            self._output, rdd, lies, scala.nil, False, none, self._jsession, none, none, False
-        )
-        coming = iter(pickled)
+        plan = scala.rows_of(rdd, self._output, lies, self._jsession)
         for i, node in enumerate(self._nodes):
             plan = (
-                self._functions[i].over(plan, next(coming))
+                self._functions[i].over(plan, next(functions))
                 if i in self._functions
                 else node.withNewChildren(scala.one(plan))
             )
