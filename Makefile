@@ -1,4 +1,4 @@
-# make setup | demo | test | lint | docs | bench | bench-all | lock | upgrade.  Another Python: make setup PYTHON=python3.12
+# make setup | demo | test | test-versions | lint | docs | bench | bench-all | lock | upgrade.  Another Python: make setup PYTHON=python3.12
 
 BIN := .venv/bin
 
@@ -7,12 +7,13 @@ unexport PYTHONDONTWRITEBYTECODE
 
 SITE := out/docs
 
-.PHONY: help setup demo test lint docs bench bench-all lock upgrade
+.PHONY: help setup demo test test-versions lint docs bench bench-all lock upgrade
 
 help:
 	@echo "make setup    the environment in .venv, with the command .venv/bin/anabranch"
 	@echo "make demo     the lending job with a live view, within a minute"
 	@echo "make test     lint, types and all tests"
+	@echo "make test-versions  the tests that need Spark on 4.1, 4.2 and 4.3; some: VERSIONS=4.2 TESTS=tests/spark/api"
 	@echo "make lint     lint, types and the English of texts alone"
 	@echo "make docs     the site of these docs in out/docs/html, without network; warnings are errors"
 	@echo "make bench    windows against native Spark, within 15 minutes"
@@ -35,6 +36,10 @@ demo: setup
 test: lint
 	@echo "== tests"
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+# Each version of Spark has an environment of its own in .venvs.
+test-versions: setup
+	@$(BIN)/python scripts/test-versions $(VERSIONS) $(if $(TESTS),--tests $(TESTS)) $(if $(JOBS),--jobs $(JOBS))
 
 lint: setup
 	@echo "== ruff"

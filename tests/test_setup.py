@@ -26,15 +26,17 @@ step() {
 }
 case "$0 $*" in
   *uv" pip sync --offline "*) exit 1 ;;
-  *uv" pip sync "*) step uv; mkdir -p "$UV_CACHE_DIR" ;;
-  *uv" pip install "*) step project; cp "$0" .venv/bin/anabranch ;;
+  *uv" pip sync "*) step uv; mkdir -p "$UV_CACHE_DIR"; cp "$4" "$STEPS.pins" ;;
+  *uv" pip install pyspark=="*) step "uv-$3" ;;
+  *uv" pip install "*) step project; cp "$0" "${0%/*}/anabranch" ;;
   *uv" pip compile "*) step compile ;;
   *"import ensurepip"*) [ -z "${WITHOUT_VENV:-}" ] ;;
-  *" -m venv "*) step venv; rm -rf .venv; mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
+  *" -m venv "*) step venv; rm -rf "${!#}"; mkdir -p "${!#}/bin"; cp "$0" "${!#}/bin/python" ;;
   *" -m pip config "*) ;;
-  *" -m pip install "*" -e ."*) step project; cp "$0" .venv/bin/anabranch ;;
-  *" -m pip install "*" requirements.lock"*) step pip ;;
-  *" -m pip install "*) step tools; cp "$0" .venv/bin/uv ;;
+  *" -m pip install "*" -e ."*) step project; cp "$0" "${0%/*}/anabranch" ;;
+  *" -m pip install "*" pyspark=="*) step "pip-${!#}" ;;
+  *" -m pip install "*requirements.lock*) step pip ;;
+  *" -m pip install "*) step tools; cp "$0" "${0%/*}/uv" ;;
   *base_prefix*) echo NAME ;;
   *) exec REAL "$@" ;;
 esac
@@ -193,6 +195,37 @@ def test_upgrade_sets_up_writes_the_lock_and_installs_it(machine: Machine) -> No
     done = machine.setup("upgrade")
     assert done.returncode == 0, done.stderr
     assert machine.steps == ["compile"]
+
+
+def test_another_spark_gets_an_environment_of_its_own(machine: Machine) -> None:
+    machine.setup()
+    done = machine.setup("spark", "4.1")
+    assert done.returncode == 0, done.stderr
+    assert machine.steps == ["venv", "tools", "uv", "uv-pyspark==4.1.*", "project"]
+    assert (machine.project / ".venvs/4.1/bin/anabranch").exists()
+    pinned = (machine.home / "steps.pins").read_text()
+    lock = (machine.project / "requirements.lock").read_text()
+    missing = [line for line in lock.splitlines() if line not in pinned.splitlines()]
+    assert {line.split("==")[0] for line in missing if "==" in line} == {"pyspark", "py4j"}
+    assert "pandas==" in pinned
+    machine.setup("spark", "4.1")
+    assert machine.steps == []
+
+
+def test_pip_installs_another_spark_where_uv_fails(machine: Machine) -> None:
+    done = machine.setup("spark", "4.2", FAIL_AT="uv", FAILURE="error: a new kind of wheel")
+    assert done.returncode == 0, done.stderr
+    assert machine.steps == ["venv", "tools", "uv", "pip", "pip-pyspark==4.2.*", "project"]
+
+
+@pytest.mark.parametrize("version", ["", "4", "newest", "../4.1"])
+def test_a_spark_that_is_no_version_is_refused(machine: Machine, version: str) -> None:
+    done = machine.setup("spark", version)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"setup: scripts/setup spark takes a version such as 4.1, got '{version}'\n"
+    )
+    assert machine.steps == []
 
 
 def test_no_python_is_explained(machine: Machine) -> None:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyspark
-from pyspark.sql.types import StructType
 
 from anabranch.errors import AnabranchError, TopologyError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 SUPPORTED = ((4, 1), (4, 2), (4, 3))
 

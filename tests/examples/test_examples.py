@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 import anabranch as ab
 from anabranch.cli import app as anabranch
 from anabranch.spark.api.streams import Windowed
+from anabranch.spark.versions import SOURCES_KNOW_THEIR_START
 from anabranch.testing import bag_differences, differences, read_results, records
 from anabranch.testing.events import HOUR_US, MINUTE_US
 from anabranch.testing.exchange import orders, trades_of
@@ -106,10 +108,24 @@ def example(
     def as_fast_as_it_goes(
         name: str, load: ab.workloads.Workload, speed: float, columns: Any = None
     ) -> DataFrame:
-        return ab.workloads.stream(spark, load, each_batch=load.total // 3, columns=columns)
+        if SOURCES_KNOW_THEIR_START:
+            return ab.workloads.stream(spark, load, each_batch=load.total // 3, columns=columns)
+        return in_files(spark, ab.workloads.static(spark, load, columns=columns), tmp_path / name)
 
     monkeypatch.setattr(made_up, "rows_of", as_fast_as_it_goes)
     return lambda name: Example(spark=spark, file=runpy.run_path(str(EXAMPLES / f"{name}.py")))
+
+
+def in_files(spark: SparkSession, rows: DataFrame, folder: Path) -> DataFrame:
+    """Rows as a stream of three batches, where Spark cannot limit the batches of a workload (4.1)."""
+    table = rows.toArrow()
+    folder.mkdir()
+    each = -(-table.num_rows // 3)
+    for i in range(3):
+        pq.write_table(table.slice(i * each, each), folder / f"{i}.parquet")
+        os.utime(folder / f"{i}.parquet", (i + 1, i + 1))  # Spark reads the oldest first
+    reader = spark.readStream.schema(rows.schema).option("maxFilesPerTrigger", 1)
+    return reader.parquet(str(folder))
 
 
 def in_windows(rows: str, *windows: tuple[str, int, int]) -> str:

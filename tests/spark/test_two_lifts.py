@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import datasketches as ds
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import anabranch as ab
 from anabranch.aggregates.lift_rows import lift_rows
 from anabranch.plan.make import make_plan
 from anabranch.plan.model import Plan
+from anabranch.spark import versions
 from anabranch.spark.compile.lift import Lift
 from anabranch.testing.compare import differences
 from anabranch.testing.events import ODD_FLOATS, WORDS
@@ -43,6 +45,7 @@ TYPES = {
     "clock": "timestamp_ntz",
 }
 NUMBERS = "bivfxde"
+SPREADS = ("variance", "var_pop", "stddev", "stddev_pop")
 RANKS = [0.0, 0.1, 0.5, 0.9, 1.0]
 
 
@@ -234,7 +237,14 @@ class Lifts:
             )
             for each in self.plan.results
         }
+        if versions.SPARK < (4, 3):
+            results |= {name: _overflown(results[name]) for name in SPREADS if name in results}
         return pa.table({"group": np.arange(len(columns[0])), **results})
+
+
+def _overflown(spread: pa.Array) -> pa.Array:
+    """Before Spark 4.3 its spread of values whose squares overflow (1e200) is NaN, not infinity."""
+    return pc.if_else(pc.is_inf(spread), float("nan"), spread)
 
 
 def half(columns: Sequence[Array], number: int) -> list[Array]:

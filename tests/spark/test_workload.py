@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import anabranch as ab
-from anabranch.spark.versions import ReadAllAvailable, ReadMaxRows
+from anabranch.spark.versions import SOURCES_KNOW_THEIR_START, ReadAllAvailable, ReadMaxRows
 from anabranch.spark.workload import StreamReader, WorkloadSource, _encoded
 from anabranch.testing import differences
 
@@ -28,6 +28,11 @@ LOAD = ab.workloads.Workload(
     lasting="12 seconds",
     seed=7,
     payload=9,
+)
+
+
+paced = pytest.mark.skipif(
+    not SOURCES_KNOW_THEIR_START, reason="Spark 4.1 cannot pace a source; it is refused there"
 )
 
 
@@ -58,6 +63,7 @@ def doubled(rows: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
+@paced
 def test_a_query_that_is_stopped_and_started_again_reads_every_row_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -86,6 +92,7 @@ def test_a_query_that_is_stopped_and_started_again_reads_every_row_once(
     )
 
 
+@paced
 def test_rows_that_are_due_and_not_read_are_a_backlog_that_grows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -121,28 +128,63 @@ def reader(load: ab.workloads.Workload, **pace: float | None) -> StreamReader:
     return source.streamReader(source.schema())
 
 
+@paced
 def test_offsets_follow_the_clock_also_while_no_query_runs() -> None:
-    paced = reader(LOAD, speed=2)
-    first = paced.initialOffset()
+    source = reader(LOAD, speed=2)
+    first = source.initialOffset()
     assert first["row"] == 0
     for ago_s in (0.5, 3.0, 5.9):
         began = {**first, "began_ms": int((time.time() - ago_s) * 1000)}
-        found = paced.latestOffset(began, ReadAllAvailable())
+        found = source.latestOffset(began, ReadAllAvailable())
         assert LOAD.due(2 * ago_s) <= found["row"] <= LOAD.due(2 * ago_s + 5)
         assert found["began_ms"] == began["began_ms"], (
             "a query that starts again goes on with the same clock"
         )
-        assert paced.reportLatestOffset()["row"] >= found["row"]
-        assert paced.latestOffset(began, ReadMaxRows(7))["row"] == 7
-    assert paced.latestOffset({**began, "row": LOAD.total}, ReadAllAvailable())["row"] == LOAD.total
+        assert source.reportLatestOffset()["row"] >= found["row"]
+        assert source.latestOffset(began, ReadMaxRows(7))["row"] == 7
+    assert (
+        source.latestOffset({**began, "row": LOAD.total}, ReadAllAvailable())["row"] == LOAD.total
+    )
     assert (
         reader(LOAD).latestOffset(reader(LOAD).initialOffset(), ReadAllAvailable())["row"]
         == LOAD.total
     )
-    cut = paced.partitions({**first, "row": 5}, {**first, "row": LOAD.total})
+    cut = source.partitions({**first, "row": 5}, {**first, "row": LOAD.total})
     assert [each.start for each in cut] == [5, *(each.end for each in cut[:-1])]
     assert cut[-1].end == LOAD.total
-    assert list(paced.partitions(first, first)) == []
+    assert list(source.partitions(first, first)) == []
+
+
+def test_a_query_over_all_rows_reads_them_once_however_often_it_starts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        query = started(ab.workloads.stream(spark, LOAD, partitions=3), tmp_path, availableNow=True)
+        assert query.awaitTermination(120)
+    assert query.recentProgress == [] or not query.recentProgress[-1]["numInputRows"]
+    assert differences(written(tmp_path), LOAD.table(), ["value"]) == []
+
+
+def test_another_workload_on_the_same_checkpoint_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    assert started(ab.workloads.stream(spark, LOAD), tmp_path, availableNow=True).awaitTermination(
+        120
+    )
+    other = ab.workloads.Workload(
+        rate=LOAD.rate, keys=LOAD.keys, lasting="12 seconds", seed=8, payload=9
+    )
+    query = started(ab.workloads.stream(spark, other), tmp_path, availableNow=True)
+    with pytest.raises(Exception, match="the offsets are of another workload than this one"):
+        query.awaitTermination(120)
+    assert differences(written(tmp_path), LOAD.table(), ["value"]) == []
+
+
+@pytest.mark.skipif(SOURCES_KNOW_THEIR_START, reason="from Spark 4.2 on a source can be paced")
+@pytest.mark.parametrize("option", ["speed", "each_batch"])
+def test_a_pace_that_this_spark_cannot_keep_is_refused(option: str) -> None:
+    with pytest.raises(ab.TopologyError, match=rf"{option}=5 needs Spark 4\.2 or newer"):
+        ab.workloads.stream(None, LOAD, **{option: 5})  # type: ignore[arg-type]
 
 
 def test_offsets_of_another_workload_are_refused() -> None:
@@ -153,6 +195,8 @@ def test_offsets_of_another_workload_are_refused() -> None:
         ab.CheckpointError, match=r"the offsets are of another workload than this one: .* seed 8"
     ):
         reader(other).latestOffset(reader(LOAD).initialOffset(), ReadAllAvailable())
+    with pytest.raises(ab.CheckpointError, match="the offsets are of another workload"):
+        reader(other).partitions(reader(LOAD).initialOffset(), reader(other).initialOffset())
 
 
 @pytest.mark.parametrize(
