@@ -29,7 +29,7 @@ lock upgrade:
 	@PYTHON="$(PYTHON)" bash scripts/setup $@
 
 # A minute is too short for the JVM's second compiler to pay.
-demo: export PYSPARK_SUBMIT_ARGS ?= --conf spark.ui.enabled=false --conf spark.python.daemon.module=anabranch.spark.daemon --driver-java-options "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" pyspark-shell
+demo: export PYSPARK_SUBMIT_ARGS ?= --driver-java-options "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" pyspark-shell
 demo: setup
 	@$(BIN)/anabranch run examples/lending.py --checkpoint out/checkpoint --fresh --for "45 seconds" --finish --slots 1 --latency "1500 milliseconds" --max-slots 4
 

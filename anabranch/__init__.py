@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from anabranch.spark.api.run import Run
     from anabranch.spark.api.streams import Stream, join
     from anabranch.spark.api.topology import Topology
+    from anabranch.spark.session import spark_session
     from anabranch.spark.sinks import console, csv, json, memory, parquet, writer
 
 __version__ = "0.1.0"
@@ -79,6 +80,7 @@ __all__ = [
     "parquet",
     "session",
     "sliding",
+    "spark_session",
     "tumbling",
     "udaf",
     "writer",
@@ -91,6 +93,7 @@ _NEEDS_SPARK = {
     "anabranch.spark.api.run": ("Run",),
     "anabranch.spark.api.streams": ("Stream", "join"),
     "anabranch.spark.api.topology": ("Topology",),
+    "anabranch.spark.session": ("spark_session",),
     "anabranch.spark.sinks": ("console", "csv", "json", "memory", "parquet", "writer"),
 }
 

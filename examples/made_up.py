@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 import anabranch as ab
@@ -18,13 +18,13 @@ START = 1_769_889_600  # 2026-01-31 20:00 UTC
 
 def numbers(name: str, each_batch: int) -> DataFrame:
     """A stream of 0, 1, 2 ... without end, in the column `value`; some of them in each batch."""
-    spark = SparkSession.builder.appName(name).getOrCreate()
+    spark = ab.spark_session(name)
     return spark.readStream.format("rate-micro-batch").option("rowsPerBatch", each_batch).load()
 
 
 def ticking(name: str, each_second: int) -> DataFrame:
     """The same, with this many per second."""
-    spark = SparkSession.builder.appName(name).getOrCreate()
+    spark = ab.spark_session(name)
     return spark.readStream.format("rate").option("rowsPerSecond", each_second).load()
 
 
@@ -34,7 +34,7 @@ def rows_of(
     """The stream of a workload, so many of its seconds in one of ours, with the columns that a
     function makes of its own.
     """
-    spark = SparkSession.builder.appName(name).getOrCreate()
+    spark = ab.spark_session(name)
     return ab.workloads.stream(spark, load, speed=speed, columns=columns)
 
 

@@ -46,9 +46,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session of two cores that needs no network and writes below a temporary directory only."""
-    from anabranch.spark.session import SHORT_LIVED, local_session
+    from anabranch.spark.session import SHORT_LIVED, spark_session
 
-    options = {**SHORT_LIVED, "spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "2"}
-    session = local_session("anabranch-tests", tmp_path_factory.mktemp("spark"), options=options)
+    settings = {**SHORT_LIVED, "spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "2"}
+    directory = tmp_path_factory.mktemp("spark")
+    session = spark_session("anabranch-tests", cores=2, directory=directory, settings=settings)
     yield session
     session.stop()

@@ -31,7 +31,7 @@ from rich.text import Text
 import anabranch as ab
 from anabranch.bench.command import Seed, bench_command
 from anabranch.errors import AnabranchError, TopologyError, unknown
-from anabranch.spark.session import local_session
+from anabranch.spark.session import spark_session
 from anabranch.topology.apply import HASH, OSG, ROUND_ROBIN, Osg
 
 GROUPINGS = (OSG, ROUND_ROBIN, HASH)
@@ -287,7 +287,7 @@ def osg(options: OsgOptions, out: TextIO) -> dict[str, Any]:
 
     place = Path(tempfile.mkdtemp(prefix="anabranch-osg-"))
     running = SparkSession.getActiveSession()
-    session = local_session("anabranch osg", place / "spark", cores=options.slots)
+    session = spark_session("anabranch osg", cores=options.slots, directory=place / "spark")
     spark = session.newSession()
     spark.conf.set("spark.sql.files.openCostInBytes", "1")
     spark.conf.set("spark.sql.files.minPartitionNum", str(options.partitions))

@@ -21,7 +21,7 @@ from anabranch.bench.measure import SideRun
 from anabranch.bench.memory import peak_mb
 from anabranch.bench.options import SidesOptions
 from anabranch.bench.rivals import batch_seconds, read_stream
-from anabranch.spark.session import local_session
+from anabranch.spark.session import spark_session
 from anabranch.state.store.host import default_root
 
 _SETTINGS = {
@@ -80,7 +80,9 @@ def open_bench(
         "spark.sql.shuffle.partitions": str(cores),
         "spark.driver.memory": f"{heap_gb()}g",
     }
-    spark = local_session("anabranch bench", work / "spark", cores=cores, options=settings)
+    spark = spark_session(
+        "anabranch bench", cores=cores, directory=work / "spark", settings=settings
+    )
     try:
         yield Bench(
             options=options,

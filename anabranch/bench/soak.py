@@ -29,7 +29,7 @@ import anabranch as ab
 from anabranch.bench.command import BatchRows, Seed, bench_command
 from anabranch.bench.memory import resident_mb
 from anabranch.errors import TopologyError
-from anabranch.spark.session import local_session
+from anabranch.spark.session import spark_session
 from anabranch.state.store.host import default_root
 from anabranch.testing.compare import differences, read_results
 from anabranch.testing.events import SECOND_US, EventPlan, event_batches, write_batches
@@ -114,8 +114,11 @@ def soak(options: SoakOptions, out: TextIO) -> dict[str, Any]:
     place = Path(tempfile.mkdtemp(prefix="anabranch-soak-"))
     state_root = default_root().parent / place.name
     running = SparkSession.getActiveSession()
-    spark = local_session(
-        "anabranch soak", place / "spark", cores=2, options={"spark.driver.memory": "2g"}
+    spark = spark_session(
+        "anabranch soak",
+        cores=2,
+        directory=place / "spark",
+        settings={"spark.driver.memory": "2g"},
     )
     try:
         batches = list(event_batches(options.plan))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _STDERR = 2
-_SETTINGS = "--conf spark.ui.showConsoleProgress=false"
+_SETTINGS = "--conf spark.ui.showConsoleProgress=false --conf spark.log.level=WARN"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Spark's Python daemon with Anabranch loaded: forked workers need not load it, a second each.
 
-Set when Spark starts, where its Pythons have Anabranch installed:
-spark.python.daemon.module=anabranch.spark.daemon
+`ab.spark_session()` sets it: spark.python.daemon.module=anabranch.spark.daemon
 """
 
 from pyspark.daemon import manager

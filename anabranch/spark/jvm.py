@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 from py4j.java_gateway import get_field
 from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -17,8 +16,6 @@ from pyspark.sql.classic.column import _to_seq
 from anabranch.errors import AnabranchError, TopologyError
 from anabranch.spark.versions import LOGICAL_RDD_REST, check_jvm
 from anabranch.topology.graph import Clock
-
-_warm: set[str] = set()
 
 
 def check_session(session: SparkSession) -> None:
@@ -190,32 +187,6 @@ class Scala:
 def scala_of(jvm: Any) -> Scala:
     """The classes of a JVM, looked up once."""
     return Scala(jvm)
-
-
-def warm_up(session: SparkSession) -> None:
-    """Starts Python workers that import what slot tasks need, before the first batch waits."""
-    context = session.sparkContext
-    key = f"{context.applicationId}"
-    if key in _warm:
-        return
-    tasks = context.defaultParallelism
-    try:
-        session.range(0, tasks, 1, tasks).mapInArrow(_import_all, "ok boolean").collect()
-    except Exception as error:  # noqa: BLE001 - whatever a worker died of
-        lines = [line.strip() for line in str(error).splitlines() if "Error" in line]
-        raise AnabranchError(
-            "Spark's Python workers cannot import anabranch; start Spark with PYSPARK_PYTHON set "
-            "to the Python that has it "
-            f"installed ({(lines or ['unknown cause'])[-1]})"
-        ) from None
-    _warm.add(key)
-
-
-def _import_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import anabranch.runtime.slot  # noqa: F401
-
-    for _ in batches:
-        yield pa.RecordBatch.from_pydict({"ok": [True]})
 
 
 @dataclass(frozen=True, slots=True)

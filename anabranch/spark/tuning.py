@@ -11,25 +11,10 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-_STEP = {
-    "spark.sql.adaptive.enabled": "false",
-    # With a limit in bytes the JVM adds up the sizes of all columns for each row: more than half of
-    # the way to Python. So many rows stay below what a batch can hold, 2 GB, unless a row has a
-    # quarter of a megabyte.
-    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",
-    # One pass instead of two for rows in one place; but Spark has its fast hash map only for the
-    # first of two.
-    "spark.sql.execution.combineAdjacentAggregation": "false",
-}
-# What users may have reasons to set themselves is left alone where they did.
-LOCAL_QUERY = {
-    # The default one starts a `chmod` process for each file: four per batch, a tenth of a second.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing."
-        "FileSystemBasedCheckpointFileManager"
-    ),
-}
+from anabranch.spark.settings import Scope, settings_in
+
+_STEP = settings_in(Scope.RUN)
+LOCAL_QUERY = settings_in(Scope.LOCAL_RUN)
 
 
 def tune(session: SparkSession) -> None:

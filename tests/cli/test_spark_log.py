@@ -63,7 +63,8 @@ def test_workers_run_this_python_and_find_the_neighbours_of_the_file(
         assert os.environ["PYTHONPATH"] == f"/mine{os.pathsep}{tmp_path}"
         assert (
             os.environ["PYSPARK_SUBMIT_ARGS"]
-            == "--conf spark.ui.showConsoleProgress=false --master local[1] pyspark-shell"
+            == "--conf spark.ui.showConsoleProgress=false --conf spark.log.level=WARN "
+            "--master local[1] pyspark-shell"
         )
 
 

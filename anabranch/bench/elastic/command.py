@@ -36,7 +36,7 @@ from anabranch.bench.side import clocked, emptied
 from anabranch.elastic.forecast import StepForecast, forecast_steps, median_error
 from anabranch.elastic.settings import POLICIES
 from anabranch.errors import TopologyError, unknown
-from anabranch.spark.session import local_session
+from anabranch.spark.session import spark_session
 from anabranch.state.checkpoint.history import read_history
 from anabranch.state.store.host import default_root
 from anabranch.testing.compare import differences
@@ -200,7 +200,9 @@ def elastic(options: ElasticOptions, out: TextIO) -> dict[str, Any]:
     state_root = default_root().parent / work.name
     running = SparkSession.getActiveSession()
     settings = {**_SETTINGS, "spark.sql.shuffle.partitions": "2"}
-    spark = local_session("anabranch bench", work / "spark", cores=options.large, options=settings)
+    spark = spark_session(
+        "anabranch bench", cores=options.large, directory=work / "spark", settings=settings
+    )
     try:
         say(f"{options.large} task slots of Spark; warming up")
         _run(

@@ -46,6 +46,7 @@ from anabranch.spark.driver.opening import (
 from anabranch.spark.driver.step import Stepper
 from anabranch.spark.jvm import check_session
 from anabranch.spark.outlets import Outlet
+from anabranch.spark.session import missing_settings, missing_text, say_once
 from anabranch.spark.sinks import FileTarget, MappedTarget, Target
 from anabranch.spark.tuning import step_settings_on, tune
 from anabranch.state.checkpoint.commits import Checkpoint, open_checkpoint
@@ -227,6 +228,9 @@ class Topology:
         if opened.changed is not None:
             text = f"the topology has changed since the checkpoint was made: {opened.changed}"
             stepper.notify(Notice("changed", text))
+        if missing := missing_settings(user):
+            stepper.notify(Notice("session", missing_text(missing)))
+            say_once(user, missing_text(missing))
         tune(session)
         run = Run(stepper, recent, planning, chosen, idle_s)
         with step_settings_on(user, local_query=files.local):

@@ -27,8 +27,8 @@ from anabranch.spark.compile.levels import Levels
 from anabranch.spark.driver.changes import groupings_for
 from anabranch.spark.driver.context import RunState, Settings
 from anabranch.spark.driver.resharding import reshard
-from anabranch.spark.jvm import warm_up
 from anabranch.spark.outlets import Outlet, late_nodes
+from anabranch.spark.workers import warm_up
 from anabranch.state.checkpoint.commits import Checkpoint, Commit
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.header import fit_checkpoint, over_checkpoint, write_header

@@ -23,7 +23,7 @@ import msgspec
 import anabranch as ab
 from anabranch.plan import route
 from anabranch.plan.planners.registry import PLANNERS
-from anabranch.spark.session import SHORT_LIVED, Session, local_session
+from anabranch.spark.session import SHORT_LIVED, Session, spark_session
 from anabranch.state.checkpoint.commits import Commit, open_checkpoint
 from anabranch.testing.chaos.build import build
 from anabranch.testing.chaos.evidence import Journal
@@ -211,7 +211,7 @@ def _session(spec: DriverSpec) -> Session:
     if spec.classes is not None:
         which = "ArchiveClassesAtExit" if spec.archives else "SharedArchiveFile"
         options[_JAVA] += f" -XX:{which}={spec.classes} -Xlog:disable"
-    return local_session("anabranch-chaos", spec.session, options=options)
+    return spark_session("anabranch-chaos", cores=2, directory=spec.session, settings=options)
 
 
 def _end_jvm(session: Session) -> None:
