@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import tokenize
 from collections.abc import Iterator
@@ -106,7 +107,7 @@ def settings_page(path: str) -> str:
     return "\n".join(lines)
 
 
-def settings(cls: type) -> Iterator[tuple[str, str, str]]:
+def settings(cls: Any) -> Iterator[tuple[str, str, str]]:
     """Name, default and the comment beside or above each field of a class."""
     source = dedent(inspect.getsource(cls))
     comments = {
@@ -120,6 +121,7 @@ def settings(cls: type) -> Iterator[tuple[str, str, str]]:
         if isinstance(node, ast.stmt) and not isinstance(node, ast.ClassDef)
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
+    defaults = {each.name: each for each in dataclasses.fields(cls)}
     for node in ast.parse(source).body[0].body:  # type: ignore[attr-defined]
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue
@@ -129,11 +131,13 @@ def settings(cls: type) -> Iterator[tuple[str, str, str]]:
         while not texts[1:] and above in comments and above not in code:
             texts.insert(0, comments[above])
             above -= 1
-        yield node.target.id, _default(node.value), " ".join(texts).replace("|", "\\|")
+        yield (
+            node.target.id,
+            _default(defaults[node.target.id]),
+            " ".join(texts).replace("|", "\\|"),
+        )
 
 
-def _default(value: ast.expr | None) -> str:
-    """The default as it is written; a field that makes its own has none to show."""
-    if value is None or (isinstance(value, ast.Call) and ast.unparse(value.func) == "field"):
-        return ""
-    return ast.unparse(value)
+def _default(field: dataclasses.Field[Any]) -> str:
+    """The default of a field; one that makes its own has none to show."""
+    return "" if field.default is dataclasses.MISSING else repr(field.default)

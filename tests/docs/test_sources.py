@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import pytest
 import typer
 
 import anabranch as ab
 from docs.site.sources import api_page, commands, settings, settings_page
+
+TWO = 2.0
 
 
 @dataclass
@@ -19,9 +21,9 @@ class Some:
     # Above it,
     # in two lines.
     second: str | None = None
-    third: float = 2.0
-    fourth: list[int] | None = None  # beside
-    needed: int = 3
+    third: float = TWO
+    fourth: list[int] = field(default_factory=list)  # beside
+    fifth: int = 3
 
 
 def test_settings_have_the_comment_beside_or_above_them() -> None:
@@ -29,8 +31,8 @@ def test_settings_have_the_comment_beside_or_above_them() -> None:
         ("first", "1", "beside it"),
         ("second", "None", "Above it, in two lines."),
         ("third", "2.0", ""),
-        ("fourth", "None", "beside"),
-        ("needed", "3", ""),
+        ("fourth", "", "beside"),
+        ("fifth", "3", ""),
     ]
 
 
