@@ -146,10 +146,10 @@ def _draw_node(canvas: Canvas, node: Node, box: Box) -> None:
             stroke="orange",
         )
     else:
+        colour = "green" if node.shape == "slanted" else "blue"  # a sink, as `explain` draws it
         radius = box.height / 2 if node.shape == "round" else 5.0
-        canvas.rect(
-            box.x, box.y, box.width, box.height, fill="blue-fill", stroke="blue", radius=radius
-        )
+        size = box.x, box.y, box.width, box.height
+        canvas.rect(*size, fill=f"{colour}-fill", stroke=colour, radius=radius)
     canvas.text(box.middle.x, box.middle.y, node.text)
 
 

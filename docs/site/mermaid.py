@@ -10,11 +10,13 @@ import re
 from dataclasses import dataclass, field
 
 _NODE = re.compile(
-    r'(?P<id>\w+)(?:\["?(?P<box>[^"\]]*)"?\]|\{\{"?(?P<hexagon>[^"}]*)"?\}\}|\("?(?P<round>[^")]*)"?\))?'
+    r'(?P<id>\w+)(?:\[/"?(?P<slanted>[^"/]*)"?/\]|\["?(?P<box>[^"\]]*)"?\]'
+    r'|\{\{"?(?P<hexagon>[^"}]*)"?\}\}|\("?(?P<round>[^")]*)"?\))?'
 )
 _LINK = re.compile(
     r'(?:(?P<plain>-->|---)|(?P<dotted>-\.->)|--\s*"?(?P<label>[^"]+?)"?\s*-->'
-    r'|-\.\s*"?(?P<dotted_label>[^"]+?)"?\s*\.->)(?:\|"?(?P<after>[^"|]*)"?\|)?'
+    r'|==\s*"?(?P<thick>[^"=]+?)"?\s*==>|-\.\s*"?(?P<dotted_label>[^"]+?)"?\s*\.->)'
+    r'(?:\|"?(?P<after>[^"|]*)"?\|)?'
 )
 _GROUP = re.compile(r'subgraph\s+(?P<id>\w+)(?:\["?(?P<title>[^"\]]*)"?\])?$')
 _MESSAGE = re.compile(r"(?P<of>\w+)(?P<dotted>--|-)>>(?P<to>\w+)\s*:\s*(?P<text>.*)$")
@@ -115,7 +117,7 @@ def _chart(lines: list[str], *, down: bool) -> Chart:
     for line in lines:
         group = open_groups[-1]
         if found := _GROUP.match(line):
-            inner = Group(found["id"], found["title"] or found["id"], down)
+            inner = Group(found["id"], _lines(found["title"] or found["id"]), down)
             group.groups.append(inner)
             open_groups.append(inner)
         elif line == "end":
@@ -154,7 +156,8 @@ def _node(found: re.Match[str], group: Group, whole: Group) -> str:
     """The id of a node. Where it is named first, or with a text, is where it belongs."""
     name = found["id"]
     shape, text = next(
-        ((s, found[s]) for s in ("box", "hexagon", "round") if found[s] is not None), ("", None)
+        ((s, found[s]) for s in ("box", "hexagon", "round", "slanted") if found[s] is not None),
+        ("", None),
     )
     if text is not None or name not in whole.all_nodes():
         group.nodes[name] = Node(name, _lines(name if text is None else text), shape or "box")
@@ -162,7 +165,7 @@ def _node(found: re.Match[str], group: Group, whole: Group) -> str:
 
 
 def _link(found: re.Match[str], of: str, to: str) -> Link:
-    text = found["label"] or found["dotted_label"] or found["after"] or ""
+    text = found["label"] or found["thick"] or found["dotted_label"] or found["after"] or ""
     dotted = bool(found["dotted"] or found["dotted_label"])
     return Link(of, to, _lines(text), dotted, arrow=found["plain"] != "---")
 

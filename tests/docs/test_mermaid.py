@@ -36,6 +36,10 @@ def drawn(block: str) -> ET.Element:
     return ET.fromstring(svg)  # noqa: S314 - our own
 
 
+def drawn_chart(chart: Chart) -> ET.Element:
+    return ET.fromstring(draw_chart(chart, "t"))  # noqa: S314 - our own
+
+
 def boxes(svg: ET.Element) -> list[tuple[float, float, float, float]]:
     """The filled rectangles: x, y, right, bottom."""
     found = []
@@ -63,6 +67,19 @@ def test_a_flowchart_is_read_with_groups_labels_and_shapes() -> None:
         Link("c", "a", "back", dotted=True),
         Link("b", "d", arrow=False),
     )
+
+
+def test_what_explain_prints_is_drawn() -> None:
+    chart = read(
+        'graph LR\n  %% cost: 2\n  n0["clicks"]\n'
+        '  subgraph component0["component pages by (page)<br/>level 1, at most 64 slots"]\n'
+        '    n1["pages"]\n  end\n  n0 == route ==> n1\n  n1 -->|late| s0[/"memory"/]'
+    )
+    assert isinstance(chart, Chart)
+    assert chart.links == (Link("n0", "n1", "route"), Link("n1", "s0", "late"))
+    assert chart.whole.nodes["s0"] == Node("s0", "memory", "slanted")
+    texts = [each.text for each in drawn_chart(chart).iter(f"{SVG}text")]
+    assert {"clicks", "route", "late", "memory", "level 1, at most 64 slots"} <= set(texts)
 
 
 def test_a_sequence_is_read_with_notes_and_options() -> None:
