@@ -1,13 +1,15 @@
-"""What of windows may change while a checkpoint lives: those that its panes serve.
+"""What of windows and aggregates may change while a checkpoint lives.
 
 State is panes, so windows may come and go as long as every start and end is an edge of the panes
 that are there. A window that comes later lacks rows that were forgotten before: its first
-intervals are incomplete, and their results are named so.
+intervals are incomplete, and their results are named so. An aggregate that comes later lacks all
+rows before: its column is null in windows that have started already.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 
 from anabranch.plan.panes import first_end
 from anabranch.topology.durations import format_duration
@@ -59,3 +61,46 @@ def forgotten_before(old: Sequence[Window], watermark_us: int | None) -> int | N
         if watermark_us is None
         else min(first_end(window, watermark_us) - window.length_us for window in old)
     )
+
+
+def changed_aggregates(
+    old: Mapping[str, str],
+    new: Mapping[str, str],
+    begun: Mapping[str, int | None],
+    started: str,
+) -> tuple[str, ...]:
+    """What has changed about aggregates, given as text by name, for people.
+
+    `begun` are those that start empty, and from when on they are complete.
+    """
+    told = []
+    for name, text in new.items():
+        if name not in old:
+            what = f"aggregate {name!r} is new"
+        elif old[name] != text:
+            what = f"aggregate {name!r} was {old[name]} and is {text}"
+        elif name in begun:
+            what = f"aggregate {name!r} reads what has changed"
+        else:
+            continue
+        since = begun.get(name)
+        if name not in begun:
+            told.append(f"{what}, and complete: its partials are kept for others already")
+        elif since is None:
+            told.append(f"{what} and starts empty")
+        else:
+            when = f"null in {started} before {instant_text(since)}"
+            told.append(f"{what} and starts empty: {when}")
+    told += [
+        f"aggregate {name!r} is gone, its state is forgotten" for name in old if name not in new
+    ]
+    return tuple(told)
+
+
+def instant_text(us: int) -> str:
+    """An event time as a time in UTC."""
+    try:
+        at = datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)
+    except (OverflowError, ValueError, OSError):
+        return f"{us} us"
+    return f"{at.replace(tzinfo=None)} UTC"

@@ -59,7 +59,8 @@ def result_table(state: KeyedState, closed: Sequence[Formed]) -> tuple[pa.Table 
     arrays.append(_names(plan, windows, edges[0]))
     if plan.early:
         arrays.append(pa.array(np.repeat(np.array([each.early for each in closed]), sizes)))
-    arrays += plan.finished(columns)
+    for result, values in zip(plan.results, plan.finished(columns), strict=True):
+        arrays.append(_known(values, edges[0], result.complete_from))
     table = pa.Table.from_arrays(arrays, names=[each.name for each in plan.written_fields])
     return table, state.shard_of[rows]
 
@@ -76,6 +77,14 @@ def _names(plan: AggregatePlan, windows: Array, start_us: Array) -> pa.Array:
         windows = np.where(start_us < since[windows], windows + np.int32(len(names)), windows)
     spelled = pa.array([*names, *(f"{name}{INCOMPLETE}" for name in names)])
     return pa.DictionaryArray.from_arrays(pa.array(windows), spelled)
+
+
+def _known(values: pa.Array, start_us: Array, complete_from: int | None) -> pa.Array:
+    """The values of an aggregate; null in windows that started before it had all rows."""
+    unknown = start_us < (NEVER if complete_from is None else complete_from)
+    if not unknown.any():
+        return values
+    return values.take(pa.array(np.arange(len(values)), mask=unknown))
 
 
 def late_table(left_out: pa.ChunkedArray, times: Array, why: Array) -> pa.Table:

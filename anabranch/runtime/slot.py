@@ -212,6 +212,7 @@ class _Attempt:
             late=files[1],
             left_out=outcome.left_out,
             until_us=outcome.until_us,
+            newest_us=outcome.newest_us,
             next_end_us=node.next_end(outcome.until_us),
             keys_in=outcome.keys_in,
             key_numbers=node.keys_held,

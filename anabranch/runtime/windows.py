@@ -136,6 +136,7 @@ class WindowsWork(StateWork):
         self, rows: Array, pane: Array, columns: Sequence[Array], outcome: NodeOutcome
     ) -> None:
         outcome.distinct = len(rows)
+        outcome.newest_us = self.windows.newest(pane, columns) if len(rows) else None
         self.windows.add(rows, pane, columns)
         self._deltas = self.windows.entries(rows, pane, columns)
 

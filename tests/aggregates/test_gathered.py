@@ -113,7 +113,8 @@ def test_state_comes_back_from_its_bytes(drawn: tuple[str, list[list[Row]]], nam
     column = objects(lift(normal(kind, rows)) or None for rows in parts)
     number = np.arange(len(parts))
     entries = Entries(pa.table({"k0": number}), number.astype(np.int32), number, (column,))
-    again = decode(encode(entries, partial.columns), partial.columns)
+    named = {str(i): column for i, column in enumerate(partial.columns)}
+    again = decode(encode(entries, named), named)
     assert again.columns[0].tolist() == column.tolist()
 
 

@@ -22,7 +22,7 @@ from anabranch.plan.operators.joins import join_input, join_plan
 from anabranch.plan.route import Route
 from anabranch.state.checkpoint.commits import Checkpoint, Commit
 from anabranch.state.checkpoint.files import Files
-from anabranch.state.checkpoint.header import open_or_create
+from anabranch.state.checkpoint.header import open_or_create, over_checkpoint
 from anabranch.state.checkpoint.log import Stored
 from anabranch.state.codec.blob import Entries, encode
 from anabranch.state.codec.joins import JoinEntries, SideRows, encode_join
@@ -60,8 +60,8 @@ class Written:
     """A checkpoint, and what is needed to add steps to it."""
 
     def __init__(self, path: Path, made_of: Plan) -> None:
-        self.plan = made_of
         self.checkpoint: Checkpoint = open_or_create(Files(str(path)), made_of, SHARDS)[0]
+        self.plan = over_checkpoint(made_of, self.checkpoint)
         self.checkpoint.take_over()
 
     def step(
@@ -73,7 +73,7 @@ class Written:
         snapshot: bool = False,
     ) -> None:
         """A step that brought one shard rows of (key, pane in minutes, partial columns)."""
-        columns = self.plan.nodes[0].plan.columns
+        columns = self.plan.nodes[0].plan.stored_columns
         values = zip(*(each for *_, each in rows), strict=True)
         entries = Entries(
             pa.table(
@@ -88,7 +88,7 @@ class Written:
             np.array([pane * MINUTE_US for _, pane, _ in rows], dtype=np.int64),
             tuple(
                 np.array(each, dtype=column.dtype)
-                for each, column in zip(values, columns, strict=True)
+                for each, column in zip(values, columns.values(), strict=True)
             ),
         )
         blob = encode(entries, columns)

@@ -22,6 +22,7 @@ from anabranch.aggregates import functions as f
 from anabranch.errors import CheckpointError
 from anabranch.plan.make import make_plan
 from anabranch.plan.model import Node, Plan
+from anabranch.plan.notes import note_of
 from anabranch.plan.operators.base import key_schema
 from anabranch.plan.operators.joins import JoinInput, JoinPlan, join_plan
 from anabranch.plan.operators.sessions import SessionNode
@@ -171,11 +172,16 @@ def plan() -> Plan:
 
 
 def window_node() -> Node:
-    return next(node for node in plan().nodes if isinstance(node, WindowsNode))
+    return _stored(next(node for node in plan().nodes if isinstance(node, WindowsNode)))
 
 
 def session_node() -> Node:
-    return next(node for node in plan().nodes if isinstance(node, SessionNode))
+    return _stored(next(node for node in plan().nodes if isinstance(node, SessionNode)))
+
+
+def _stored(node: Node) -> Node:
+    """A node with the names that its columns have in state."""
+    return node.continued(note_of(node), {})
 
 
 def entries(node: Node, *, after_us: int | None = None) -> Entries:
@@ -281,8 +287,8 @@ def test_the_partials_of_windows_and_sessions_are_as_they_were(
     columns = tuple(column[back] for column in delta.columns)
     snapshot = Entries(delta.keys, delta.key[back], delta.pane[back], columns)
     for kind, made in (("delta", delta), ("snapshot", snapshot)):
-        kept = golden_tables(f"{name}-{kind}.bin", encode(made, node.plan.columns))
-        found = decode(kept, node.plan.columns)
+        kept = golden_tables(f"{name}-{kind}.bin", encode(made, node.plan.stored_columns))
+        found = decode(kept, node.plan.stored_columns)
         assert (found.keys, found.after_us) == (made.keys, made.after_us)
         assert found.key.tolist() == made.key.tolist()
         assert found.pane.tolist() == made.pane.tolist()

@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from anabranch.plan.model import Node
+from anabranch.plan.notes import note_of
 from anabranch.plan.route import even_route
 from anabranch.state.checkpoint.commits import Checkpoint
 from anabranch.state.checkpoint.files import Files
@@ -28,9 +30,15 @@ KEYS = pa.table({"k0": pa.array([1, 2, 3], pa.int64())})
 ONE, TWO = Version(1, "t"), Version(2, "t")
 
 
+def stored(kind: str) -> Node:
+    """A node with the names that its columns have in state."""
+    node = nodes()[kind]
+    return node.continued(note_of(node), {})
+
+
 def blob(kind: str) -> bytes:
     """Three keys in the first shard."""
-    given = nodes()[kind].plan
+    given = stored(kind).plan
     if kind == "process":
         cells = [sealed_cell(NO_HEAD, b"\x81\xa4rows" + bytes([n])) for n in (5, 6, 7)]
         return sealed_blob(Blob(encoded_keys(KEYS), cells, [], [], 1, b""))
@@ -76,7 +84,7 @@ def test_every_kind_that_holds_state_is_in_the_registry() -> None:
 
 @pytest.mark.parametrize("kind", ["windows", "sessions", "process"])
 def test_state_that_moves_is_in_the_shards_of_its_keys_and_nowhere_else(kind: str) -> None:
-    made, node = checkpoint(kind), nodes()[kind]
+    made, node = checkpoint(kind), stored(kind)
     log = log_file(2, "plan", "t")
     places = STATES[kind].moved(made, node.plan, by_key, TWO, log)
     log.write(made.files)

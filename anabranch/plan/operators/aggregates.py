@@ -4,27 +4,37 @@ of these.
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
 
 from anabranch.aggregates.custom import Custom
-from anabranch.aggregates.partials import Partial
 from anabranch.aggregates.specs import text_of
-from anabranch.errors import CheckpointError
+from anabranch.plan.evolution import changed_aggregates, instant_text
 from anabranch.plan.ids import PartId
 from anabranch.plan.keeping import keep
 from anabranch.plan.operators.base import (
     EVERYTHING,
     Contents,
+    Evolved,
     Feed,
     KeptPartial,
     Node,
-    NotedPartial,
     OperatorPlan,
     PartialInput,
+    Reached,
     ResultColumn,
+)
+from anabranch.plan.operators.fingerprint import differences
+from anabranch.plan.operators.noted import (
+    AggregateContents,
+    NotedPartial,
+    begun_partials,
+    continued_partials,
 )
 from anabranch.plan.sharing import Sharing
 from anabranch.topology.durations import format_duration
@@ -37,6 +47,9 @@ from anabranch.topology.graph import (
     Named,
     window_fields,
 )
+
+if TYPE_CHECKING:
+    from anabranch.plan.notes import OperatorNote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,12 +156,159 @@ class AggregateNode(Node):
     def windows_text(self) -> str:
         """Its windows in a fingerprint."""
 
+    started: ClassVar[str] = "windows that started"  # what an aggregate that began later lacks
+
     def fingerprint(self) -> dict[str, str]:
+        named = self._aggregates().items()
         return {
             **self._read(),
             "windows": self.windows_text,
-            "aggregates": "; ".join(map(_aggregate_text, self.of.compute.aggregates)),
+            "aggregates": "; ".join(f"{name} = {text}" for name, text in named),
         }
+
+    def _aggregates(self) -> dict[str, str]:
+        return {each.name: _aggregate_text(each) for each in self.of.compute.aggregates}
+
+    def _noted(self) -> dict[str, Any]:
+        """What the contents of its state have in common, whatever its windows."""
+        partials = [self._noted_partial(number) for number in range(len(self.plan.kept))]
+        return {
+            "keys": self._noted_keys(),
+            "partials": begun_partials(partials, 0),
+            "aggregates": self._aggregates(),
+        }
+
+    def _noted_partial(self, number: int) -> NotedPartial:
+        kept, texts = self.plan.kept[number], self._aggregates()
+        given = self.inputs[kept.input]
+        names = [each.named.name for each in self.plan.results if number in each.kept]
+        opaque = not given.is_text or isinstance(kept.partial, Custom)
+        return NotedPartial(
+            kind=type(kept.partial).__name__,
+            type=kept.partial.type,
+            input=str(given),
+            parameters=dict(kept.partial.parameters),
+            only_of=tuple(f"{name} = {texts[name]}" for name in names) if opaque else (),
+        )
+
+    def _over_partials(self, contents: Contents) -> dict[str, Any]:
+        """The partials under their ids in state, and from when on each result is complete."""
+        assert isinstance(contents, AggregateContents)
+        pairs = zip(self.plan.kept, contents.partials, strict=True)
+        complete = self._complete_from(contents)
+        return {
+            "kept": tuple(replace(kept, id=noted.id) for kept, noted in pairs),
+            "results": tuple(
+                replace(each, complete_from=complete.get(each.named.name))
+                for each in self.plan.results
+            ),
+        }
+
+    def _complete_from(self, contents: AggregateContents) -> dict[str, int]:
+        """From when on the results are complete whose aggregates began later."""
+        found = {}
+        for each in self.plan.results:
+            known = [contents.partials[number].complete_from for number in each.kept]
+            if since := [us for us in known if us is not None]:
+                found[each.named.name] = max(since)
+        return found
+
+    def incomplete(self, note: OperatorNote) -> dict[str, int]:
+        assert isinstance(note.contents, AggregateContents)
+        return self._complete_from(note.contents)
+
+    def _with_other_aggregates(
+        self,
+        note: OperatorNote,
+        fresh: OperatorNote,
+        at: Reached | None,
+        besides: Collection[str] = (),
+    ) -> Evolved:
+        """Aggregates that come start empty, those that go are forgotten, all others go on.
+
+        `besides`: parts of the fingerprint that may change too.
+        """
+        may = {"aggregates", *besides}
+        fixed = [
+            {part: text for part, text in each.fingerprint.items() if part not in may}
+            for each in (note, fresh)
+        ]
+        old, new = note.contents, fresh.contents
+        if fixed[0] != fixed[1] or not (
+            isinstance(old, AggregateContents) and isinstance(new, AggregateContents)
+        ):
+            return Evolved(note=note, refused=tuple(differences(*fixed)))
+        at = at or Reached(step=0, watermark_us=None, newest_us=None)
+        numbers = range(len(new.partials))
+        going_on = continued_partials(
+            old.partials,
+            new.partials,
+            at.step,
+            lambda number: self._begins(number, at),
+            [number for number in numbers if self._reads(number, at.changed)],
+        )
+        begun = {
+            each.named.name for each in self.plan.results if going_on.begun.intersection(each.kept)
+        }
+        contents = msgspec.structs.replace(new, partials=going_on.partials)
+        complete = self._complete_from(contents)
+        return Evolved(
+            note=replace(note, fingerprint=fresh.fingerprint, contents=contents),
+            changed=changed_aggregates(
+                old.aggregates,
+                new.aggregates,
+                {name: complete.get(name) for name in begun},
+                self.started,
+            ),
+            refused=self._unbounded(going_on.begun, at),
+            columns=frozenset(
+                name
+                for name, text in new.aggregates.items()
+                if name in old.aggregates and (old.aggregates[name] != text or name in begun)
+            ),
+        )
+
+    def _reads(self, number: int, columns: Collection[str]) -> set[str]:
+        """Which of some columns of its stream a partial may be of; after maps it may be any."""
+        given = self.inputs[self.plan.kept[number].input]
+        if given.expression is None and given.where is None:
+            return set()
+        text = str(given).lower()
+        words = {text[each.start() : each.end()] for each in re.finditer(r"\w+", text)}
+        return {
+            each
+            for each in columns
+            if self.feed.maps
+            or each.lower() in words
+            or (not each.isidentifier() and each.lower() in text)
+        }
+
+    def _unbounded(self, begun: Collection[int], at: Reached) -> tuple[str, ...]:
+        """Aggregates of which nobody can say when they are complete: they read new columns of
+        sessions, and open sessions, which lack these, may be of any length.
+        """
+        found = []
+        for each in self.plan.results:
+            read = {
+                column
+                for number in begun
+                if number in each.kept
+                for column in self._reads(number, at.incomplete)
+                if at.incomplete[column] is None
+            }
+            if read:
+                found.append(
+                    f"aggregate {each.named.name!r} reads {', '.join(map(repr, sorted(read)))} of "
+                    f"{self.feed.stream!r}, which start empty, and sessions that are open lack "
+                    "them for as long as they last"
+                )
+        return tuple(found)
+
+    def _begins(self, number: int, at: Reached) -> int | None:
+        """From when on a partial that begins now has all rows, with all their values."""
+        known = [at.incomplete[each] for each in self._reads(number, at.incomplete)]
+        known += [] if at.newest_us is None else [at.newest_us + 1]
+        return max((us for us in known if us is not None), default=None)
 
     @abstractmethod
     def formation(self) -> dict[str, Any]:
@@ -171,6 +331,11 @@ class AggregateNode(Node):
             "shared": self.of.sharing.shared,
             "shared_because": self.of.sharing.reason,
             "early": self._early_text(),
+            "incomplete": {
+                each.named.name: f"null in {self.started} before {instant_text(each.complete_from)}"
+                for each in self.plan.results
+                if each.complete_from is not None
+            },
             "partials": [self.partials_text([i]) for i in range(len(self.plan.kept))],
             "sharing": f"each row is aggregated {times}; window by window it would be "
             f"{copies} times",
@@ -194,6 +359,8 @@ class AggregateNode(Node):
             lines.append(f"    sharing:   {facts['shared_because']}")
         if facts["early"] != "never":
             lines.append(f"    early:     open windows {facts['early']}, marked")
+        for name, text in facts["incomplete"].items():
+            lines.append(f"    new:       {name} is {text}")
         merges, naive = facts["merges"], facts["naive_merges"]
         return [
             *lines,
@@ -215,43 +382,8 @@ class AggregateNode(Node):
         return self.of.compute.name, str(self.name)
 
 
-class AggregateContents(Contents, frozen=True, kw_only=True):
-    """What windows over partials keep."""
-
-    partials: tuple[NotedPartial, ...]
-
-    def kept(self) -> tuple[KeptPartial, ...]:
-        """The partials, as a plan has them; refused where only the topology's code knows them."""
-        classes = _subclasses(Partial)  # type: ignore[type-abstract]
-        kinds = {kind.__name__: kind for kind in classes}
-        kept: list[KeptPartial] = []
-        for each in self.partials:
-            if each.kind not in kinds:
-                raise CheckpointError(
-                    f"the checkpoint holds partials of kind {each.kind}, "
-                    "which this version does not know"
-                )
-            if issubclass(kinds[each.kind], Custom):
-                raise CheckpointError(
-                    "no rows can be shown: only the topology's own code can merge the state of "
-                    f"udaf({each.input})"
-                )
-            first = kept[-1].columns.stop if kept else 0
-            partial = kinds[each.kind](each.type, **each.parameters)
-            columns = slice(first, first + len(partial.columns))
-            kept.append(KeptPartial(partial=partial, input=0, columns=columns))
-        return tuple(kept)
-
-
-def _subclasses(kind: type[Partial]) -> list[type[Partial]]:
-    found = []
-    for each in kind.__subclasses__():
-        found += [each, *_subclasses(each)]
-    return found
-
-
 def _aggregate_text(named: Named) -> str:
     aggregate = named.aggregate
-    text = f"{named.name} = {aggregate.kind}({text_of(aggregate.expression)}: {named.input_type}"
+    text = f"{aggregate.kind}({text_of(aggregate.expression)}: {named.input_type}"
     text += "".join(f", {name}={value}" for name, value in aggregate.parameters.items())
     return f"{text})" if aggregate.where is None else f"{text}) where {aggregate.where}"

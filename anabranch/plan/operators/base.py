@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 import pyarrow as pa
@@ -52,6 +52,12 @@ class PartialInput:
     def __str__(self) -> str:
         return text_of(self.expression) + (f" where {self.where}" if self.where is not None else "")
 
+    @property
+    def is_text(self) -> bool:
+        """Whether its text says all of it: a Spark Column may hold any function."""
+        given = self.expression if isinstance(self.expression, tuple) else (self.expression,)
+        return all(each is None or isinstance(each, str) for each in (*given, self.where))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptPartial:
@@ -60,6 +66,7 @@ class KeptPartial:
     partial: Partial
     input: int
     columns: slice  # of all partial columns of the operator
+    id: str = ""  # the name of its columns in state
 
     @property
     def lifted(self) -> list[str]:
@@ -73,6 +80,8 @@ class ResultColumn:
 
     named: Named
     kept: tuple[int, ...]
+    # Its aggregate began later: of what starts before that time it is not known.
+    complete_from: int | None = None
 
     @property
     def type(self) -> str:
@@ -139,6 +148,15 @@ class OperatorPlan(ABC):
         """The columns of results as sinks get them."""
         return self.result_fields
 
+    @property
+    def stored_columns(self) -> dict[str, PartialColumn]:
+        """The columns of all kept partials, by their names in state."""
+        return {
+            f"{kept.id or number}.{i}": column
+            for number, kept in enumerate(self.kept)
+            for i, column in enumerate(self.columns[kept.columns])
+        }
+
     def pane_sql(self) -> str:
         """The pane of a row by its event time t, or a mark where it has none."""
         return self.panes.pane_sql()
@@ -168,15 +186,6 @@ class OperatorPlan(ABC):
         return found
 
 
-class NotedPartial(msgspec.Struct, frozen=True, kw_only=True):
-    """One partial of the state: its class, its type, and the text of what it is lifted from."""
-
-    kind: str
-    type: str
-    input: str
-    parameters: dict[str, int] = {}
-
-
 class Contents(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """What the state of a kind consists of, so that it can be shown without the topology."""
 
@@ -188,9 +197,17 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
         return str(self.__struct_config__.tag)
 
     @property
-    def longest_us(self) -> int:
-        """The length of the longest window."""
+    def longest_us(self) -> int | None:
+        """The length of the longest window; None where it may be of any length."""
         return 0
+
+    def has_layout_of(self, other: Contents) -> bool:  # noqa: ARG002
+        """Whether its state has the same columns as that of another with the same fingerprint."""
+        return True
+
+    def settled(self, watermark_us: int | None) -> Self:  # noqa: ARG002
+        """The same without what is over: of when on something is complete."""
+        return self
 
     def shares_panes(self, part: PartId) -> bool | None:  # noqa: ARG002
         """Whether all windows of its operator share panes; None where that is no question."""
@@ -207,11 +224,15 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """How far the last committed step of a checkpoint was."""
+    """How far the last committed step of a checkpoint was, as one operator saw it."""
 
     step: int
     watermark_us: int | None
-    newest_us: int | None  # the largest event time seen
+    newest_us: int | None  # the largest event time of its rows, or of all rows of sources
+    # The columns of its stream that are not complete, and until which event time; None: unknown.
+    incomplete: Mapping[str, int | None] = field(default_factory=dict)
+    # The columns of its stream that mean something else than before.
+    changed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +242,7 @@ class Evolved:
     note: OperatorNote
     changed: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    columns: frozenset[str] = frozenset()  # results that mean something else than before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,17 +306,6 @@ class Node(ABC):
     def _noted_keys(self) -> tuple[tuple[str, str], ...]:
         return tuple((each.name, each.type) for each in self.by)
 
-    def _noted_partials(self) -> tuple[NotedPartial, ...]:
-        return tuple(
-            NotedPartial(
-                kind=type(kept.partial).__name__,
-                type=kept.partial.type,
-                input=str(self.inputs[kept.input]),
-                parameters=dict(kept.partial.parameters),
-            )
-            for kept in self.plan.kept
-        )
-
     @abstractmethod
     def continued(self, note: OperatorNote, keys_in: Mapping[int, float]) -> Node:
         """The node over the state of a checkpoint, planned by the keys that it has measured."""
@@ -302,6 +313,10 @@ class Node(ABC):
     @abstractmethod
     def evolved(self, note: OperatorNote, fresh: OperatorNote, at: Reached | None) -> Evolved:
         """The note of a checkpoint whose state has another fingerprint, where that may change."""
+
+    def incomplete(self, note: OperatorNote) -> dict[str, int]:  # noqa: ARG002
+        """The result columns that are not known of windows that start before some time."""
+        return {}
 
     @property
     def complete_after(self) -> dict[str, int]:

@@ -182,8 +182,16 @@ class JoinContents(Contents, frozen=True, kw_only=True, tag="join"):
     left: tuple[tuple[str, str], ...]
     right: tuple[tuple[str, str], ...]
 
+    def side(self, side: Side) -> tuple[tuple[str, str], ...]:
+        """The columns of a side that are no keys."""
+        return self.left if side == "left" else self.right
+
+    def has_layout_of(self, other: Contents) -> bool:
+        """Whether both sides have the same columns: the left one has the state of both."""
+        return self == other
+
     @property
-    def longest_us(self) -> int:
+    def longest_us(self) -> int | None:
         return max(window.length_us for window in self.windows)
 
     def plan(self, part: PartId, note: OperatorNote) -> JoinSide:
@@ -220,7 +228,8 @@ class JoinNode(Node):
         return {
             **self._read(),
             "windows": "; ".join(each.described for each in self.windows),
-            "aggregates": f"{self.plan.join.how} join, {self.plan.side}: {columns}",
+            "join": f"{self.plan.join.how}, {self.plan.side}",
+            "columns": columns or "none",
         }
 
     def contents(self) -> JoinContents:
@@ -245,15 +254,38 @@ class JoinNode(Node):
         fresh: OperatorNote,
         at: Reached | None,  # noqa: ARG002
     ) -> Evolved:
-        """Only the names of windows may change: rows that others need were never kept."""
-        unlike = tuple(differences(note.fingerprint, fresh.fingerprint))
-        before = note.contents
+        """Columns may come and go, and windows have other names: rows that wait have null in a
+        column that comes.
+
+        Nothing else may change: rows that other windows need were never kept.
+        """
+        before, wanted = note.contents, fresh.contents
         assert isinstance(before, JoinContents)
-        same = {**note.fingerprint, "windows": fresh.fingerprint["windows"]} == fresh.fingerprint
-        if not same or [each.key for each in before.windows] != [each.key for each in self.windows]:
-            return Evolved(note=note, refused=unlike)
-        note = replace(note, fingerprint=fresh.fingerprint, contents=fresh.contents)
-        return Evolved(note=note, changed=unlike)
+        assert isinstance(wanted, JoinContents)
+        keys = [[window.key for window in each.windows] for each in (before, wanted)]
+        may = {"columns", "windows"} if keys[0] == keys[1] else {"columns"}
+        fixed = [
+            {part: text for part, text in each.fingerprint.items() if part not in may}
+            for each in (note, fresh)
+        ]
+        if fixed[0] != fixed[1]:
+            return Evolved(note=note, refused=tuple(differences(*fixed)))
+        old, new = (dict(each.side(self.plan.side)) for each in (before, wanted))
+        refused = [
+            f"column {name!r} was {old[name]} and is {new[name]}, and rows of the old type wait: "
+            "cast it back in a map(), or give it another name"
+            for name in old
+            if name in new and old[name] != new[name]
+        ]
+        changed = differences(*({"windows": each.fingerprint["windows"]} for each in (note, fresh)))
+        changed += [
+            f"column {name!r} is new: null in rows that wait already"
+            for name in new
+            if name not in old
+        ]
+        changed += [f"column {name!r} is gone" for name in old if name not in new]
+        note = replace(note, fingerprint=fresh.fingerprint, contents=wanted)
+        return Evolved(note=note, changed=tuple(changed), refused=tuple(refused))
 
     @property
     def complete_after(self) -> dict[str, int]:

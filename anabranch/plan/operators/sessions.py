@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 from anabranch.aggregates.partials import FirstTime, LastTime
 from anabranch.plan.ids import PartId
 from anabranch.plan.operators.aggregates import (
-    AggregateContents,
     AggregateNode,
     AggregatePlan,
     Consolidated,
 )
 from anabranch.plan.operators.base import Evolved, KeptPartial, Reached
-from anabranch.plan.operators.fingerprint import differences
+from anabranch.plan.operators.noted import AggregateContents
 from anabranch.plan.panes import Panes
 from anabranch.topology.windows import Session
 
@@ -79,6 +78,10 @@ class SessionContents(AggregateContents, frozen=True, kw_only=True, tag="session
 
     session: Session
 
+    @property
+    def longest_us(self) -> int | None:
+        return None
+
     def plan(self, part: PartId, note: OperatorNote) -> SessionPlan:  # noqa: ARG002
         kept = self.kept()
         return SessionPlan(
@@ -104,9 +107,7 @@ class SessionNode(AggregateNode):
         return self.plan.session.key
 
     def contents(self) -> SessionContents:
-        return SessionContents(
-            keys=self._noted_keys(), partials=self._noted_partials(), session=self.plan.session
-        )
+        return SessionContents(**self._noted(), session=self.plan.session)
 
     def continued(
         self,
@@ -115,17 +116,14 @@ class SessionNode(AggregateNode):
     ) -> SessionNode:
         """What began before the session was added is incomplete."""
         complete = dict(enumerate(note.complete_from.values()))
-        return replace(self, plan=replace(self.plan, complete_from=complete))
+        plan = replace(self.plan, complete_from=complete, **self._over_partials(note.contents))
+        return replace(self, plan=plan)
 
-    def evolved(
-        self,
-        note: OperatorNote,
-        fresh: OperatorNote,
-        at: Reached | None,  # noqa: ARG002
-    ) -> Evolved:
-        """Nothing may change: what was merged by one gap cannot be parted by another."""
-        unlike = differences(note.fingerprint, fresh.fingerprint)
-        return Evolved(note=note, refused=tuple(unlike))
+    started = "sessions that started"
+
+    def evolved(self, note: OperatorNote, fresh: OperatorNote, at: Reached | None) -> Evolved:
+        """Aggregates may come and go. What one gap has merged, another cannot part."""
+        return self._with_other_aggregates(note, fresh, at)
 
     @property
     def complete_after(self) -> dict[str, int]:

@@ -23,13 +23,13 @@ from anabranch.plan.evolution import (
 )
 from anabranch.plan.ids import PartId
 from anabranch.plan.operators.aggregates import (
-    AggregateContents,
     AggregateNode,
     AggregatePlan,
     Consolidated,
 )
 from anabranch.plan.operators.base import Evolved, Reached
 from anabranch.plan.operators.fingerprint import differences
+from anabranch.plan.operators.noted import AggregateContents
 from anabranch.plan.panes import Panes, panes_of
 from anabranch.topology.durations import format_duration
 from anabranch.topology.windows import Window
@@ -57,7 +57,7 @@ class WindowsContents(AggregateContents, frozen=True, kw_only=True, tag="windows
     windows: tuple[Window, ...]
 
     @property
-    def longest_us(self) -> int:
+    def longest_us(self) -> int | None:
         return max(window.length_us for window in self.windows)
 
     def shares_panes(self, part: PartId) -> bool | None:
@@ -93,9 +93,7 @@ class WindowsNode(AggregateNode):
         return "; ".join(each.described for each in self.windows)
 
     def contents(self) -> WindowsContents:
-        return WindowsContents(
-            keys=self._noted_keys(), partials=self._noted_partials(), windows=self.windows
-        )
+        return WindowsContents(**self._noted(), windows=self.windows)
 
     def continued(self, note: OperatorNote, keys_in: Mapping[int, float]) -> WindowsNode:
         """Over the panes of the checkpoint, which may be narrower than the windows need."""
@@ -108,37 +106,36 @@ class WindowsNode(AggregateNode):
                 consolidation=plan_consolidation(panes, keys_from(keys_in)),
                 complete_from=incomplete_windows(self.windows, note.complete_from),
             )
-        return replace(self, plan=replace(plan, forgotten_us=note.forgotten_us))
+        kept = self._over_partials(note.contents)
+        return replace(self, plan=replace(plan, forgotten_us=note.forgotten_us, **kept))
 
     def evolved(self, note: OperatorNote, fresh: OperatorNote, at: Reached | None) -> Evolved:
-        """Windows may come and go where the panes that are there serve them."""
-        unlike = differences(note.fingerprint, fresh.fingerprint)
-        before, wanted = note.contents, fresh.contents
-        fixed = {part for part in note.fingerprint if part != "windows"}
-        same = all(note.fingerprint[part] == fresh.fingerprint.get(part) for part in fixed)
+        """Aggregates may come and go, and windows where the panes that are there serve them."""
+        evolved = self._with_other_aggregates(note, fresh, at, besides=("windows",))
+        before, wanted = note.contents, evolved.note.contents
         if (
-            not same
+            evolved.refused
+            or note.fingerprint["windows"] == fresh.fingerprint["windows"]
             or not isinstance(before, WindowsContents)
             or not isinstance(wanted, WindowsContents)
         ):
-            return Evolved(note=note, refused=tuple(unlike))
+            return evolved
+        unlike = differences(*({"windows": each.fingerprint["windows"]} for each in (note, fresh)))
         wrong = misfits(self.windows, note.pane_us, note.pane_offset_us)
         if wrong:
             refused = f"{'; '.join(wrong)} ({'; '.join(unlike)})"
             return Evolved(note=note, refused=(refused,))
-        old, new = before.windows, wanted.windows
+        old, new = before.windows, self.windows
         since = None if at is None else complete_from(old, at.watermark_us, at.newest_us)
         complete = {key: us for key, us in note.complete_from.items() if key in _keys(new)}
         if since is not None:
             complete |= dict.fromkeys(_keys(new) - _keys(old), since)
         note = replace(
-            note,
-            fingerprint=fresh.fingerprint,
-            contents=wanted,
+            evolved.note,
             complete_from=complete,
             forgotten_us=None if at is None else forgotten_before(old, at.watermark_us),
         )
-        return Evolved(note=note, changed=tuple(unlike))
+        return replace(evolved, note=note, changed=(*unlike, *evolved.changed))
 
     @property
     def complete_after(self) -> dict[str, int]:

@@ -52,7 +52,12 @@ from anabranch.spark.tuning import step_settings_on, tune
 from anabranch.state.checkpoint.commits import Checkpoint, open_checkpoint
 from anabranch.state.checkpoint.events import EventLog
 from anabranch.state.checkpoint.files import Files
-from anabranch.state.checkpoint.header import components_of, over_checkpoint, sharing_of
+from anabranch.state.checkpoint.header import (
+    components_of,
+    fit_checkpoint,
+    over_checkpoint,
+    sharing_of,
+)
 from anabranch.state.checkpoint.history import HistoryLog
 from anabranch.state.checkpoint.statistics import Statistics, read_statistics
 from anabranch.topology import graph as g
@@ -133,7 +138,7 @@ class Topology:
         adaptation: Adaptation = Adaptation(),  # noqa: B008, it is frozen
     ) -> str:
         """The component plan with its reasons, as "text", "json" or "mermaid"; by what a checkpoint
-        has measured, if given.
+        has measured, if given, and as a start on it would go on.
 
         adaptation: what it costs to move state between slots (nothing, where all are on one host).
         """
@@ -152,7 +157,8 @@ class Topology:
             self.graph, planner, measures=measures, adaptation=adaptation, shared=sharing_of(found)
         )
         if found is not None:
-            plan = over_checkpoint(plan, found)
+            fitted, _ = fit_checkpoint(found, found.files, plan, found.header.shards)
+            plan = over_checkpoint(plan, fitted)
         return explain(self.graph, plan, format, measures, groupings)
 
     def start(  # noqa: PLR0913 - every argument has a default that works

@@ -130,7 +130,8 @@ def fit_run(files: Files, found: Checkpoint | None, plan: Plan, shards: int | No
 def take_over(opening: Opening) -> Opening:
     """Makes this driver the only one, and writes the header.
 
-    Gives another opening where the driver before has committed meanwhile.
+    Gives another opening where the driver before has committed meanwhile, or has changed the
+    header.
     """
     found = opening.found
     if found is None:

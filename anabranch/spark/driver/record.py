@@ -108,10 +108,21 @@ def commit_of(
         routes=dict(state.routes),
         stored=_stored(reports),
         attributes=attributes_of(state.plan),
+        taken=_taken(state.plan, last.taken if last else {}, reports),
         replans=context.replans,
         rows=outcome.counts.added_to(last.rows if last else {}),
         keys_in=moving_mean(last.keys_in if last else {}, reports),
     )
+
+
+def _taken(plan: Plan, before: Mapping[PartId, int], reports: StepReports) -> dict[PartId, int]:
+    """The event time that no row is after that each operator has taken up to this step."""
+    parts = {node.name for node in plan.nodes}
+    found = {part: us for part, us in before.items() if part in parts}
+    for part, each in reports.nodes():
+        if each.newest_us is not None:
+            found[part] = max(each.newest_us, found.get(part, each.newest_us))
+    return found
 
 
 def _stored(reports: StepReports) -> dict[PartId, dict[int, Stored]]:

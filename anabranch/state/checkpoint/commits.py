@@ -75,7 +75,16 @@ class Checkpoint:
         return again
 
     def catch_up(self) -> bool:
-        """Takes in what another driver has committed since; False where that is nothing."""
+        """Takes in what another driver has written since; False where that is nothing.
+
+        Where it has another topology, the header has changed too.
+        """
+        header = _read_header(self.files)
+        if header != self.header:
+            again = self.with_header(header)
+            self.header, self.commits, self.chains = header, again.commits, again.chains
+            self.catch_up()
+            return True
         known = {_record(step) for step in self.commits}
         names = [each for each in self.files.list("commits") if each.endswith(".json")]
         new = [name for name in names if f"commits/{name}" not in known]
@@ -136,6 +145,14 @@ def open_checkpoint(files: Files) -> Checkpoint | None:
     """The checkpoint at a location, None where there is none."""
     if not files.exists("anabranch.json"):
         return None
+    checkpoint = Checkpoint(files, _read_header(files), {}, {})
+    for name in files.list("commits"):
+        if name.endswith(".json"):
+            checkpoint._take(_read_commit(files, name))  # noqa: SLF001
+    return checkpoint
+
+
+def _read_header(files: Files) -> Header:
     try:
         header = decode_header(files.read("anabranch.json"))
     except msgspec.DecodeError as error:
@@ -144,11 +161,7 @@ def open_checkpoint(files: Files) -> Checkpoint | None:
         raise CheckpointError(
             f"checkpoint {files.location} has format {header.format}; this version reads {FORMAT}"
         )
-    checkpoint = Checkpoint(files, header, {}, {})
-    for name in files.list("commits"):
-        if name.endswith(".json"):
-            checkpoint._take(_read_commit(files, name))  # noqa: SLF001
-    return checkpoint
+    return header
 
 
 def _read_commit(files: Files, name: str) -> Commit:

@@ -7,8 +7,9 @@ what else may change is for their kinds to say, and anything else is refused by 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from anabranch.errors import CheckpointError
 from anabranch.plan.ids import PartId
@@ -19,6 +20,9 @@ from anabranch.plan.operators.fingerprint import differences
 from anabranch.state.checkpoint.commits import FORMAT, Checkpoint, Header, open_checkpoint
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.records import encode_header
+
+# The nodes that feed an operator, and what the checkpoint notes of them now.
+Upstream: TypeAlias = Sequence[tuple[Node, OperatorNote]]
 
 
 def open_or_create(files: Files, plan: Plan, shards: int) -> tuple[Checkpoint, str | None]:
@@ -92,44 +96,21 @@ def over_checkpoint(plan: Plan, found: Checkpoint) -> Plan:
 
 
 def _over(node: Node, found: Checkpoint) -> Node:
-    note = found.header.operators.get(node.name)
-    keys_in = found.last.keys_in.get(node.name, {}) if found.last else {}
-    return node if note is None else node.continued(note, keys_in)
+    note, last = found.header.operators.get(node.name), found.last
+    if note is None:
+        return node
+    keys_in = last.keys_in.get(node.name, {}) if last else {}
+    contents = note.contents.settled(last.watermark_us if last else None)
+    return node.continued(replace(note, contents=contents), keys_in)
 
 
 def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[str]]:
     """The header for a topology that has changed, and what has; what cannot change is refused."""
-    old, refused, told = found.header.operators, [], []
-    if found.header.shards != shards:
-        refused.append(
-            f"shards: the checkpoint has [{found.header.shards}], the topology has [{shards}]"
-        )
-    names = sorted(source.name for source in plan.sources)
-    if sorted(found.header.sources) != names:
-        had = ", ".join(sorted(found.header.sources))
-        refused.append(
-            f"sources: the checkpoint has [{had}], the topology reads [{', '.join(names)}]"
-        )
-    new: dict[PartId, OperatorNote] = {}
-    for node in plan.nodes:
-        if node.name in old:
-            evolved = _again(found, node)
-            new[node.name] = evolved.note
-            told += [f"operator {node.name!r}: {each}" for each in evolved.changed]
-            refused += [f"operator {node.name!r}: {each}" for each in evolved.refused]
-        else:
-            upstream = [new[part.name] for part in plan.parts_of(node.feed.stream)]
-            new[node.name] = _added(found, node, upstream)
-            told.append(f"operator {node.name!r} is new: {node.added}")
+    old = found.header.operators
+    new, told, stuck = _notes_of(found, plan)
     gone = [name for name in old if name not in new]
-    for name in gone:
-        told.append(f"operator {name!r} is gone, its state is forgotten")
-        alike = [n for n in new if n not in old and new[n].fingerprint == old[name].fingerprint]
-        if alike:
-            refused.append(
-                f"operator {name!r} seems to be called {alike[0]!r} now; state belongs to the "
-                f"name: give it name={name!r}"
-            )
+    told += [f"operator {name!r} is gone, its state is forgotten" for name in gone]
+    refused = [*_other_frame(found.header, plan, shards), *stuck, *_renamed(old, new)]
     if old and not any(name in old for name in new) and not refused:
         refused.append(
             f"operators: the checkpoint has [{_listed(old)}], the topology has [{_listed(new)}]"
@@ -139,45 +120,118 @@ def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[s
                 next(iter(old.values())).fingerprint, next(iter(new.values())).fingerprint
             )
     if refused:
+        advice = "Use another checkpoint directory, or the topology that it was made with"
+        if refused == stuck and len(new) > len(stuck):
+            advice += ". Or give the operator another name=: it starts empty, the others go on"
         raise CheckpointError(
             f"checkpoint {found.files.location} is of another topology ({found.header.topology}): "
-            f"{'; '.join(refused)}. Use another checkpoint directory, or the topology that it was "
-            "made with"
+            f"{'; '.join(refused)}. {advice}"
         )
     return replace(found.header, operators=new), told
+
+
+def _other_frame(header: Header, plan: Plan, shards: int) -> list[str]:
+    """What differs about shards and sources, which cannot change."""
+    refused = []
+    if header.shards != shards:
+        refused.append(f"shards: the checkpoint has [{header.shards}], the topology has [{shards}]")
+    names = sorted(source.name for source in plan.sources)
+    if sorted(header.sources) != names:
+        had = ", ".join(sorted(header.sources))
+        refused.append(
+            f"sources: the checkpoint has [{had}], the topology reads [{', '.join(names)}]"
+        )
+    return refused
+
+
+def _notes_of(
+    found: Checkpoint, plan: Plan
+) -> tuple[dict[PartId, OperatorNote], list[str], list[str]]:
+    """The notes of all operators, what has changed about them, and what must not, as text."""
+    new: dict[PartId, OperatorNote] = {}
+    columns: dict[PartId, frozenset[str]] = {}  # results that mean something else than before
+    told, refused = [], []
+    for node in plan.nodes:
+        upstream = [(part, new[part.name]) for part in plan.parts_of(node.feed.stream)]
+        if node.name in found.header.operators:
+            changed = frozenset().union(*(columns.get(part.name, ()) for part, _ in upstream))
+            evolved = _again(found, node, upstream, changed)
+            new[node.name], columns[node.name] = evolved.note, evolved.columns
+            told += [f"operator {node.name!r}: {each}" for each in evolved.changed]
+            if evolved.refused:
+                refused.append(f"operator {node.name!r}: {'; '.join(evolved.refused)}")
+        else:
+            new[node.name] = _added(found, node, upstream)
+            told.append(f"operator {node.name!r} is new: {node.added}")
+    return new, told, refused
+
+
+def _renamed(old: Mapping[PartId, OperatorNote], new: Mapping[PartId, OperatorNote]) -> list[str]:
+    """Operators that seem to have another name now: their state would be forgotten."""
+    refused = []
+    for name in (name for name in old if name not in new):
+        alike = [n for n in new if n not in old and new[n].fingerprint == old[name].fingerprint]
+        if alike:
+            refused.append(
+                f"operator {name!r} seems to be called {alike[0]!r} now; state belongs to the "
+                f"name: give it name={name!r}"
+            )
+    return refused
 
 
 def _listed(parts: Iterable[PartId]) -> str:
     return ", ".join(map(str, parts))
 
 
-def _again(found: Checkpoint, node: Node) -> Evolved:
-    """What becomes of an operator that the checkpoint knows."""
+def _again(found: Checkpoint, node: Node, upstream: Upstream, changed: frozenset[str]) -> Evolved:
+    """What becomes of an operator that the checkpoint knows; `changed` are columns of its rows."""
     note, fresh = found.header.operators[node.name], note_of(node)
-    if note.fingerprint == fresh.fingerprint:
+    same = note.fingerprint == fresh.fingerprint and fresh.contents.has_layout_of(note.contents)
+    if same and not changed:
         return Evolved(note=note)
-    return node.evolved(note, fresh, _reached(found))
+    return node.evolved(note, fresh, _reached(found, node, upstream, changed))
 
 
-def _reached(found: Checkpoint) -> Reached | None:
+def _reached(
+    found: Checkpoint, node: Node, upstream: Upstream, changed: frozenset[str] = frozenset()
+) -> Reached | None:
+    """How far an operator was.
+
+    Rows of sources are as new as these say, or newer where a map gives them other times. Those of
+    an operator have their own times.
+    """
     last = found.last
     if last is None:
         return None
-    return Reached(step=last.step, watermark_us=last.watermark_us, newest_us=last.max_event_us)
+    taken = [last.taken.get(node.name), None if upstream else last.max_event_us]
+    incomplete: dict[str, int | None] = {}
+    for part, note in upstream:
+        for column, us in part.incomplete(note).items():
+            end = None if note.contents.longest_us is None else us + note.contents.longest_us
+            before = incomplete.get(column, end)
+            incomplete[column] = None if end is None or before is None else max(end, before)
+    return Reached(
+        step=last.step,
+        watermark_us=last.watermark_us,
+        newest_us=max((us for us in taken if us is not None), default=None),
+        incomplete=incomplete,
+        changed=changed,
+    )
 
 
-def _added(found: Checkpoint, node: Node, upstream: Sequence[OperatorNote]) -> OperatorNote:
+def _added(found: Checkpoint, node: Node, upstream: Upstream) -> OperatorNote:
     """An operator that comes later: it has seen nothing of what came before; nor complete results,
-    where what feeds it comes later too.
+    where what feeds it comes later too, or some of its columns.
     """
-    note, at = note_of(node), _reached(found)
-    if at is None:
+    note, at = note_of(node), _reached(found, node, upstream)
+    if at is None or found.last is None:
         return note
-    newest = at.newest_us
-    for each in upstream:
-        complete = [us + each.contents.longest_us for us in each.complete_from.values()]
-        known = [us for us in (newest, at.watermark_us, *complete) if us is not None]
-        newest = max(known, default=None)
+    newest = found.last.max_event_us
+    for _, each in upstream:
+        longest_us = each.contents.longest_us or 0
+        complete = [us + longest_us for us in each.complete_from.values()]
+        known = [newest, at.watermark_us, *complete, *at.incomplete.values()]
+        newest = max((us for us in known if us is not None), default=None)
     since = {}
     if newest is not None:
         since = {key: newest + us for key, us in node.complete_after.items()}

@@ -35,6 +35,8 @@ class Commit:
     stored: Mapping[PartId, Mapping[int, Stored]]  # the shards that this step changed
     # What is hashed to find the shards of each operator.
     attributes: Mapping[PartId, tuple[str, ...]] = field(default_factory=dict)
+    # An event time that no row is after that an operator has taken so far.
+    taken: Mapping[PartId, int] = field(default_factory=dict)
     # How many of the steps so far only wrote state again, for a plan with other attributes.
     replans: int = 0
     rows: Mapping[str, int] = field(default_factory=dict)
@@ -86,12 +88,13 @@ class _CommitRecord(msgspec.Struct):
     routes: list[tuple[ComponentId, Route]]
     stored: list[tuple[PartId, dict[int, Stored]]]
     attributes: list[tuple[PartId, tuple[str, ...]]]
+    taken: list[tuple[PartId, int]]
     replans: int
     rows: dict[str, int]
     keys_in: list[tuple[PartId, dict[int, float]]]
 
 
-_BY_ID = ("routes", "stored", "attributes", "keys_in", "operators")
+_BY_ID = ("routes", "stored", "attributes", "taken", "keys_in", "operators")
 
 
 def encode_header(header: Header) -> bytes:

@@ -1,8 +1,9 @@
 """The bytes of a delta or a snapshot of a shard: its keys, and (key, pane, partials) in Arrow.
 
 Both have the same form, self-contained and with a checksum, so state is the merge of a snapshot and
-the deltas after it, in node-local state and in the durable log alike. Nothing in it can run code
-when it is read.
+the deltas after it, in node-local state and in the durable log alike. Columns have names: one that
+a reader wants and a blob lacks is empty, and one that it does not want is left out. Nothing in it
+can run code when it is read.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import functools
 import itertools
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from anabranch.aggregates.partials import PartialColumn
 from anabranch.errors import StateError
 from anabranch.types import Array
 
-_MAGIC = b"abr1"
+_MAGIC = b"abr2"
 _AFTER = b"after_us"
 
 
@@ -42,22 +43,34 @@ class Entries:
         return len(self.key)
 
 
-def encode(entries: Entries, columns: tuple[PartialColumn, ...]) -> bytes:
-    """The bytes of some entries."""
+def encode(entries: Entries, columns: Mapping[str, PartialColumn]) -> bytes:
+    """The bytes of some entries, whose columns have these names."""
     arrays = [pa.array(entries.key, pa.int32()), pa.array(entries.pane, pa.int64())]
     arrays += [
-        column.to_arrow(values) for values, column in zip(entries.columns, columns, strict=True)
+        column.to_arrow(values)
+        for values, column in zip(entries.columns, columns.values(), strict=True)
     ]
-    names = ["key", "pane", *(f"c{i}" for i in range(len(columns)))]
+    names = ["key", "pane", *columns]
     after = None if entries.after_us is None else {_AFTER: str(entries.after_us)}
     table = pa.Table.from_arrays(arrays, names=names, metadata=after)
     return sealed(_MAGIC, [entries.keys, table])
 
 
-def decode(blob: bytes, columns: tuple[PartialColumn, ...]) -> Entries:
-    """The entries in a blob; a damaged one is a StateError."""
+def decode(blob: bytes, columns: Mapping[str, PartialColumn]) -> Entries:
+    """The entries in a blob, with these columns; a damaged one is a StateError.
+
+    Columns that the blob lacks are empty. It never lacks the first, which tells presence.
+    """
     keys, table = unsealed(_MAGIC, blob, 2)
-    arrays = tuple(column.from_arrow(table.column(i + 2)) for i, column in enumerate(columns))
+    places = {name: i for i, name in enumerate(table.column_names)}
+    if (first := next(iter(columns))) not in places:
+        raise StateError(f"a state blob has no column {first}: {', '.join(places)}")
+    arrays = tuple(
+        column.from_arrow(table.column(places[name]))
+        if name in places
+        else column.empty(table.num_rows)
+        for name, column in columns.items()
+    )
     key, pane = (table.column(i).combine_chunks().to_numpy() for i in range(2))
     after = (table.schema.metadata or {}).get(_AFTER)
     return Entries(keys, key, pane, arrays, None if after is None else int(after))

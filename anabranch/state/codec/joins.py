@@ -1,7 +1,8 @@
 """Rows that wait in a join, and the bytes of a delta or a snapshot of one of its shards.
 
 The form is that of `anabranch.state.codec.blob`: the keys, and the rows of both sides. State is all
-rows of a snapshot and of the deltas after it.
+rows of a snapshot and of the deltas after it. Columns have names: one that came later is null in
+rows from before, one that is gone is left out.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import pyarrow as pa
 from anabranch.errors import StateError
 from anabranch.plan.operators.joins import SIDES, JoinPlan, Side
 from anabranch.state.codec.blob import sealed, unsealed
+from anabranch.topology.graph import Field
 from anabranch.types import Array
 
-_MAGIC = b"abj1"
+_MAGIC = b"abj2"
 _NUMBERS = pa.schema([("key", pa.int32()), ("pane", pa.int64()), ("times", pa.int64())])
 
 
@@ -75,7 +77,7 @@ def encode_join(entries: JoinEntries, plan: JoinPlan) -> bytes:
 
 
 def decode_join(blob: bytes, plan: JoinPlan) -> JoinEntries:
-    """The rows in a blob; a damaged one, or one with other columns, is a StateError."""
+    """The rows in a blob; a damaged one, or one with columns of other types, is a StateError."""
     keys, *tables = unsealed(_MAGIC, blob, 3)
     if keys.schema != plan.key_schema():
         raise StateError(
@@ -83,18 +85,41 @@ def decode_join(blob: bytes, plan: JoinPlan) -> JoinEntries:
         )
     found: dict[Side, SideRows] = {}
     for side, table in zip(SIDES, tables, strict=True):
-        if table.schema != _schema(plan, side):
+        payload = _payload(table, plan, side)
+        if payload is None or pa.schema(list(table.schema)[:3]) != _NUMBERS:
             raise StateError(
                 f"a state blob of {plan.operator!r} has other columns on the {side}: "
                 f"{_described(table.schema)}"
             )
         key, pane, times = (table.column(i).combine_chunks().to_numpy() for i in range(3))
-        found[side] = SideRows(key, pane, times, table.select(range(3, table.num_columns)))
+        found[side] = SideRows(key, pane, times, payload)
     return JoinEntries(keys, found)
 
 
 def _schema(plan: JoinPlan, side: Side) -> pa.Schema:
-    return pa.schema([*_NUMBERS, *plan.payload_schema(side)])
+    names = map(_stored, plan.payload(side))
+    types = (each.type for each in plan.payload_schema(side))
+    return pa.schema([*_NUMBERS, *zip(names, types, strict=True)])
+
+
+def _stored(column: Field) -> str:
+    return f"row.{column.name}"
+
+
+def _payload(table: pa.Table, plan: JoinPlan, side: Side) -> pa.Table | None:
+    """The columns of a side that are no keys; None where one has another type."""
+    schema, columns = plan.payload_schema(side), []
+    for each, wanted in zip(plan.payload(side), schema, strict=True):
+        place = table.schema.get_field_index(_stored(each))
+        if place < 0:
+            columns.append(pa.nulls(table.num_rows, wanted.type))
+        elif table.schema.field(place).type == wanted.type:
+            columns.append(table.column(place))
+        else:
+            return None
+    if not columns:  # a table without columns has lost its number of rows
+        return table.select([])
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _described(schema: pa.Schema) -> str:

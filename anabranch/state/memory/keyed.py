@@ -171,6 +171,10 @@ class KeyedState(NumberedState[AggregatePlan, Entries]):
         """Merges partials in; no (row, pane) may occur twice in one call."""
 
     @abstractmethod
+    def newest(self, pane: Array, columns: Sequence[Array]) -> int:
+        """An event time that no row of some partials is after."""
+
+    @abstractmethod
     def close(self, after_us: int | None, until_us: int | None) -> Sequence[Formed]:
         """What ends in (after, until], with every key that has rows in it."""
 

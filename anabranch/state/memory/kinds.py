@@ -33,11 +33,11 @@ class DecodedKind:
 
 
 def _decode_partials(blob: bytes, plan: OperatorPlan) -> Any:
-    return decode(blob, plan.columns)
+    return decode(blob, plan.stored_columns)
 
 
 def _encode_partials(entries: Any, plan: OperatorPlan) -> bytes:
-    return encode(entries, plan.columns)
+    return encode(entries, plan.stored_columns)
 
 
 DECODED: Mapping[str, DecodedKind] = {

@@ -87,6 +87,10 @@ class SessionState(KeyedState):
             for column, values in zip(self.columns, met, strict=True)
         )
 
+    def newest(self, pane: Array, columns: Sequence[Array]) -> int:  # noqa: ARG002
+        """The last event time."""
+        return int(columns[self.plan.last].max())
+
     def _united(self, rows: Array, columns: Sequence[Array]) -> tuple[Array, list[Array]]:
         """One row for each session: of the same key, what starts at most a gap after all before it
         have ended goes on with it.

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from anabranch.plan.operators.aggregates import AggregateContents
 from anabranch.plan.operators.base import OperatorPlan
 from anabranch.plan.operators.joins import SIDES, JoinContents, JoinSide
+from anabranch.plan.operators.noted import AggregateContents
 from anabranch.state.codec.blob import Entries
 from anabranch.state.codec.joins import JoinEntries
 from anabranch.types import element_of, to_arrow

@@ -105,6 +105,10 @@ class WindowsState(KeyedState):
                 chunks[:] = [self._merged(chunks)]
             self._late(which, chunk)
 
+    def newest(self, pane: Array, columns: Sequence[Array]) -> int:  # noqa: ARG002
+        """The end of the last pane: windows start and end at edges of panes."""
+        return int(pane.max()) + self.plan.panes.width_us - 1
+
     def _late(self, pane: int, chunk: Chunk) -> None:
         """Rows that come after windows with them were formed count in the longer ones that are
         open: what these are formed from gets them too.

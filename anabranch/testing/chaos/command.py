@@ -55,8 +55,9 @@ def chaos_command(
     sources, joins and components. Drivers and Python workers are killed at each point of the step
     protocol, jobs fail half-way, workers stop and go on, node-local state is deleted or damaged,
     Spark loses its last commit, slots, the shards in them and plans change, in some topologies
-    before every step. Whole outputs are compared with an undisturbed run and with DuckDB. Ends with
-    1 when anything differs, or when a topology ended with an error.
+    before every step, and restarts have other aggregates. Whole outputs are compared with an
+    undisturbed run and with DuckDB. Ends with 1 when anything differs, or when a topology ended
+    with an error.
     """
     temporary = keep is None
     directory = (

@@ -15,9 +15,11 @@ from anabranch.testing.chaos.applies import expected_work
 from anabranch.testing.chaos.gathered import gathered_differences
 from anabranch.testing.chaos.plan import CasePlan
 from anabranch.testing.chaos.processes import PROCESSES, expected_of
+from anabranch.testing.chaos.topologies import WHOLE
 from anabranch.testing.compare import bag_differences, differences, read_results
 from anabranch.testing.dag_runs import compare_runs
 from anabranch.testing.reference.chains import as_rows, closed_until
+from anabranch.testing.reference.changes import Phase, expected_with_changes
 from anabranch.testing.reference.windows import FinalWatermark, expected_late, expected_results
 
 _WINDOW = ["window_start", "window_end", "window_name"]
@@ -51,7 +53,9 @@ class _Comparison:
         """Windows and sessions, their late rows, and the operator that reads their results."""
         steps, query = self._steps, self._query
         final: FinalWatermark = "finish" if self._plan.finish else "closing"
-        wanted = expected_results(steps, query, final_watermark=final)
+        wanted = expected_with_changes(
+            steps, query, self._phases(), whole=WHOLE, final_watermark=final
+        )
         self._compare("out", "results", "DuckDB", wanted, _by_window(query.keys))
         if self._topology.late_sink:
             late = expected_late(steps, query)
@@ -60,6 +64,13 @@ class _Comparison:
             until = closed_until(steps, "at", query.delay_us, final)
             second = expected_results([as_rows(wanted)], then.query(), final_watermark=until)
             self._compare("then", "second operator", "DuckDB", second, _by_window(then.keys))
+
+    def _phases(self) -> list[Phase]:
+        """The aggregates of each portion of the input, which has a closing step in the end."""
+        return [
+            Phase(steps=size + 1, aggregates=self._topology.at(i).aggregates)
+            for i, size in enumerate(self._plan.portions)
+        ]
 
     def compare_others(self) -> None:
         """What else reads the source: processes, sketches with early results, and an apply."""

@@ -20,6 +20,7 @@ from anabranch.testing.chaos.plan import (
     JOB_FAILS,
     KINDS,
     LIVE,
+    OTHER_AGGREGATES,
     OTHER_SLOTS,
     REPLAN,
     REROUTE,
@@ -32,7 +33,12 @@ from anabranch.testing.chaos.plan import (
     PlannedFault,
     Start,
 )
-from anabranch.testing.chaos.topologies import draw_events, draw_second, draw_topology
+from anabranch.testing.chaos.topologies import (
+    draw_changes,
+    draw_events,
+    draw_second,
+    draw_topology,
+)
 from anabranch.testing.dags import random_dag
 from anabranch.testing.events import MINUTE_US
 from anabranch.topology.apply import OSG
@@ -41,14 +47,15 @@ MOST_SLOTS = 4
 ZOMBIE_S = 600  # the chaos run itself continues the worker, once the next driver is at work
 RESTORE_KILL = "driver killed: restore.before"
 
-_DAGS = 0.75  # the share of DAGs with several sources and joins, of the cases that may be any
+_DAGS = 0.9  # the share of DAGs with several sources and joins, of the cases that may be any
 _COMPILED = 0.15  # the share of cases in which Spark compiles its queries: that takes long
 _FAULTS_PER_PORTION = 5
 # What takes long, or needs a topology of its kind, comes once in a deck; the others come twice.
-_ONCE = frozenset({*DRIVER_KILLS, ZOMBIE, *APPLY_KILLS})
+_ONCE = frozenset({*DRIVER_KILLS, ZOMBIE, *APPLY_KILLS, OTHER_AGGREGATES})
 _NEED_ROWS = frozenset({*JOB_FAILS, TWO, "worker killed: slot.half", *APPLY_KILLS})
 # What comes before a start, in this order: what is deleted cannot be overwritten.
 _BEFORE = (
+    OTHER_AGGREGATES,
     OTHER_SLOTS,
     COMMIT_LOST,
     "state put back",
@@ -121,14 +128,17 @@ def _draw_case(
         compiled=rng.random() < _COMPILED,
     )
     kills_applies = any(kind in APPLY_KILLS for kind in kinds)
+    changes = min(kinds.count(OTHER_AGGREGATES), len(portions) - 1)
     if dag is None:
-        dag = not kills_applies and rng.random() < _DAGS
+        dag = not kills_applies and not changes and rng.random() < _DAGS
     if dag:
         return _draw_dag(rng, case, planned_anew=REPLAN in kinds)
     if kills_applies and topology.grouping is None:
         topology = replace(topology, grouping=OSG)
     if REPLAN in kinds and topology.keys and not case.has_other_plans:
         topology = replace(topology, then=draw_second(rng, topology.keys, shares_a_key=True))
+    if changes:
+        topology = draw_changes(rng, topology, rng.sample(range(1, len(portions)), changes))
     planner = AUTO if topology.then is None else topology.then.planner
     return replace(case, topology=topology, planner=planner)
 
@@ -164,7 +174,7 @@ class _Layout:
         before: list[str] = []
         aimed: list[str] = []
         for kind in kinds:
-            first = kind in {COMMIT_LOST, OTHER_SLOTS}
+            first = kind in {COMMIT_LOST, OTHER_SLOTS, OTHER_AGGREGATES}
             first = first or (kind in DAMAGES and self.rng.random() < 0.5)
             (before if first else aimed).append(kind)
         # The kill while state is restored has the fewest places.
@@ -225,6 +235,13 @@ class _Layout:
         is committed with them: a start after a kill may have none, nor one that is killed at once.
         """
         places = [each for each in slices[1:] if kind not in each.before]
+        if kind == OTHER_AGGREGATES:
+            portions = [portion for portion, _ in self.case.topology.changes]
+            places = [
+                each
+                for each in places
+                if each.begins is not None and each.start.portion in portions
+            ]
         if kind in {COMMIT_LOST, OTHER_SLOTS}:
             places = [s for s in places if s.begins is not None and s.begins not in self.kills]
         if not places or (kind == OTHER_SLOTS and self.case.restless):

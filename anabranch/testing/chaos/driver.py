@@ -107,7 +107,7 @@ def _set_faults(directory: RunDirectory, start: Start) -> None:
 def _start(session: Session, each: DriverStart, *, first: bool) -> ab.Run:
     directory, case = each.directory, each.case
     if case.dag is None:
-        app = build(session, case.topology, directory)
+        app = build(session, case.topology.at(each.start.portion), directory)
     else:
         app = build_dag(session, case.dag, directory.of("input"), directory.of("out"))
     return app.start(

@@ -12,6 +12,7 @@ from anabranch.faults import parse
 from anabranch.testing.chaos.plan import (
     COMMIT_LOST,
     DAMAGES,
+    OTHER_AGGREGATES,
     OTHER_SLOTS,
     REPLAN,
     REROUTE,
@@ -20,7 +21,12 @@ from anabranch.testing.chaos.plan import (
 )
 
 # The events that prove a change in the running query. A reroute from one slot to two is a resize.
-_EVENTS = {RESIZE: {"resize"}, REROUTE: {"reroute", "resize"}, REPLAN: {"plan"}}
+_EVENTS = {
+    RESIZE: {"resize"},
+    REROUTE: {"reroute", "resize"},
+    REPLAN: {"plan"},
+    OTHER_AGGREGATES: {"changed"},
+}
 
 
 class Journal:

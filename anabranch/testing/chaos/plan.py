@@ -29,6 +29,7 @@ RESIZE = "resize"
 REROUTE = "reroute"
 REPLAN = "another plan between two steps"
 OTHER_SLOTS = "restart with other slots"
+OTHER_AGGREGATES = "restart with other aggregates"
 TWO = "two in one step"
 LIVE = (RESIZE, REROUTE, REPLAN)  # in the running query
 KINDS = (
@@ -42,6 +43,7 @@ KINDS = (
     COMMIT_LOST,
     *LIVE,
     OTHER_SLOTS,
+    OTHER_AGGREGATES,
     TWO,
 )
 _UNDONE = DRIVER_POINTS[DRIVER_POINTS.index("job.after") : DRIVER_POINTS.index("commit.after")]
@@ -84,6 +86,7 @@ class Start:
     """One start of the topology on its checkpoint; after a kill, in a new driver process."""
 
     published: int  # files of the input that are there
+    portion: int  # of the input, from 0 on
     slots: int
     finish: bool
     faults: tuple[PlannedFault, ...] = ()
@@ -137,7 +140,8 @@ class CasePlan:
         """The same run without a fault: one start for each portion."""
         seen = [sum(self.portions[: i + 1]) for i in range(len(self.portions))]
         return tuple(
-            Start(published=n, slots=self.slots, finish=self.finish and n == seen[-1]) for n in seen
+            Start(published=n, portion=i, slots=self.slots, finish=self.finish and n == seen[-1])
+            for i, n in enumerate(seen)
         )
 
     def batches(self) -> list[int | None]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import TypeAlias
 
 from anabranch.plan.lifting import LIFT_FIRST, ROUTE_FIRST
 from anabranch.plan.planners.registry import AUTO, UNFUSED
@@ -55,6 +56,7 @@ _AGGREGATES = {
     "collect_set": ("v % 7", "s"),
     "count_distinct": ("v % 7", "s", "d"),
 }
+WHOLE = ("v", "v * 2 + 1", "v % 7")  # expressions that are whole numbers
 _FILTERS = ("v > 0", "x < 0", "v % 2 = 0", "s = 'ash'")
 _KEY_KINDS: tuple[KeyKind, ...] = (
     "int",
@@ -66,6 +68,10 @@ _KEY_KINDS: tuple[KeyKind, ...] = (
     "string",
     "several",
 )
+
+
+AggregateSpec: TypeAlias = tuple[str, str, str, str | None]
+"""Name, kind, expression, filter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +101,7 @@ class TopologySpec:
 
     keys: tuple[str, ...]
     windows: tuple[tuple[str, int, int, int], ...]  # kind, length, every, start; microseconds
-    aggregates: tuple[tuple[str, str, str, str | None], ...]  # name, kind, expression, filter
+    aggregates: tuple[AggregateSpec, ...]
     delay_us: int
     shards: int
     chain: int  # deltas before a snapshot: few, so that snapshots are made, undone and restored
@@ -109,6 +115,13 @@ class TopologySpec:
     process: bool = False  # a user's class with timers reads the source too
     grouping: str | None = None  # of a user's function that reads the source too
     gathered: bool = False  # windows with sketches, users' aggregates, early results read it too
+    # Other aggregates of the windows, from the start of a portion of the input on.
+    changes: tuple[tuple[int, tuple[AggregateSpec, ...]], ...] = ()
+
+    def at(self, portion: int) -> TopologySpec:
+        """The topology that a portion of the input runs with."""
+        known = [each for first, each in self.changes if first <= portion]
+        return replace(self, aggregates=known[-1], changes=()) if known else self
 
     def sessions(self) -> list[Session]:
         return [session(timedelta(microseconds=gap)) for gap in self.gaps]
@@ -143,6 +156,8 @@ class TopologySpec:
             parts.append(f"an apply by {self.grouping}")
         if self.gathered:
             parts.append("sketches with early results")
+        if self.changes:
+            parts.append(f"other aggregates at {len(self.changes)} restarts")
         if self.restless:
             parts.append("other routes before every step")
         return "; ".join(parts)
@@ -214,7 +229,34 @@ def draw_second(
     )
 
 
-def _draw_aggregates(rng: random.Random) -> tuple[tuple[str, str, str, str | None], ...]:
+def draw_changes(
+    rng: random.Random, topology: TopologySpec, portions: Sequence[int]
+) -> TopologySpec:
+    """The topology with other aggregates from the start of some portions on.
+
+    Some go, some have another filter, some are new, and some that went come back.
+    """
+    now, gone, changes = list(topology.aggregates), list[AggregateSpec](), []
+    for portion in sorted(portions):
+        back = [each for each in gone if rng.random() < 0.5]
+        stay = [each for each in now if rng.random() < 0.75]
+        gone = [each for each in [*gone, *now] if each not in stay and each not in back]
+        now = [*(_refiltered(rng, each) for each in stay), *back]
+        kind = rng.choice(sorted(_AGGREGATES))
+        where = rng.choice((None, *_FILTERS))
+        now.append((f"{kind}_at_{portion}", kind, rng.choice(_AGGREGATES[kind]), where))
+        rng.shuffle(now)
+        changes.append((portion, tuple(now)))
+    return replace(topology, changes=tuple(changes))
+
+
+def _refiltered(rng: random.Random, given: AggregateSpec) -> AggregateSpec:
+    name, kind, expression, where = given
+    others = [each for each in (None, *_FILTERS) if each != where]
+    return given if rng.random() < 0.6 else (name, kind, expression, rng.choice(others))
+
+
+def _draw_aggregates(rng: random.Random) -> tuple[AggregateSpec, ...]:
     kinds = rng.sample(sorted(_AGGREGATES), rng.randint(1, 4))
     kinds.append(rng.choice(("first", "last", "stddev")))
     drawn = []

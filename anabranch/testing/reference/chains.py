@@ -69,16 +69,14 @@ def closed_until(
     """The watermark in the end, which is one for all stages."""
     if final == "finish" or isinstance(final, int):
         return final if isinstance(final, int) else 1 << 62
-    given = [each for each in steps if each is not None]
-    latest = max(
-        (us for each in given if (us := _latest(each[event_time])) is not None), default=None
-    )
-    return -(1 << 62) if latest is None else latest - delay_us
+    newest = latest(steps, event_time)
+    return -(1 << 62) if newest is None else newest - delay_us
 
 
-def _latest(times: pa.ChunkedArray) -> int | None:
-    latest = pc.max(times.cast(pa.int64())).as_py()
-    return None if latest is None else int(latest)
+def latest(steps: Sequence[pa.Table | None], event_time: str) -> int | None:
+    """The newest event time of some steps, in microseconds; None where there is none."""
+    given = [pc.max(each[event_time].cast(pa.int64())).as_py() for each in steps if each]
+    return max((int(us) for us in given if us is not None), default=None)
 
 
 def as_rows(results: pa.Table) -> pa.Table:

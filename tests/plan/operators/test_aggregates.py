@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from anabranch.errors import CheckpointError
-from anabranch.plan.operators.aggregates import AggregateContents, AggregatePlan
-from anabranch.plan.operators.base import EVERYTHING, NotedPartial
+from anabranch.plan.operators.aggregates import AggregatePlan
+from anabranch.plan.operators.base import EVERYTHING
+from anabranch.plan.operators.noted import AggregateContents, NotedPartial
 from tests.plan.every_kind import nodes
 
 
 def contents(*partials: NotedPartial) -> AggregateContents:
-    return AggregateContents(keys=(("k", "bigint"),), partials=partials)
+    return AggregateContents(keys=(("k", "bigint"),), partials=partials, aggregates={})
 
 
 def test_only_what_is_written_to_sinks_marks_early_results() -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from anabranch.errors import TopologyError
-from anabranch.plan.notes import note_of
+from anabranch.plan.notes import OperatorNote, note_of
 from anabranch.plan.operators.joins import JoinContents, JoinInput, JoinNode, JoinPlan, join_plan
 from anabranch.topology import Field, cumulative, sliding, tumbling
 from anabranch.topology.graph import Clock
@@ -129,6 +129,43 @@ def test_a_cumulative_window_is_all_its_windows() -> None:
 def test_what_cannot_be_joined_is_refused_by_name(given: dict[str, Any], message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         plan(**given)
+
+
+def noted(left: tuple[tuple[str, str], ...]) -> tuple[JoinNode, OperatorNote, OperatorNote]:
+    """A join, what a checkpoint would note of it, and the same with other columns on the left."""
+    node = nodes()["join"]
+    assert isinstance(node, JoinNode)
+    fresh = note_of(node)
+    assert isinstance(fresh.contents, JoinContents)
+    contents = msgspec.structs.replace(fresh.contents, left=left)
+    text = ", ".join(f"{name}: {kind}" for name, kind in left)
+    old = replace(fresh, contents=contents, fingerprint={**fresh.fingerprint, "columns": text})
+    return node, old, fresh
+
+
+def test_columns_may_come_and_go_and_nothing_else_may_change() -> None:
+    node, old, fresh = noted((("at", "timestamp"), ("gone", "int")))
+    found = node.evolved(old, fresh, None)
+    assert (found.note, found.refused) == (fresh, ())
+    assert found.changed == (
+        "column 'v' is new: null in rows that wait already",
+        "column 'gone' is gone",
+    )
+    assert not fresh.contents.has_layout_of(old.contents)
+    assert fresh.contents.has_layout_of(fresh.contents)
+    other = replace(old, fingerprint={**old.fingerprint, "join": "full, left"})
+    assert node.evolved(other, fresh, None).refused == (
+        "join: the checkpoint has [full, left], the topology has [inner, left]",
+    )
+
+
+def test_a_column_of_another_type_is_refused_with_what_to_do() -> None:
+    node, old, fresh = noted((("at", "timestamp"), ("v", "bigint")))
+    [refused] = node.evolved(old, fresh, None).refused
+    assert refused == (
+        "column 'v' was bigint and is double, and rows of the old type wait: cast it back in a "
+        "map(), or give it another name"
+    )
 
 
 def test_other_names_of_the_same_windows_are_no_other_windows() -> None:

@@ -34,9 +34,7 @@ def test_narrower_panes_of_a_checkpoint_are_kept() -> None:
 def test_a_window_that_is_added_is_complete_from_the_first_one_that_is_open() -> None:
     fresh = note_of(node())
     assert isinstance(fresh.contents, WindowsContents)
-    before = WindowsContents(
-        keys=fresh.contents.keys, partials=fresh.contents.partials, windows=(MINUTELY,)
-    )
+    before = msgspec.structs.replace(fresh.contents, windows=(MINUTELY,))
     old = replace(fresh, fingerprint={**fresh.fingerprint, "windows": "fewer"}, contents=before)
     at = Reached(step=3, watermark_us=5 * MINUTE, newest_us=6 * MINUTE)
     found = node().evolved(old, fresh, at)

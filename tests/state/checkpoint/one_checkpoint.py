@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from anabranch.aggregates.functions import count
 from anabranch.plan import Plan, make_plan
 from anabranch.plan.ids import ComponentId, PartId
@@ -9,19 +12,27 @@ from anabranch.plan.route import even_route
 from anabranch.state.checkpoint.commits import Checkpoint, Commit
 from anabranch.state.checkpoint.log import Stored
 from anabranch.state.store.version import Version
-from anabranch.topology import Compute, Consolidate, Field, Graph, Source
+from anabranch.topology import Aggregate, Compute, Consolidate, Field, Graph, Source
 from anabranch.topology.graph import Named
-from anabranch.topology.windows import Window, tumbling
+from anabranch.topology.windows import WindowDefinition, tumbling
 
 MINUTE = 60_000_000
 PART = PartId("o")
 FIVE = tumbling("5 minutes")
 
 
-def plan(*windows: Window, key: str = "bigint", names: tuple[str, ...] = ("o",)) -> Plan:
+def plan(
+    *windows: WindowDefinition,
+    key: str = "bigint",
+    names: tuple[str, ...] = ("o",),
+    aggregates: Mapping[str, Aggregate] = MappingProxyType({"n": count()}),
+) -> Plan:
     """Some operators that count rows by a key."""
-    fields = (Field("k", key), Field("at", "timestamp"))
-    counts = (Named(name="n", aggregate=count(), input_type="int"),)
+    fields = (Field("k", key), Field("at", "timestamp"), Field("v", "double"))
+    counts = tuple(
+        Named(name=name, aggregate=each, input_type="int" if each.expression is None else "double")
+        for name, each in aggregates.items()
+    )
     graph = Graph(name="t").add(
         Source(name="s", fields=fields, event_time="at", unit_us=None, delay_us=0)
     )

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.aggregates.functions import count
+from anabranch.aggregates.functions import avg, count, sum
 from anabranch.errors import CheckpointError
 from anabranch.plan import Plan, make_plan
 from anabranch.plan.ids import PartId
+from anabranch.plan.operators.windows import WindowsPlan
 from anabranch.state.checkpoint.commits import Checkpoint, open_checkpoint
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.header import open_or_create, over_checkpoint
-from anabranch.topology import Compute, Consolidate, Field, Graph, Source
+from anabranch.topology import Aggregate, Compute, Consolidate, Field, Graph, Source
 from anabranch.topology.graph import Named
 from anabranch.topology.windows import Window, sliding, tumbling
 from tests.state.checkpoint.one_checkpoint import FIVE, MINUTE, PART, commit, plan, run
@@ -30,6 +31,32 @@ def test_a_checkpoint_of_another_topology_is_refused(checkpoint: Checkpoint) -> 
         CheckpointError, match=r"shards: the checkpoint has \[2\], the topology has \[3\]"
     ):
         open_or_create(checkpoint.files, plan(), 3)
+
+
+def test_an_operator_that_cannot_go_on_may_start_empty_under_another_name(
+    tmp_path: Path,
+) -> None:
+    def of(key: str, name: str = "p") -> Plan:
+        fields = (Field("k", "bigint"), Field("area", "string"), Field("at", "timestamp"))
+        counts = (Named(name="n", aggregate=count(), input_type="int"),)
+        source = Source(name="s", fields=fields, event_time="at", unit_us=None, delay_us=0)
+        graph = Graph(name="t").add(source)
+        for operator, by in (("o", fields[0]), (name, next(f for f in fields if f.name == key))):
+            graph = graph.add(
+                Compute(name=f"{operator}_keys", input="s", by=(by,), aggregates=counts)
+            )
+            graph = graph.add(Consolidate(name=operator, input=f"{operator}_keys", windows=(FIVE,)))
+        return make_plan(graph)
+
+    found, _ = open_or_create(Files(str(tmp_path / "chk")), of("k"), 2)
+    with pytest.raises(
+        CheckpointError,
+        match=r"operator 'p': keys: the checkpoint has \[k: bigint\], the topology has "
+        r"\[area: string\]\. .* Or give the operator another name=: it starts empty, the others go on",
+    ):
+        open_or_create(found.files, of("area"), 2)
+    after, _ = open_or_create(found.files, of("area", "by_area"), 2)
+    assert after.header.operators[PartId("o")] == found.header.operators[PartId("o")]
 
 
 def with_windows(checkpoint: Checkpoint, *windows: Window) -> tuple[Checkpoint, str | None]:
@@ -118,3 +145,115 @@ def test_sources_keep_the_order_in_which_spark_knows_them_and_others_are_refused
         CheckpointError, match=r"sources: the checkpoint has \[a, b\], the topology reads \[a\]"
     ):
         open_or_create(found.files, of("a"), 2)
+
+
+def with_aggregates(
+    checkpoint: Checkpoint, **aggregates: Aggregate
+) -> tuple[Checkpoint, WindowsPlan, str | None]:
+    """The checkpoint, the plan over it, and what has changed."""
+    made = plan(aggregates=aggregates)
+    found, told = open_or_create(checkpoint.files, made, 2)
+    over = over_checkpoint(made, found).nodes[0].plan
+    assert isinstance(over, WindowsPlan)
+    return found, over, told
+
+
+def ids(over: WindowsPlan) -> dict[str, set[str]]:
+    """The names in state of what each result is made of."""
+    return {
+        each.named.name: {over.kept[number].id for number in each.kept} for each in over.results
+    }
+
+
+def complete(over: WindowsPlan) -> dict[str, int | None]:
+    return {each.named.name: each.complete_from for each in over.results}
+
+
+def reach(checkpoint: Checkpoint, step: int, newest_us: int, watermark_us: int) -> None:
+    checkpoint.commit(
+        replace(
+            commit(step, {0: True}, checkpoint.epoch),
+            watermark_us=watermark_us,
+            seen={"s": newest_us},
+            taken={PART: newest_us},
+        )
+    )
+
+
+def test_aggregates_may_come_and_go_and_what_is_new_is_complete_after_the_newest_row(
+    checkpoint: Checkpoint,
+) -> None:
+    reach(checkpoint, 1, 13 * MINUTE, 12 * MINUTE)
+    _, first, _ = with_aggregates(checkpoint, n=count())
+    found, over, told = with_aggregates(checkpoint, n=count(), s=sum("v"), a=avg("v"))
+    since = 13 * MINUTE + 1
+    assert complete(over) == {"n": None, "s": since, "a": since}
+    assert ids(over)["n"] == ids(first)["n"]
+    assert told == (
+        "operator 'o': aggregate 's' is new and starts empty: null in windows that started before "
+        "1970-01-01 00:13:00.000001 UTC; operator 'o': aggregate 'a' is new and starts empty: null "
+        "in windows that started before 1970-01-01 00:13:00.000001 UTC"
+    )
+    assert with_aggregates(checkpoint, n=count(), s=sum("v"), a=avg("v")) == (found, over, None)
+    # What one keeps is there for others: c needs what s has, b what a has.
+    _, shared, told = with_aggregates(checkpoint, c=count("v"), b=avg("v"))
+    assert ids(shared)["b"] == ids(over)["a"]
+    assert complete(shared) == {"c": since, "b": since}
+    assert told is not None
+    assert "aggregate 'c' is new, and complete: its partials are kept" in told
+    assert "aggregate 'n' is gone, its state is forgotten" in told
+
+
+def test_another_filter_and_one_that_comes_back_start_empty(checkpoint: Checkpoint) -> None:
+    made = checkpoint
+    reach(made, 1, MINUTE, 0)
+    _, old, _ = with_aggregates(made, n=count(), s=sum("v"))
+    made, other, told = with_aggregates(made, n=count(), s=sum("v", where="v > 0"))
+    assert told is not None
+    assert "aggregate 's' was sum(v: double) and is sum(v: double) where v > 0" in told
+    assert not ids(old)["s"] & ids(other)["s"]
+    made.take_over()
+    reach(made, 2, 7 * MINUTE, 0)
+    made, back, _ = with_aggregates(made, n=count(), s=sum("v"))
+    assert complete(back) == {"n": None, "s": 7 * MINUTE + 1}
+    assert not ids(back)["s"] & (ids(old)["s"] | ids(other)["s"])
+
+
+def test_it_is_said_as_long_as_a_window_is_open_that_lacks_rows(checkpoint: Checkpoint) -> None:
+    reach(checkpoint, 1, 13 * MINUTE, 12 * MINUTE)
+    made, _, _ = with_aggregates(checkpoint, n=count(), s=sum("v"))
+    made.take_over()
+    reach(made, 2, 40 * MINUTE, 18 * MINUTE)
+    assert complete(with_aggregates(made, n=count(), s=sum("v"))[1])["s"] is not None
+    reach(made, 3, 40 * MINUTE, 18 * MINUTE + 1)
+    assert complete(with_aggregates(made, n=count(), s=sum("v"))[1])["s"] is None
+
+
+def test_windows_and_aggregates_may_change_at_once(checkpoint: Checkpoint) -> None:
+    reach(checkpoint, 1, 13 * MINUTE, 12 * MINUTE)
+    hour = tumbling("1 hour")
+    made = plan(FIVE, hour, aggregates={"s": sum("v")})
+    found, told = open_or_create(checkpoint.files, made, 2)
+    note = found.header.operators[PART]
+    assert note.complete_from == {hour.key: 10 * MINUTE}
+    over = over_checkpoint(made, found).nodes[0].plan
+    assert isinstance(over, WindowsPlan)
+    assert (complete(over), over.complete_from) == ({"s": 13 * MINUTE + 1}, {1: 10 * MINUTE})
+    assert told is not None
+    assert "windows: the checkpoint has [5 minutes" in told
+    assert "aggregates: " not in told
+
+
+def test_a_driver_that_was_overtaken_while_it_started_goes_on_from_the_other_header(
+    checkpoint: Checkpoint,
+) -> None:
+    reach(checkpoint, 1, MINUTE, 0)
+    behind = open_checkpoint(checkpoint.files)
+    assert behind is not None
+    found, _, _ = with_aggregates(checkpoint, n=count(), s=sum("v"))
+    found.take_over()
+    reach(found, 2, 2 * MINUTE, 0)
+    assert behind.catch_up()
+    assert (behind.header, set(behind.commits)) == (found.header, {1, 2})
+    assert behind.chains == found.chains
+    assert not behind.catch_up()

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from anabranch.aggregates.functions import count_distinct, sum
+from anabranch.aggregates.functions import count_distinct, max, sum
 from anabranch.aggregates.partials import PartialColumn
 from anabranch.aggregates.specs import Aggregate
 from anabranch.errors import StateError
@@ -16,8 +16,9 @@ from anabranch.state.codec.blob import Entries, decode, encode, sealed, unsealed
 from anabranch.types import objects
 
 
-def columns_of(aggregate: Aggregate, kind: str) -> tuple[PartialColumn, ...]:
-    return tuple(column for each in aggregate.partials(kind) for column in each.columns)
+def columns_of(aggregate: Aggregate, kind: str) -> dict[str, PartialColumn]:
+    columns = [column for each in aggregate.partials(kind) for column in each.columns]
+    return {f"{aggregate.kind}.{i}": column for i, column in enumerate(columns)}
 
 
 WHOLE = columns_of(sum("x"), "bigint")
@@ -26,7 +27,7 @@ SETS = columns_of(count_distinct("x"), "string")
 
 def entries(after_us: int | None = None) -> Entries:
     keys = pa.table({"k0": pa.array(["a", None])})
-    numbers = tuple(np.array([5, -7, 2**62]).astype(each.empty(1).dtype) for each in WHOLE)
+    numbers = tuple(np.array([5, -7, 2**62]).astype(each.empty(1).dtype) for each in WHOLE.values())
     key, pane = np.array([0, 1, 0], dtype=np.int32), np.array([0, 0, -(2**60)])
     return Entries(keys, key, pane, numbers, after_us)
 
@@ -67,3 +68,25 @@ def test_a_blob_of_another_kind_or_with_more_behind_it_is_an_error() -> None:
     for magic, data in ((b"abyy", blob), (b"abxx", blob + b"more")):
         with pytest.raises(StateError, match="checksum"):
             unsealed(magic, data, 2)
+
+
+def test_columns_are_found_by_name_and_those_that_a_blob_lacks_are_empty() -> None:
+    blob = encode(entries(), WHOLE)
+    first, second = WHOLE
+    added = {**SETS, **columns_of(max("x"), "double")}
+    found = decode(blob, {second: WHOLE[second], **added, first: WHOLE[first]})
+    total, count = entries().columns
+    assert (found.columns[0].tolist(), found.columns[-1].tolist()) == (
+        count.tolist(),
+        total.tolist(),
+    )
+    for values, column in zip(found.columns[1:-1], added.values(), strict=True):
+        assert (values.dtype, values.tolist()) == (column.dtype, column.empty(3).tolist())
+    assert len(decode(blob, {second: WHOLE[second]}).columns) == 1
+
+
+def test_a_blob_without_the_first_column_is_of_something_else() -> None:
+    with pytest.raises(
+        StateError, match=r"has no column count_distinct.0: key, pane, sum.0, sum.1"
+    ):
+        decode(encode(entries(), WHOLE), SETS)

@@ -66,5 +66,26 @@ def test_a_blob_with_other_keys_or_columns_is_refused_with_what_it_has() -> None
     blob = encode_join(held(plan_of()), plan_of())
     with pytest.raises(StateError, match="'j' has other keys: k0 int64"):
         decode_join(blob, plan_of("string"))
-    with pytest.raises(StateError, match=r"other columns on the right: .* p1 string"):
-        decode_join(blob, plan_of(right=(Field("ts", "timestamp"),)))
+    with pytest.raises(StateError, match=r"other columns on the right: .* row.item string"):
+        decode_join(blob, plan_of(right=(Field("ts", "timestamp"), Field("item", "bigint"))))
+
+
+def test_a_column_that_came_later_is_null_in_rows_from_before_and_one_that_went_is_left_out() -> (
+    None
+):
+    made = held(plan_of())
+    rows = SideRows(
+        np.array([0], np.int32),
+        np.array([8]),
+        np.array([2]),
+        pa.table([[3], ["book"]], names=["p0", "p1"]).cast(plan_of().payload_schema("right")),
+    )
+    blob = encode_join(JoinEntries(made.keys, {**made.rows, "right": rows}), plan_of())
+    later = plan_of(right=(Field("price", "double"), ITEM, Field("ts", "timestamp")))
+    found = decode_join(blob, later).rows["right"]
+    assert found.payload.schema == later.payload_schema("right")
+    [row] = found.payload.to_pylist()
+    assert (row["p0"], row["p1"], row["p2"].microsecond) == (None, "book", 3)
+    assert (found.key.tolist(), found.pane.tolist(), found.times.tolist()) == ([0], [8], [2])
+    alone = plan_of(right=(Field("ts", "timestamp"),))
+    assert decode_join(blob, alone).rows["right"].payload.num_columns == 1

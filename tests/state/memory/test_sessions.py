@@ -163,9 +163,9 @@ class Log:
 
     def write(self, step: int, deltas: dict[int, Entries], snapshots: dict[int, Entries]) -> None:
         for shard, entries in deltas.items():
-            self.deltas[shard][step] = encode(entries, self.plan.columns)
+            self.deltas[shard][step] = encode(entries, self.plan.stored_columns)
         for shard, entries in snapshots.items():
-            self.snapshots[shard] = step, encode(entries, self.plan.columns)
+            self.snapshots[shard] = step, encode(entries, self.plan.stored_columns)
 
     def read(self, shards: list[int], watermark: int | None) -> SessionState:
         """From the last snapshots on: the first blobs of all shards together, then the second."""
@@ -175,7 +175,7 @@ class Log:
             blobs = ([] if base is None else [base]) + [
                 d for step, d in sorted(self.deltas[shard].items()) if step > since
             ]
-            chains.append([(shard, decode(blob, self.plan.columns)) for blob in blobs])
+            chains.append([(shard, decode(blob, self.plan.stored_columns)) for blob in blobs])
         state = fresh(self.plan)
         for layer in itertools.zip_longest(*chains):
             state.absorb([each for each in layer if each is not None])
@@ -193,7 +193,7 @@ class Log:
                 shard: self.deltas[shard][step] for shard in shards if step in self.deltas[shard]
             }
             state.absorb(
-                [(shard, decode(blob, self.plan.columns)) for shard, blob in blobs.items()]
+                [(shard, decode(blob, self.plan.stored_columns)) for shard, blob in blobs.items()]
             )
         state.drop(watermark)
         return state

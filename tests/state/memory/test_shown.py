@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from anabranch.plan.operators.aggregates import AggregateContents
 from anabranch.plan.operators.joins import JoinContents, JoinSide
+from anabranch.plan.operators.noted import AggregateContents
 from anabranch.state.codec.blob import Entries
 from anabranch.state.codec.joins import JoinEntries, SideRows
 from anabranch.state.memory.shown import partials_table, waiting_table

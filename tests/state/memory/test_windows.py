@@ -85,20 +85,22 @@ def reborn(plan: OperatorPlan, state: WindowsState) -> WindowsState:
     """The state after a trip through snapshots of its shards."""
     again = fresh(plan)
     blobs = {
-        shard: encode(entries, plan.columns) for shard, entries in state.snapshot(range(4)).items()
+        shard: encode(entries, plan.stored_columns)
+        for shard, entries in state.snapshot(range(4)).items()
     }
-    again.absorb([(shard, decode(blob, plan.columns)) for shard, blob in blobs.items()])
+    again.absorb([(shard, decode(blob, plan.stored_columns)) for shard, blob in blobs.items()])
     return again
 
 
 def rerouted(plan: OperatorPlan, state: WindowsState, shards: set[int]) -> None:
     """Some shards leave and come back: they are forgotten, and read from their snapshots."""
     blobs = {
-        shard: encode(entries, plan.columns) for shard, entries in state.snapshot(shards).items()
+        shard: encode(entries, plan.stored_columns)
+        for shard, entries in state.snapshot(shards).items()
     }
     state.leave(shards)
     assert not shards & state.rows_by_shard().keys()
-    state.absorb([(shard, decode(blob, plan.columns)) for shard, blob in blobs.items()])
+    state.absorb([(shard, decode(blob, plan.stored_columns)) for shard, blob in blobs.items()])
 
 
 def closed(

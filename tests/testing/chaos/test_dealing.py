@@ -14,6 +14,7 @@ from anabranch.testing.chaos.dealing import plan_case, plan_cases
 from anabranch.testing.chaos.plan import (
     APPLY_KILLS,
     KINDS,
+    OTHER_AGGREGATES,
     OTHER_SLOTS,
     REPLAN,
     REROUTE,
@@ -129,3 +130,20 @@ def test_topologies_are_of_all_kinds_and_have_what_their_faults_need() -> None:
         kinds = {fault.kind for fault in plan.faults}
         assert plan.has_other_plans or REPLAN not in kinds
         assert plan.has_apply or not kinds & set(APPLY_KILLS)
+
+
+def test_aggregates_change_at_the_start_of_a_portion_and_never_in_one() -> None:
+    changed = [plan for plan in plans(5, 30) if plan.topology.changes]
+    assert changed
+    for plan in changed:
+        assert plan.dag is None
+        portions = {portion for portion, _ in plan.topology.changes}
+        first = {each.portion: each for each in reversed(plan.starts)}
+        counted = {
+            each.portion
+            for each in plan.starts
+            if any(fault.kind == OTHER_AGGREGATES for fault in each.faults)
+        }
+        assert counted == portions
+        for portion in portions:
+            assert OTHER_AGGREGATES in {fault.kind for fault in first[portion].faults}

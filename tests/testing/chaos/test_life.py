@@ -62,7 +62,7 @@ def spec(root: Path, *faults: PlannedFault) -> DriverSpec:
     case, _ = plan_case(1, 1, [])
     directory = RunDirectory(root=str(root), files=str(root))
     (root / "marks").mkdir(exist_ok=True)
-    start = Start(published=1, slots=1, finish=False, faults=faults)
+    start = Start(published=1, portion=0, slots=1, finish=False, faults=faults)
     each = DriverStart(number=0, directory=directory, case=case, start=start)
     return DriverSpec(session=str(root / "session"), starts=(each,))
 

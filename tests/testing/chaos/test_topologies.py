@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
-from anabranch.testing.chaos.topologies import TopologySpec, draw_events, draw_second, draw_topology
+from anabranch.testing.chaos.topologies import (
+    TopologySpec,
+    draw_changes,
+    draw_events,
+    draw_second,
+    draw_topology,
+)
 
 
 def drawn(count: int = 80) -> list[TopologySpec]:
@@ -43,3 +50,23 @@ def test_a_topology_prints_what_it_has() -> None:
     for each in drawn():
         assert ("a process" in str(each)) == each.process
         assert ("other routes before every step" in str(each)) == each.restless
+
+
+def test_aggregates_come_go_come_back_and_have_other_filters() -> None:
+    seen = dict.fromkeys(("new", "gone", "back", "filtered"), 0)
+    for number, each in enumerate(drawn()):
+        changed = draw_changes(random.Random(number), each, [2, 1])
+        assert [portion for portion, _ in changed.changes] == [1, 2]
+        assert changed.at(0).aggregates == each.aggregates
+        runs = [{a[0]: a for a in changed.at(i).aggregates} for i in range(4)]
+        assert runs[2] == runs[3]
+        for before, after in itertools.pairwise(runs[:3]):
+            assert before != after
+            seen["new"] += bool(after.keys() - runs[0].keys() - before.keys())
+            seen["gone"] += bool(before.keys() - after.keys())
+            seen["filtered"] += any(before[n] != after[n] for n in before.keys() & after.keys())
+        seen["back"] += bool((runs[0].keys() - runs[1].keys()) & runs[2].keys())
+        # A name stands for one kind and one expression: its column has one type in all files.
+        kinds = {(name, *a[1:3]) for run in runs for name, a in run.items()}
+        assert len({name for name, *_ in kinds}) == len(kinds)
+    assert min(seen.values()) > 10
