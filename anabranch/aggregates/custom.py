@@ -8,7 +8,8 @@ It is never unpickled.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_type_hints
 
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 from anabranch.aggregates.groups import keep_some, split, valid
 from anabranch.aggregates.partials import At, Grouped, Partial, PartialColumn, objectwise
 from anabranch.aggregates.specs import Aggregate, Expression
-from anabranch.errors import StepError, TopologyError
+from anabranch.errors import AnabranchError, StepError, TopologyError, place_of
 from anabranch.types import (
     Array,
     column_type,
@@ -146,13 +147,15 @@ class Folded(Custom):
                 state = add(state, *each)
             return encode(state)
 
-        return [objects(folded(values) if values else None for values in split(rows, lengths))]
+        with _calling(self.given, "init() or add()"):
+            return [objects(folded(values) if values else None for values in split(rows, lengths))]
 
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         decode, encode, merge = self.decoder.decode, msgspec.msgpack.encode, self.given.merge
-        into[0][at] = objectwise(lambda a, b: encode(merge(decode(a), decode(b))))(
-            into[0][at], values[0]
-        )
+        with _calling(self.given, "merge()"):
+            into[0][at] = objectwise(lambda a, b: encode(merge(decode(a), decode(b))))(
+                into[0][at], values[0]
+            )
 
     @property
     def decoder(self) -> msgspec.msgpack.Decoder[Any]:
@@ -175,7 +178,8 @@ class Aligned(Custom):
             to_array(each, dtype_of(kind), None) for each, kind in zip(inputs, kinds, strict=True)
         ]
         group, size = np.repeat(np.arange(len(lengths)), lengths), len(lengths)
-        arrays = [np.asarray(each) for each in self.given.lift(group, size, *values)]
+        with _calling(self.given, "lift()"):
+            arrays = [np.asarray(each) for each in self.given.lift(group, size, *values)]
         shapes = [each.shape for each in arrays]
         if shapes != [(size,)] * len(self.columns):
             raise StepError(
@@ -188,7 +192,8 @@ class Aligned(Custom):
         ]
 
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
-        self.given.merge(into, at, values)
+        with _calling(self.given, "merge()"):
+            self.given.merge(into, at, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +261,9 @@ class PlainOf(_UserOf):
             self.given.init,
             self.given.finish,
         )
-        return self._made([finish(init() if each is None else decode(each)) for each in columns[0]])
+        with _calling(self.given, "finish()"):
+            values = [finish(init() if each is None else decode(each)) for each in columns[0]]
+        return self._made(values)
 
 
 class VectorisedOf(_UserOf):
@@ -286,7 +293,23 @@ class VectorisedOf(_UserOf):
         return (Aligned(input_type, self.given),)
 
     def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:  # noqa: ARG002
-        return self._made(self.given.finish(*columns))
+        with _calling(self.given, "finish()"):
+            values = self.given.finish(*columns)
+        return self._made(values)
+
+
+@contextmanager
+def _calling(given: Any, method: str) -> Iterator[None]:
+    """Names the class and the method in what the user's code raises."""
+    try:
+        yield
+    except AnabranchError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise StepError(
+            f"udaf({_name(given)}): {method} raised {type(error).__name__}: {text}{place_of(error)}"
+        ) from error
 
 
 def _name(given: Any) -> str:

@@ -17,6 +17,10 @@ from anabranch.errors import AnabranchError, TopologyError
 from anabranch.spark.versions import LOGICAL_RDD_REST, check_jvm
 from anabranch.topology.graph import Clock
 
+NOT_DETERMINISTIC = (
+    "must be deterministic: rand, uuid, shuffle and the like would change a step that runs again"
+)
+
 
 def check_session(session: SparkSession) -> None:
     """Refuses sessions on which steps cannot run exactly once."""
@@ -53,10 +57,7 @@ def check_map(
         raise TopologyError(f"map must return a DataFrame; it returned {type(mapped).__name__}")
     analyzed = mapped._jdf.queryExecution().analyzed()
     if not analyzed.deterministic():
-        raise TopologyError(
-            "map must be deterministic: rand, uuid, shuffle and the like would change a step that "
-            "runs again"
-        )
+        raise TopologyError(f"map {NOT_DETERMINISTIC}")
     if len(watermarks_of(mapped)) > len(watermarks_of(frame)):
         raise TopologyError(
             "map must not call withWatermark(); call it on the DataFrame that source() gets, or "

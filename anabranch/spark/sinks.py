@@ -182,6 +182,9 @@ class MappedTarget(Target):
     def check(self, next_step: int) -> None:
         self.target.check(next_step)
 
+    def __str__(self) -> str:
+        return str(self.target)
+
 
 class MemoryTarget(Target):
     """Results in the driver's memory, for tests and notebooks; gone when the process ends."""

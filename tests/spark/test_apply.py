@@ -286,7 +286,7 @@ def test_a_failure_names_the_row_and_leaves_the_stream_intact(
         run.awaitTermination(120)
     row = rows_of(33, 1)[0]
     assert str(caught.value).startswith(
-        "step 2 of 'stream' failed 2 times: apply 'checked' failed on row {'id': 33, 'k':"
+        "step 2 of 'stream' failed after 2 attempts: apply 'checked' failed on row {'id': 33, 'k':"
     )
     assert f"'x': {row['x']}" in str(caught.value)
     assert str(caught.value).endswith("KeyError: 'thirty three'")

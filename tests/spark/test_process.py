@@ -288,7 +288,7 @@ def test_an_error_in_a_class_ends_the_run_at_once_and_a_mended_class_goes_on_whe
 
     with pytest.raises(
         ab.StepError,
-        match=rf"step 2 of 'fussy' failed 1 times: operator 'running', key '{bad}': process\(\) raised Val",
+        match=rf"step 2 of 'fussy' failed after 1 attempt: operator 'running', key '{bad}': process\(\) raised Val",
     ):
         run(app(Fussy), tmp_path)
     mended = run(app(Running), tmp_path)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch.errors import ApplyError
+from anabranch.errors import ApplyError, place_of
 from anabranch.topology.apply import PANDAS, ROWS, ApplySpec
 from anabranch.types import Array, exact_array
 
@@ -66,7 +66,7 @@ class ApplyCalls:
             try:
                 found = _listed(fn(row))
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything
-                self._failed(rows, i, f"{type(error).__name__}: {error}", called)
+                self._failed(rows, i, f"{type(error).__name__}: {error}", called, place_of(error))
                 continue
             finally:
                 called.seconds[i] = time.perf_counter() - begin
@@ -124,7 +124,8 @@ class ApplyCalls:
             raise
         except Exception as error:  # noqa: BLE001 - the user's function may raise anything
             if len(batch) == 1:
-                self._failed(rows, int(batch[0]), f"{type(error).__name__}: {error}", called)
+                cause = f"{type(error).__name__}: {error}"
+                self._failed(rows, int(batch[0]), cause, called, place_of(error))
                 return
             for half in np.array_split(batch, 2):
                 self._by_batch(rows, half, called)
@@ -151,11 +152,11 @@ class ApplyCalls:
         if sorted(names) != sorted(self.made.names):
             raise self._wrong_columns(names)
 
-    def _failed(self, rows: pa.Table, i: int, cause: str, called: Called) -> None:
+    def _failed(self, rows: pa.Table, i: int, cause: str, called: Called, place: str = "") -> None:
         """A row that fails is a dead letter, or ends the step."""
         if not self.work.dead_letters:
             row = _short(repr(rows.slice(i, 1).to_pylist()[0]))
-            raise ApplyError(f"apply {self.operator!r} failed on row {row}: {_short(cause)}")
+            raise ApplyError(f"apply {self.operator!r} failed on row {row}: {_short(cause)}{place}")
         called.failed.append(i)
         called.errors.append(cause)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from anabranch.errors import StepError
+from anabranch.errors import StepError, place_of
 from anabranch.runtime.process.handles import GONE, Call, Columns, Context
 from anabranch.runtime.process.ordered import NO_TIME_US
 from anabranch.state.codec.cells import NO_HEAD, Head, Span, head_of, renoted, sealed_cell
@@ -224,5 +224,5 @@ class KeyCaller:
         what = {
             _ENCODING: f"its state does not fit the declared type {self._logic.state}: {text}",
             _DECODING: f"its stored state does not fit the type {self._logic.state}: {text}",
-        }.get(self._doing, f"{self._doing} raised {type(error).__name__}: {text}")
+        }.get(self._doing, f"{self._doing} raised {type(error).__name__}: {text}{place_of(error)}")
         raise StepError(f"operator {self._operator!r}, key {key!r}: {what}") from error

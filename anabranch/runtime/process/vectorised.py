@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch.errors import StepError
+from anabranch.errors import StepError, place_of
 from anabranch.runtime.process.handles import SlotContext, SlotRows, SlotState
 from anabranch.runtime.process.ordered import NO_TIME_US
 from anabranch.state.codec.cells import (
@@ -46,7 +46,9 @@ def run_columns(
         made = logic.given.process(rows, state, ctx)
     except Exception as error:
         text = " ".join(str(error).split())
-        raise StepError(f"{who}: process() raised {type(error).__name__}: {text}") from error
+        raise StepError(
+            f"{who}: process() raised {type(error).__name__}: {text}{place_of(error)}"
+        ) from error
     state.into(record, who)
     kept: list[bytes | None] = record.view(f"V{record.dtype.itemsize}").tolist()
     same = ~new & (record == before)

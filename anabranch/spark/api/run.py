@@ -21,12 +21,14 @@ from anabranch.observer import Event, RecentSteps
 from anabranch.plan.planners.registry import AUTO
 from anabranch.spark.api.trigger import Trigger
 from anabranch.spark.compile.columns import observed_micros
+from anabranch.spark.driver.causes import cause_of
 from anabranch.spark.driver.changes import Changes
 from anabranch.spark.driver.control import Planning
 from anabranch.spark.driver.observe import SparkQuery
 from anabranch.spark.driver.opening import Compiled
 from anabranch.spark.driver.source_progress import BatchProgress, batch_progress
 from anabranch.spark.driver.step import Stepper
+from anabranch.spark.quiet import EndsQueryError, quiet_callbacks
 from anabranch.topology.durations import Duration, duration_us
 
 _POLL_S = 0.1
@@ -64,6 +66,7 @@ class Run:
         )
         if self._trigger.arguments:
             writer = writer.trigger(**self._trigger.arguments)
+        quiet_callbacks()
         self.query = writer.start()
         self._spark = StartedQuery(self.query, compiled.metrics)
         self._started.set()
@@ -156,8 +159,8 @@ class Run:
         whether the run has ended.
         """
         ended = self._done.wait(None if timeout is None else _seconds(timeout))
-        if ended and self._error is not None:
-            raise self._error
+        if ended and (error := self._reason()) is not None:
+            raise error from None
         return None if timeout is None else ended
 
     def processAllAvailable(self) -> None:  # noqa: N802 - as in Spark
@@ -191,8 +194,8 @@ class Run:
     def finish(self) -> None:
         """Ends after the current step and closes every open window, whatever the watermark."""
         self.stop()
-        if self._error is not None:
-            raise self._error
+        if (error := self._reason()) is not None:
+            raise error from None
         with self._lock:
             self._stepper.close(self._spark, finish=True)
             self._stepper.compact()
@@ -202,12 +205,12 @@ class Run:
         self._started.wait()
         with self._lock:
             if self._stopping or self._error is not None:
-                raise _StoppedError
+                raise EndsQueryError("the run ends")
             try:
                 self._stepper.batch(rows, batch_id, self._spark)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - kept for the user
                 self._error = error
-                raise
+                raise EndsQueryError(f"{type(error).__name__}: {error}") from None
             self._last_step_at = time.monotonic()
 
     def _watch(self) -> None:
@@ -228,7 +231,7 @@ class Run:
             with self._lock:
                 self._stepper.flush(self._spark)
         except Exception as error:  # noqa: BLE001 - kept for the user
-            self._error = error
+            self._error = self._error or error
         self._done.set()
 
     def _close_when_idle(self, idle_s: float) -> None:
@@ -260,7 +263,15 @@ class Run:
         """An error without Spark's wrapping; stopping on purpose is none."""
         if self._stopping:
             return None
-        return AnabranchError(f"the query ended: {str(error).splitlines()[0]}")
+        deleted = self._stepper.context.checkpoint.deleted()
+        return deleted or AnabranchError(f"Spark ended the query: {cause_of(error)[0]}")
+
+    def _reason(self) -> BaseException | None:
+        """What ended the run. Our messages say where and why by themselves: without the frames of
+        another thread.
+        """
+        error = self._error
+        return error.with_traceback(None) if isinstance(error, AnabranchError) else error
 
 
 class StartedQuery(SparkQuery):
@@ -278,10 +289,6 @@ class StartedQuery(SparkQuery):
     def last_progress(self) -> BatchProgress | None:
         progress = self._query._jsq.lastProgress()
         return None if progress is None else batch_progress(progress.json())
-
-
-class _StoppedError(Exception):
-    """Ends a batch that came while the run was being stopped, or after a closing step failed."""
 
 
 def _seconds(timeout: object) -> float:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructType
 
-from anabranch.aggregates.specs import Aggregate, text_of
+from anabranch.aggregates.specs import Aggregate
 from anabranch.errors import NotYetError, TopologyError
 from anabranch.plan.operators.process import process_plan
-from anabranch.spark.compile.columns import expression
+from anabranch.spark.compile.expressions import type_of
 from anabranch.spark.compile.schemas import fields_of
 from anabranch.spark.jvm import check_map, ignores_case
 from anabranch.spark.sinks import as_target
@@ -228,7 +228,7 @@ class Stream:
                 f"{name}={aggregate!r} is not an aggregate; write {name}=ab.avg(...) or another one"
             )
         if aggregate.where is not None:
-            kind = self._type_of(aggregate.where, f"the filter of {name!r}")
+            kind = type_of(self._frame, aggregate.where, f"the filter of {name!r}")
             if kind != "boolean":
                 raise TopologyError(
                     f"the filter of {name!r} ({aggregate.where}) has type {kind}; valid: boolean"
@@ -236,7 +236,7 @@ class Stream:
         input_type = (
             "int"
             if aggregate.expression is None
-            else self._type_of(aggregate.expression, f"aggregate {name!r}")
+            else type_of(self._frame, aggregate.expression, f"aggregate {name!r}")
         )
         aggregate.partials(input_type)
         plain = replace(aggregate, expression=self._plain(aggregate.expression))
@@ -250,22 +250,6 @@ class Stream:
             return value
         name = str(value).removeprefix("Column<'").removesuffix("'>")
         return name if name in self._frame.columns and "." not in name else value
-
-    def _type_of(self, value: object, what: str) -> str:
-        if not all(
-            isinstance(each, str | Column)
-            for each in (value if isinstance(value, tuple) else (value,))
-        ):
-            raise TopologyError(f"{what}: {value!r} is neither a Spark SQL expression nor a Column")
-        try:
-            chosen = self._frame.select(expression(value, self._frame.columns).alias("x"))
-        except Exception as error:  # noqa: BLE001 - whatever Spark says about the expression
-            columns = ", ".join(self._frame.columns)
-            reason = str(error).strip().splitlines()[0]
-            raise TopologyError(
-                f"{what}: {text_of(value)} does not fit the stream's columns ({columns}): {reason}"
-            ) from None
-        return chosen.schema["x"].dataType.simpleString()
 
 
 def _schema(schema: object, given: StructType) -> StructType:

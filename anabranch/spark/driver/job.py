@@ -15,6 +15,7 @@ from anabranch.runtime.reports import StepReports
 from anabranch.spark.driver.causes import cause_of
 from anabranch.spark.driver.context import Notice, RunContext, RunState
 from anabranch.spark.driver.tasks import Missing, StepTasks
+from anabranch.spark.quiet import quiet_expressions
 
 _TRUSTING_ATTEMPTS = 2
 
@@ -47,13 +48,14 @@ class JobRunner:
             tried = tasks.attempt(next(self._numbers), distrust=distrust)
             try:
                 return JobResult(reports=self._collect(rows, tried, state), attempts=attempt)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever a job may fail of
                 cause, permanent = cause_of(error)
                 if attempt > retries or permanent:
+                    times = "1 attempt" if attempt == 1 else f"{attempt} attempts"
                     raise StepError(
-                        f"step {tasks.step} of {state.plan.topology!r} failed {attempt} times: "
+                        f"step {tasks.step} of {state.plan.topology!r} failed after {times}: "
                         f"{cause}"
-                    ) from error
+                    ) from None
                 text = f"step {tasks.step}: attempt {attempt} failed: {cause}"
                 self._notify(Notice("retry", text))
         raise AssertionError
@@ -96,6 +98,7 @@ class JobRunner:
             tasks.marks.late_before_us,
             state.lifting.way if lift == AUTO else lift,
         )
-        reports = StepReports.decoded(row.report for row in frame.collect())
+        with quiet_expressions():
+            reports = StepReports.decoded(row.report for row in frame.collect())
         reports.check_complete(tasks.expected())
         return reports

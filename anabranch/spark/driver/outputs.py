@@ -11,6 +11,7 @@ from anabranch.errors import StepError
 from anabranch.plan.model import Plan
 from anabranch.runtime.reports import StepReports, files_of
 from anabranch.spark.compile.schemas import arrow_of, late_schema, spark_schema, struct_of
+from anabranch.spark.driver.causes import cause_of_call
 from anabranch.spark.driver.context import RunContext, RunState
 from anabranch.spark.outlets import Outlet
 from anabranch.spark.sinks import StepResults
@@ -44,8 +45,11 @@ class Outputs:
             )
             try:
                 outlet.target.write(results)
-            except Exception as error:
-                raise StepError(f"sink {outlet.name!r} failed in step {step}: {error}") from error
+            except Exception as error:  # noqa: BLE001 - a sink may be a user's function
+                raise StepError(
+                    f"sink {outlet.name!r} ({outlet.target}) failed in step {step}, which was not "
+                    f"committed: {cause_of_call(error)}"
+                ) from None
             if i == (len(outlets) - 1) // 2:
                 fault("sinks.half")
         fault("sinks.after")

@@ -96,11 +96,9 @@ class Checkpoint:
         """Writes the record of a step; only then the step has happened."""
         epochs = self._epochs()
         if max(epochs, default=0) < self.epoch:  # nobody else removes the newest one
-            gone = "" if self.files.exists("anabranch.json") else " with all that it held"
-            raise CheckpointError(
-                f"checkpoint {self.files.location} was deleted{gone} while the run was active; "
-                f"step {commit.step} was not committed. Restore it and start again, or start with "
-                "a new checkpoint"
+            raise self.deleted() or CheckpointError(
+                f"checkpoint {self.files.location} was deleted in part while the run was active: "
+                f"epochs/{self.epoch:08d} is gone; step {commit.step} was not committed"
             )
         if max(epochs, default=0) != self.epoch:
             raise CheckpointError(
@@ -112,6 +110,16 @@ class Checkpoint:
                 "another driver runs"
             )
         self._take(commit)
+
+    def deleted(self) -> CheckpointError | None:
+        """What to say where somebody has deleted the checkpoint under its run; None where not."""
+        if self.files.exists("anabranch.json"):
+            return None
+        step = self.last.step + 1 if self.last else 1
+        return CheckpointError(
+            f"checkpoint {self.files.location} was deleted while the run was active; step {step} "
+            "was not committed. Restore it and start again, or start with a new checkpoint"
+        )
 
     def clean(self) -> None:
         """Deletes what no chain and no restart needs any more, and files that no record names."""

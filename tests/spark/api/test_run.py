@@ -262,11 +262,15 @@ def test_process_all_available_raises_what_ended_the_run(job: Job) -> None:
 
     run = job.start(job.topology(broken), processingTime="50 ms", idle="1 hour")
     job.add((0, 1.0), (61, 3.0), (75, 4.0))
-    with pytest.raises(ab.StepError, match="failed in step 2: no such table"):
+    with pytest.raises(
+        ab.StepError, match="failed in step 2, which was not committed: ValueError: no such table"
+    ):
         run.processAllAvailable()
     assert isinstance(run.exception(), ab.StepError)
     assert not run.isActive
-    with pytest.raises(ab.StepError, match="failed in step 2: no such table"):
+    with pytest.raises(
+        ab.StepError, match="failed in step 2, which was not committed: ValueError: no such table"
+    ):
         run.awaitTermination()
 
 
@@ -457,7 +461,7 @@ def test_a_failing_sink_ends_the_run_with_its_name_and_the_next_run_repeats_the_
         raise ValueError("no such table")
 
     run = job.start(job.topology(broken, ab.parquet(job.root / "out")), availableNow=True)
-    with pytest.raises(ab.StepError, match="sink 'sink_1' failed in step 2: no such table"):
+    with pytest.raises(ab.StepError, match=r"sink 'sink_1' .* failed in step 2, .*: no such table"):
         run.awaitTermination(120)
     assert isinstance(run.exception(), ab.StepError)
     job.start(availableNow=True).awaitTermination(120)

@@ -209,7 +209,7 @@ def test_a_job_without_the_report_of_a_slot_is_tried_again(played: Played) -> No
 
 def test_a_job_that_always_fails_ends_the_run_and_commits_nothing(played: Played) -> None:
     played.levels.script = [broken] * 9
-    with pytest.raises(StepError, match="step 1 of 't' failed 4 times: a worker died"):
+    with pytest.raises(StepError, match="step 1 of 't' failed after 4 attempts: a worker died"):
         played.batch(0)
     assert played.committed() == 0
     assert [point for point, _ in played.points.passed] == ["step.begin", "job.before"]

@@ -1,0 +1,88 @@
+"""Expressions of aggregates and filters: one value per row, the same when a step runs again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+
+from anabranch.aggregates.specs import text_of
+from anabranch.errors import TopologyError
+from anabranch.spark.compile.columns import expression
+from anabranch.spark.jvm import NOT_DETERMINISTIC, each_of
+
+_NOW = {
+    "CurrentBatchTimestamp",
+    "CurrentDate",
+    "CurrentTime",
+    "CurrentTimestamp",
+    "LocalTimestamp",
+    "Now",
+}
+_NODES = {
+    "Aggregate": "is an aggregate of its own; valid: what is aggregated, as in ab.max('ms')",
+    "Window": "is a window function, which reads other rows; valid: an expression of one row",
+    "Generate": "makes several rows of one; do that in a map() before, such as "
+    "map(lambda df: df.withColumn('x', F.explode('xs')))",
+}
+
+
+def type_of(rows: DataFrame, value: object, what: str) -> str:
+    """The type of an expression over the rows of a stream; refuses what is not one value per row.
+
+    Refuses also what would be another value when the step runs again.
+    """
+    parts = value if isinstance(value, tuple) else (value,)
+    if not all(isinstance(each, str | Column) for each in parts):
+        raise TopologyError(f"{what}: {value!r} is neither a Spark SQL expression nor a Column")
+    try:
+        chosen = rows.select(expression(value, rows.columns).alias("x"))
+        kind = chosen.schema["x"].dataType.simpleString()
+    except Exception as error:  # noqa: BLE001 - whatever Spark says about the expression
+        reason = str(error).strip().splitlines()[0]
+        raise TopologyError(
+            f"{what}: {text_of(value)} does not fit the stream's columns "
+            f"({', '.join(rows.columns)}): {reason}"
+        ) from None
+    plan, stream = (each._jdf.queryExecution().analyzed() for each in (chosen, rows))
+    wrong = _beyond_the_row(plan, stream) or _changing(plan.projectList().head())
+    if wrong is not None:
+        raise TopologyError(f"{what}: {text_of(value)} {wrong}")
+    return kind
+
+
+def _beyond_the_row(plan: Any, stream: Any) -> str | None:
+    """What an expression needs besides one row, by Spark's plan of it; None where that is all."""
+    node = plan
+    while not node.equals(stream):
+        name = str(node.nodeName())
+        if name in _NODES:
+            return _NODES[name]
+        if node.children().isEmpty():
+            return f"needs more than one row (Spark's plan of it is {plan.nodeName()})"
+        node = node.children().head()
+    if not plan.subqueries().isEmpty():
+        return "has a subquery; valid: an expression of one row. Join the rows before source()"
+    return None
+
+
+def _changing(value: Any) -> str | None:
+    """Why an expression may give another value when a step runs again; None where it does not."""
+    names = {str(each.getClass().getSimpleName()) for each in _parts(value)}
+    if names & _NOW:
+        return (
+            "takes the current time, which is another one when a step runs again; take it in a "
+            "map() of the source, as a column"
+        )
+    if not value.deterministic():
+        return NOT_DETERMINISTIC
+    if "PythonUDF" in names:
+        return "calls a Python function; call it in a map() or an apply() before"
+    return None
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    yield value
+    for each in each_of(value.children()):
+        yield from _parts(each)
