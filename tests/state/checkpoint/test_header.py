@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from anabranch.aggregates.functions import avg, count, sum
+from anabranch.aggregates.functions import avg, count, max, min, sum
 from anabranch.errors import CheckpointError
 from anabranch.plan import Plan, make_plan
 from anabranch.plan.ids import PartId
@@ -16,8 +17,8 @@ from anabranch.state.checkpoint.commits import Checkpoint, open_checkpoint
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.header import open_or_create, over_checkpoint
 from anabranch.topology import Aggregate, Compute, Consolidate, Field, Graph, Source
-from anabranch.topology.graph import Named
-from anabranch.topology.windows import Window, sliding, tumbling
+from anabranch.topology.graph import Map, Named
+from anabranch.topology.windows import Window, WindowDefinition, session, sliding, tumbling
 from tests.state.checkpoint.one_checkpoint import FIVE, MINUTE, PART, commit, plan, run
 
 
@@ -257,3 +258,79 @@ def test_a_driver_that_was_overtaken_while_it_started_goes_on_from_the_other_hea
     assert (behind.header, set(behind.commits)) == (found.header, {1, 2})
     assert behind.chains == found.chains
     assert not behind.catch_up()
+
+
+def chain(
+    first: Mapping[str, Aggregate],
+    second: Mapping[str, Aggregate],
+    *,
+    window: WindowDefinition = FIVE,
+    mapped: bool = False,
+) -> Plan:
+    """Windows over a source (w), and an operator that reads their results (then)."""
+    fields = (Field("k", "bigint"), Field("at", "timestamp"), Field("v", "double"))
+    named = [
+        tuple(Named(name=name, aggregate=each, input_type="double") for name, each in given.items())
+        for given in (first, second)
+    ]
+    read = "mapped" if mapped else "w"
+    graph = (
+        Graph(name="t")
+        .add(Source(name="s", fields=fields, event_time="at", unit_us=None, delay_us=0))
+        .add(Compute(name="c", input="s", by=fields[:1], aggregates=named[0]))
+        .add(Consolidate(name="w", input="c", windows=(window,)))
+    )
+    if mapped:
+        graph = graph.add(Map(name="mapped", input="w", fn=lambda rows: rows, fields=graph.fields_of("w")))
+    graph = graph.add(Compute(name="c2", input=read, by=fields[:1], aggregates=named[1]))
+    hour = tumbling("1 hour")
+    return make_plan(graph.add(Consolidate(name="then", input="c2", windows=(hour,))))
+
+
+READS = {"rows": count(), "top": max("m"), "low": min("n")}
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_what_reads_a_column_that_has_changed_starts_empty_too(
+    tmp_path: Path, mapped: bool
+) -> None:
+    def of(where: str) -> Plan:
+        return chain({"m": max("v", where=where), "n": min("v")}, READS, mapped=mapped)
+
+    made, _ = open_or_create(Files(str(tmp_path / "chk")), of("v > 0"), 2)
+    made.take_over()
+    then = PartId("then")
+    step = replace(commit(1, {}), watermark_us=11 * MINUTE, seen={"s": 13 * MINUTE})
+    made.commit(replace(step, taken={PartId("w"): 15 * MINUTE - 1, then: 60 * MINUTE - 1}))
+    found, told = open_or_create(made.files, of("v > 1"), 2)
+    nodes = over_checkpoint(of("v > 1"), found).nodes
+    results = {each.named.name: each.complete_from for each in nodes[1].plan.results}
+    # Its rows came up to an hour; windows that lack m close up to 20 minutes.
+    since = 60 * MINUTE
+    assert results == {"rows": None, "top": since, "low": since if mapped else None}
+    assert told is not None
+    assert "operator 'then': aggregate 'top' reads what has changed and starts empty" in told
+    # With fewer rows taken, the windows before decide: the last that lacks m ends at 20 minutes.
+    early = replace(step, step=2, taken={PartId("w"): 15 * MINUTE - 1}, stored={})
+    made.commit(early)
+    again, _ = open_or_create(made.files, of("v > 2"), 2)
+    nodes = over_checkpoint(of("v > 2"), again).nodes
+    results = {each.named.name: each.complete_from for each in nodes[1].plan.results}
+    assert results["top"] == 20 * MINUTE
+
+
+def test_a_column_that_is_new_in_sessions_cannot_be_read_by_another_operator(
+    tmp_path: Path,
+) -> None:
+    def of(*names: str) -> Plan:
+        reads = {"rows": count(), **({"top": max("m")} if "m" in names else {})}
+        first = {"n": min("v"), **{name: max("v") for name in names}}
+        return chain(first, reads, window=session("5 minutes"))
+
+    made, _ = open_or_create(Files(str(tmp_path / "chk")), of(), 2)
+    made.take_over()
+    made.commit(replace(commit(1, {}), watermark_us=11 * MINUTE, seen={"s": 13 * MINUTE}))
+    with pytest.raises(
+        CheckpointError, match="aggregate 'top' reads 'm' of 'w', which start empty, and sessions"
+    ):
+        open_or_create(made.files, of("m"), 2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from anabranch.plan.make import make_plan
 from anabranch.plan.model import Plan
 from anabranch.plan.operators.aggregates import AggregatePlan
 from anabranch.plan.route import even_route
+from anabranch.runtime.results import result_table
 from anabranch.state.checkpoint.commits import open_checkpoint
 from anabranch.state.checkpoint.header import open_or_create, over_checkpoint
 from anabranch.state.checkpoint.records import Commit
@@ -196,19 +198,20 @@ def delta(of: AggregatePlan, rows: list[tuple[int, int, float]]) -> tuple[KeyedS
 
 
 def results(of: AggregatePlan, blobs: list[bytes]) -> dict[tuple[int, int], dict[str, Any]]:
-    """The results of everything, by key and start, of the state that some blobs make."""
+    """The results of everything, by key and start, of the state that some blobs make.
+
+    As they are written: null where an aggregate that began later lacks rows.
+    """
     state = state_of(of)
     assert isinstance(state, KeyedState)
     state.absorb_all([[(0, decoded(of, blob))] for blob in blobs])
-    keys, found = state.keys.table().column(0).to_pylist(), {}
-    for formed in state.close(None, state.final_end()):
-        values = [each.to_pylist() for each in of.finished(formed.columns)]
-        for i, (row, start) in enumerate(zip(formed.rows, formed.edges()[0], strict=True)):
-            names = [each.named.name for each in of.results]
-            found[keys[row], int(start)] = {
-                name: column[i] for name, column in zip(names, values, strict=True)
-            }
-    return found
+    table, _ = result_table(state, list(state.close(None, state.final_end())))
+    assert table is not None
+    return {(row.pop("k"), _us(row.pop("window")["start"])): row for row in table.to_pylist()}
+
+
+def _us(at: datetime) -> int:
+    return int(at.timestamp() * 1_000_000)
 
 
 BEFORE = [(1, 1, 1.0), (1, 2, 3.5), (2, 3, -2.0), (2, 61, 4.0)]
@@ -246,6 +249,7 @@ def test_one_goes_on_one_begins_and_one_that_is_gone_leaves_the_state(
     starts = {at for at in found if at[1] >= complete}
     assert starts
     assert {at: found[at]["before"] for at in starts} == {at: seen[at]["before"] for at in starts}
+    assert {found[at]["before"] for at in found.keys() - starts} == {None}
 
     # A snapshot of what is kept now has no column of what is gone, nor does one that comes back.
     gone = opened(files, {"before": other}, window)
@@ -257,6 +261,26 @@ def test_one_goes_on_one_begins_and_one_that_is_gone_leaves_the_state(
     again = opened(files, {"before": other, "old": kind}, window)
     fresh = set(again.stored_columns) - set(gone.stored_columns)
     assert not fresh & {*old.stored_columns, *new.stored_columns}
+
+
+@pytest.mark.parametrize("window", ["windows", "sessions"])
+@pytest.mark.parametrize("kind", AGGREGATES)
+def test_one_that_begins_is_null_in_what_had_started_and_has_all_rows_after_it(
+    kind: str, window: str
+) -> None:
+    files = MemoryFiles()
+    other = "max" if kind != "max" else "min"
+    old = opened(files, {"old": other}, window)
+    first = encoded(old, delta(old, BEFORE)[1])
+    reach(files, 1, 61_000_000)
+    new = opened(files, {"new": kind, "old": other}, window)
+    found = results(new, [first, encoded(new, delta(new, AFTER)[1])])
+    alone = opened(MemoryFiles(), {"new": kind}, window)
+    whole = results(alone, [encoded(alone, delta(alone, AFTER)[1])])
+    assert any(at[1] > 61_000_000 for at in found)
+    for at, row in found.items():
+        assert row["new"] == (whole[at]["new"] if at[1] > 61_000_000 else None)
+        assert row["old"] is not None
 
 
 @pytest.mark.parametrize("kind", AGGREGATES)
