@@ -281,7 +281,9 @@ def chain(
         .add(Consolidate(name="w", input="c", windows=(window,)))
     )
     if mapped:
-        graph = graph.add(Map(name="mapped", input="w", fn=lambda rows: rows, fields=graph.fields_of("w")))
+        graph = graph.add(
+            Map(name="mapped", input="w", fn=lambda rows: rows, fields=graph.fields_of("w"))
+        )
     graph = graph.add(Compute(name="c2", input=read, by=fields[:1], aggregates=named[1]))
     hour = tumbling("1 hour")
     return make_plan(graph.add(Consolidate(name="then", input="c2", windows=(hour,))))
