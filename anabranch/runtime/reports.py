@@ -51,7 +51,7 @@ class NodeReport:
     left_out: Mapping[str, int] = field(default_factory=dict)
     until_us: int | None = None  # windows that end by then are closed
     next_end_us: int | None = None  # the end of the first window that is still open
-    newest_us: int | None = None  # no row that it took is later
+    newest_us: int | None = None  # no row that it got from another operator, or took, is later
     key_numbers: int = 0  # keys that the decoded slot has numbers for
     arrived: int = 0  # combined rows that came
     distinct: int = 0  # of them, keys and panes

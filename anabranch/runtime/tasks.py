@@ -98,7 +98,7 @@ class NodeOutcome:
     results: pa.Table | None = None
     shards: Array | None = None  # of the results that are complete: their shards
     until_us: int | None = None
-    newest_us: int | None = None  # no row that was merged is later
+    newest_us: int | None = None  # no row that it got from another operator, or took, is later
     keys_in: dict[int, float] = field(default_factory=dict)
     arrived: int = 0
     distinct: int = 0

@@ -91,6 +91,8 @@ class WindowsWork(StateWork):
         """Rows of another operator are never late: what closed there in this step is open here."""
         plan, state = self.plan, self.windows
         outcome.rows_in = by_shard(given.shards, np.ones(len(given.shards)))
+        # Those that no window takes count too: a window that is added later would lack them.
+        outcome.newest_us = int(given.t.max()) if len(given.t) else None
         panes = plan.panes
         pane = given.panes(panes)
         if not all_taken(pane, panes, marks.late_before_us):
@@ -136,7 +138,9 @@ class WindowsWork(StateWork):
         self, rows: Array, pane: Array, columns: Sequence[Array], outcome: NodeOutcome
     ) -> None:
         outcome.distinct = len(rows)
-        outcome.newest_us = self.windows.newest(pane, columns) if len(rows) else None
+        if len(rows):
+            known = (self.windows.newest(pane, columns), outcome.newest_us)
+            outcome.newest_us = max(us for us in known if us is not None)
         self.windows.add(rows, pane, columns)
         self._deltas = self.windows.entries(rows, pane, columns)
 

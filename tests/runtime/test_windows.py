@@ -71,6 +71,21 @@ def test_rows_behind_the_watermark_are_left_out_counted_and_written_whole(task: 
     assert report.next_end_us == 6 * MINUTE
 
 
+def test_how_new_its_rows_are_is_reported(task: SlotTask) -> None:
+    marks = {"late_before_us": 2 * MINUTE, "close_until_us": 2 * MINUTE}
+    report, _, _ = run(task, table((1, 5, 0, 1), (1, 0, 0, 1)), columns=COLUMNS, **marks)
+    assert report.newest_us == 6 * MINUTE - 1, "the end of the last pane"
+    assert run(task, None, columns=COLUMNS, **marks)[0].newest_us is None
+    # Rows of another operator count even where no window takes them.
+    node = component(
+        rows=ArrivingRows(columns={"k0": "k0", "t": "t"}, combined=False),
+    )
+    late = pa.table({"k0": [1, 2], "t": [MINUTE - 7, MINUTE - 9], "shard": [1, 2]})
+    again = replace(task, components=(node,), marks=Watermarks(**marks))
+    [found] = _Attempt(again, node, 0, 0).run({0: late}).nodes
+    assert (found.newest_us, found.left_out) == (MINUTE - 7, {"late": 2})
+
+
 def test_a_run_that_finishes_closes_all_windows(task: SlotTask) -> None:
     rows = table((1, 0, 0, 1), (1, 7, 0, 2))
     report, results, _ = run(

@@ -108,14 +108,14 @@ def commit_of(
         routes=dict(state.routes),
         stored=_stored(reports),
         attributes=attributes_of(state.plan),
-        taken=_taken(state.plan, last.taken if last else {}, reports),
+        taken=taken_of(state.plan, last.taken if last else {}, reports),
         replans=context.replans,
         rows=outcome.counts.added_to(last.rows if last else {}),
         keys_in=moving_mean(last.keys_in if last else {}, reports),
     )
 
 
-def _taken(plan: Plan, before: Mapping[PartId, int], reports: StepReports) -> dict[PartId, int]:
+def taken_of(plan: Plan, before: Mapping[PartId, int], reports: StepReports) -> dict[PartId, int]:
     """The event time that no row is after that each operator has taken up to this step."""
     parts = {node.name for node in plan.nodes}
     found = {part: us for part, us in before.items() if part in parts}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from anabranch.plan.ids import PartId
 from anabranch.plan.make import make_plan
 from anabranch.runtime.reports import NodeReport, StepReports
-from anabranch.spark.driver.record import Counts, counts_of, next_watermark
+from anabranch.spark.driver.record import Counts, counts_of, next_watermark, taken_of
 from anabranch.spark.outlets import Outlet
 from anabranch.topology import Field, Graph, Source
 from anabranch.topology.apply import ApplySpec
@@ -53,6 +54,17 @@ def test_totals_have_rows_in_and_out_and_what_was_dropped_by_reason() -> None:
     assert counts.dropped == {"failed": 3, "late": 1}
     assert counts.added_to({"in": 10, "late": 4}) == {"in": 15, "out": 2, "failed": 3, "late": 5}
     assert Counts().added_to({}) == {"in": 0, "out": 0}
+
+
+def test_the_newest_time_of_each_operator_is_kept_and_forgotten_with_it() -> None:
+    plan = make_plan(graph(), "fusion by attributes")
+    nodes = [
+        NodeReport(part=part, shards={}, newest_us=us)
+        for part, us in ((W0, -5), (W0, 7), (W1, None))
+    ]
+    reports = StepReports((with_nodes(report(FUSED, 0, {}), *nodes),))
+    assert taken_of(plan, {}, reports) == {W0: 7}
+    assert taken_of(plan, {W0: 9, W1: 0, PartId("gone"): 3}, reports) == {W0: 9, W1: 0}
 
 
 def test_left_out_rows_of_all_slots_are_added_up() -> None:
