@@ -93,7 +93,7 @@ class JobRunner:
             rows,
             tasks.slots,
             state.routes,
-            tasks.marks.late_before_us,
+            tasks.marks,
             state.lifting.way if lift == AUTO else lift,
         )
         reports = StepReports.decoded(row.report for row in frame.collect())
