@@ -59,7 +59,12 @@ def describe(
     return {
         "topology": plan.topology,
         "sources": [
-            {"name": s.name, "event_time": s.event_time, "delay": format_duration(s.delay_us)}
+            {
+                "name": s.name,
+                "event_time": s.event_time,
+                "delay": format_duration(s.delay_us),
+                "ahead": None if s.ahead_us is None else format_duration(s.ahead_us),
+            }
             for s in plan.sources
         ],
         "applies": [each.describe(groupings.get(each.name)) for each in plan.applies],

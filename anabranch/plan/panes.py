@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from math import gcd
 
 import numpy as np
@@ -21,7 +22,20 @@ NEVER = np.iinfo(np.int64).min
 # Instead of a pane, rows that are in no window have one of these marks; no event time comes near.
 LEFT_OUT = -9_000_000_000_000_000_000  # no event time
 OUT, TOO_LATE, ELSEWHERE = LEFT_OUT + 1, LEFT_OUT + 2, LEFT_OUT + 3
+# These two also stand in the place of an event time: no maximum is ever one of them.
+AHEAD, OUT_OF_RANGE = LEFT_OUT + 4, LEFT_OUT + 5
 FARTHEST_US = 8_000_000_000_000_000_000
+
+# The times that Python and Spark's `collect` can show in every time zone: the years 1 to 9999,
+# without their first and last day.
+_DAY_US = 86_400_000_000
+FIRST_US, LAST_US = (
+    (day.toordinal() - date(1970, 1, 1).toordinal()) * _DAY_US
+    for day in (date(1, 1, 2), date(9999, 12, 31))
+)
+
+
+MARKED_SQL = f"t < {-FARTHEST_US}L"  # whether t is a mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +54,16 @@ class Panes:
     width_us: int
     offset_us: int
     windows: tuple[Window, ...]
+
+    @property
+    def reach_us(self) -> int:
+        """How far a window may reach before and after the rows in it, at most."""
+        return max((window.length_us for window in self.windows), default=self.width_us)
+
+    def can_show(self, t: Array) -> Array:
+        """Whether Python can show every window that may contain each of these times."""
+        found: Array = (t >= FIRST_US + self.reach_us) & (t <= LAST_US - self.reach_us)
+        return found
 
     def start_of(self, at_us: int) -> int:
         return at_us - (at_us - self.offset_us) % self.width_us
@@ -78,11 +102,14 @@ class Panes:
         return ends[0] if len(ends) == 1 else f"greatest({', '.join(ends)})"
 
     def pane_sql(self) -> str:
-        """The pane of a time t, or a mark where there is none or no window takes it."""
+        """The pane of a time t, or a mark where there is none or no window takes it.
+
+        A mark in the place of t stays as it is.
+        """
         pane = f"t - pmod(t - {self.offset_us}L, {self.width_us}L)"
         if self.windows and not any(window.gapless for window in self.windows):
             pane = f"if({self.last_end_sql()} is null, {OUT}L, {pane})"
-        return f"if(t is null, {LEFT_OUT}L, {pane})"
+        return f"case when t is null then {LEFT_OUT}L when {MARKED_SQL} then t else {pane} end"
 
     def closings(
         self, panes: Iterable[int], after_us: int | None, until_us: int | None

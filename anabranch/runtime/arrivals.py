@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.plan.operators.base import OperatorPlan, key_schema
-from anabranch.plan.panes import LEFT_OUT, Panes
+from anabranch.plan.panes import LEFT_OUT, OUT_OF_RANGE, Panes
 from anabranch.runtime.tasks import ArrivingRows, FusedRows, NodeOutcome
 from anabranch.types import Array, to_array
 
@@ -27,10 +27,12 @@ class RowColumns:
     payload: Sequence[pa.ChunkedArray | pa.Array] = ()
 
     def panes(self, panes: Panes) -> Array:
-        """The pane of each row; of one without a time, what says so."""
-        return np.where(
-            self.t == LEFT_OUT, LEFT_OUT, self.t - (self.t - panes.offset_us) % panes.width_us
+        """The pane of each row, or a mark where it has no time or a window that nobody can show."""
+        t = self.t
+        found = np.where(
+            panes.can_show(t), t - (t - panes.offset_us) % panes.width_us, OUT_OF_RANGE
         )
+        return np.where(t == LEFT_OUT, LEFT_OUT, found)
 
     def only(self, at: Array) -> RowColumns:
         """The rows at some places."""

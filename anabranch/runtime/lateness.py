@@ -5,18 +5,30 @@ from __future__ import annotations
 import numpy as np
 
 from anabranch.plan.panes import (
+    AHEAD,
     ELSEWHERE,
     FARTHEST_US,
     LEFT_OUT,
     NEVER,
     OUT,
+    OUT_OF_RANGE,
     TOO_LATE,
     Panes,
 )
 from anabranch.types import Array
 
 NO_TIME, OUTSIDE, LATE = "no event time", "outside", "late"
+TOO_FAR_AHEAD = "ahead"  # of the clock
+NOT_SHOWN = "out of range"  # a window of it would begin before year 1 or end after year 9999
 TAKEN = "taken by another part"  # of the same operator: not left out
+REASON_OF = {
+    LEFT_OUT: NO_TIME,
+    OUT: OUTSIDE,
+    TOO_LATE: LATE,
+    ELSEWHERE: TAKEN,
+    AHEAD: TOO_FAR_AHEAD,
+    OUT_OF_RANGE: NOT_SHOWN,
+}
 _FEW_PANES = 1 << 12
 
 
@@ -38,11 +50,10 @@ def all_taken(pane: Array, panes: Panes, watermark_us: int | None) -> bool:
 def reasons(pane: Array, panes: Panes, watermark_us: int | None) -> Array:
     """Why no open window takes the rows of each of these panes; None where one does."""
     distinct, at = np.unique(pane, return_inverse=True)
-    marked = {LEFT_OUT: NO_TIME, OUT: OUTSIDE, TOO_LATE: LATE, ELSEWHERE: TAKEN}
 
     def why(each: int) -> str | None:
         if each < -FARTHEST_US:
-            return marked[each]
+            return REASON_OF[each]
         if not panes.windows:
             return None
         end = panes.last_end(each)

@@ -80,11 +80,12 @@ class NodeTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermarks:
-    """The watermarks of a step: by one rows are late, by the other windows close."""
+    """The times of a step: by one watermark rows are late, by the other windows close."""
 
     late_before_us: int | None
     close_until_us: int | None
     finish: bool = False  # close everything
+    clock_us: int | None = None  # by which rows are ahead; None in a step without rows
 
 
 @dataclass(slots=True)

@@ -127,11 +127,12 @@ class WindowsWork(StateWork):
         taken = np.zeros(len(t), dtype=bool)
         for each in self.task.others:
             panes = each.panes
-            taken |= (
+            inside = (
                 panes.last_ends(t - (t - panes.offset_us) % panes.width_us) > NEVER
                 if panes.windows
                 else True
             )
+            taken |= inside & panes.can_show(t)
         return taken
 
     def _take(

@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import _to_seq
+from pyspark.sql.streaming.query import StreamingQuery
 
 from anabranch.errors import AnabranchError, TopologyError
 from anabranch.spark.versions import LOGICAL_RDD_REST, check_jvm
@@ -151,6 +152,17 @@ def in_place(rows: DataFrame, column: str) -> DataFrame:
         return DataFrame(scala.datasets.ofRows(session, node), rows.sparkSession)
     except (Py4JError, TypeError):
         return rows
+
+
+def batch_clock_ms(query: StreamingQuery, batch_id: int) -> int | None:
+    """When Spark made a batch that runs, as it has logged it; None where its internals changed."""
+    try:
+        execution = query._jsq.streamingQuery().lastExecution()
+        if execution.currentBatchId() != batch_id:
+            return None
+        return int(execution.offsetSeqMetadata().batchTimestampMs())
+    except (Py4JError, AttributeError, TypeError):
+        return None
 
 
 def jseq(rows: DataFrame, expressions: Iterable[str]) -> Any:

@@ -31,6 +31,8 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US
 HOUR_US = 60 * MINUTE_US
+FAR_US = 253_383_811_200 * SECOND_US
+"""The year 9999, in June."""
 FIRST_FILE_TIME = 1_600_000_000
 """Modification time, in seconds, of the first batch file; each later file is one second younger."""
 
@@ -77,13 +79,15 @@ class EventPlan:
     late_share: float = 0.0
     late_us: int = HOUR_US
     """How far before their place the late rows lie, at most."""
+    ahead_share: float = 0.0
+    """Share of rows whose event time is in the year 9999."""
 
     def __post_init__(self) -> None:
         if self.key_kind not in get_args(KeyKind):
             raise ValueError(
                 f"no key kind {self.key_kind!r}; there are: {', '.join(get_args(KeyKind))}"
             )
-        for share in ("churn", "null_share", "late_share"):
+        for share in ("churn", "null_share", "late_share", "ahead_share"):
             if not 0 <= getattr(self, share) <= 1:
                 raise ValueError(f"{share} is {getattr(self, share)}; it must be between 0 and 1")
         if self.keys < 1 or self.rows < 0 or self.batches < 0 or self.skew < 0:
@@ -120,6 +124,11 @@ def event_batches(plan: EventPlan) -> Iterator[pa.Table]:
         columns["at"] = _time_array(plan, random, number)
         columns |= _value_arrays(plan, random)
         yield pa.table(columns)
+
+
+def without_far(rows: pa.Table) -> pa.Table:
+    """The rows of a batch without those of the year 9999."""
+    return rows.filter(pc.fill_null(pc.less(rows["at"].cast(pa.int64()), FAR_US), True))
 
 
 def write_batches(
@@ -197,6 +206,8 @@ def _time_array(plan: EventPlan, random: np.random.Generator, number: int) -> pa
         random.integers(0, plan.late_us + 1, plan.rows),
         0,
     )
+    if plan.ahead_share:
+        times = np.where(random.random(plan.rows) < plan.ahead_share, FAR_US + spread, times)
     return pa.array(times, mask=_some(plan, random)).cast(pa.timestamp("us", tz="UTC"))
 
 

@@ -118,6 +118,7 @@ class Source(Operator):
     unit_us: int | None  # of a numeric event time: the length of one unit; 0 stands for nanoseconds
     delay_us: int
     idle_us: int | None = None  # silent for this long, it no longer holds the watermark back
+    ahead_us: int | None = None  # rows that are further ahead of the clock are left out
 
     @property
     def inputs(self) -> tuple[str, ...]:

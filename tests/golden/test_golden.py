@@ -228,6 +228,7 @@ def commit(log: LogFile) -> Commit:
         replans=1,
         rows={"in": 5, "late": 1},
         keys_in={part: {1: 2.5, 12: 3.0}},
+        clock_us=63 * SECOND,
     )
 
 

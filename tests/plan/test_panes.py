@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
+
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.plan import Panes, panes_of
-from anabranch.topology import Window
+from anabranch.plan.panes import FIRST_US, LAST_US
+from anabranch.topology import Window, tumbling
 
 windows = st.builds(
     lambda length, every, offset: Window(
@@ -86,6 +90,16 @@ def test_the_next_end_is_the_first_end_that_is_still_open(
         if any(start <= pane < end for pane in held) and (after is None or end > after)
     ]
     assert panes.next_end(held, after) == min(open_ends, default=None)
+
+
+def test_times_that_can_be_shown_are_so_in_every_time_zone() -> None:
+    panes = panes_of([tumbling("1 hour"), tumbling("1 day")])
+    times = np.array([FIRST_US, FIRST_US + panes.reach_us, LAST_US - panes.reach_us, LAST_US])
+    assert panes.can_show(times).tolist() == [False, True, True, False]
+    for zone in (timezone(timedelta(hours=14)), timezone(timedelta(hours=-12))):
+        for us in (FIRST_US, LAST_US):
+            moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
+            assert moment.astimezone(zone).utcoffset() == zone.utcoffset(None)
 
 
 def test_panes_are_as_wide_as_the_windows_allow() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from anabranch.plan.panes import LEFT_OUT, Panes
+from anabranch.plan.panes import FIRST_US, LAST_US, LEFT_OUT, OUT_OF_RANGE, Panes
 from anabranch.runtime.arrivals import (
     RowColumns,
     arrived_partials,
@@ -29,6 +29,13 @@ def rows(*times: int) -> RowColumns:
 def test_a_row_without_a_time_has_no_pane_and_times_before_the_offset_have_one() -> None:
     panes = Panes(width_us=10, offset_us=3, windows=())
     assert rows(3, 12, 13, -8, LEFT_OUT).panes(panes).tolist() == [3, 3, 13, -17, LEFT_OUT]
+
+
+def test_a_row_whose_windows_python_cannot_show_is_in_no_pane() -> None:
+    panes = Panes(width_us=10, offset_us=0, windows=())
+    times = rows(FIRST_US + 9, FIRST_US + 10, LAST_US - 10, LAST_US - 9, LEFT_OUT)
+    shown = [each - each % 10 for each in (FIRST_US + 10, LAST_US - 10)]
+    assert times.panes(panes).tolist() == [OUT_OF_RANGE, *shown, OUT_OF_RANGE, LEFT_OUT]
 
 
 def test_the_rows_at_some_places_keep_all_their_columns() -> None:

@@ -5,12 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anabranch.plan.panes import ELSEWHERE, LEFT_OUT, OUT, TOO_LATE, Panes, panes_of
+from anabranch.plan.panes import (
+    AHEAD,
+    ELSEWHERE,
+    LEFT_OUT,
+    OUT,
+    OUT_OF_RANGE,
+    TOO_LATE,
+    Panes,
+    panes_of,
+)
 from anabranch.runtime.lateness import (
     LATE,
     NO_TIME,
+    NOT_SHOWN,
     OUTSIDE,
     TAKEN,
+    TOO_FAR_AHEAD,
     all_taken,
     reasons,
 )
@@ -18,7 +29,14 @@ from anabranch.topology import hopping, tumbling
 
 SECOND = 1_000_000
 GAPS = panes_of((hopping("2s", every="5s"),))  # rows in seconds 2, 3 and 4 are in no window
-MARKED = {LEFT_OUT: NO_TIME, OUT: OUTSIDE, TOO_LATE: LATE, ELSEWHERE: TAKEN}
+MARKED = {
+    LEFT_OUT: NO_TIME,
+    OUT: OUTSIDE,
+    TOO_LATE: LATE,
+    ELSEWHERE: TAKEN,
+    AHEAD: TOO_FAR_AHEAD,
+    OUT_OF_RANGE: NOT_SHOWN,
+}
 
 
 def panes(*seconds: int) -> np.ndarray:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch.testing import EventPlan, bag_differences, event_batches, write_batches
-from anabranch.testing.events import HOUR_US, MINUTE_US
+from anabranch.testing.events import FAR_US, HOUR_US, MINUTE_US, without_far
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +89,14 @@ def test_some_rows_are_late() -> None:
     back = times(all_rows(PLAN)) - times(all_rows(replace(PLAN, late_share=0.05)))
     assert 0.03 < np.mean(back > 0) < 0.07
     assert back.max() <= HOUR_US
+
+
+def test_some_rows_are_of_the_year_9999_and_the_others_are_as_they_were() -> None:
+    rows, far = all_rows(PLAN), all_rows(replace(PLAN, ahead_share=0.05))
+    ahead = times(far) >= FAR_US
+    assert 0.03 < ahead.mean() < 0.07
+    assert (times(far)[~ahead] == times(rows)[~ahead]).all()
+    assert without_far(far).equals(far.filter(pa.array(~ahead)))
 
 
 def test_each_batch_is_a_file_younger_than_the_one_before(tmp_path: Path) -> None:

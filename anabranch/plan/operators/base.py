@@ -19,7 +19,7 @@ import pyarrow as pa
 from anabranch.aggregates.partials import Partial, PartialColumn
 from anabranch.aggregates.specs import text_of
 from anabranch.plan.ids import PartId
-from anabranch.plan.panes import Panes
+from anabranch.plan.panes import MARKED_SQL, Panes
 from anabranch.topology.graph import Clock, Early, Field, Map, Named
 from anabranch.types import Array, column_type
 
@@ -173,7 +173,7 @@ class OperatorPlan(ABC):
             # Taken from an array by a place that Spark cannot know, a number is data and not
             # code: the query is not compiled again for it.
             late = f" or {end} <= get(array({watermark_us}L), if(t is null, 1, 0))"
-        return f"(t is null or {end} is null{late})"
+        return f"(t is null or {MARKED_SQL} or {end} is null{late})"
 
     def finished(self, columns: Sequence[Array]) -> list[pa.Array]:
         """The results of some merged partials."""

@@ -26,7 +26,7 @@ from anabranch.plan.operators.base import (
     Travel,
 )
 from anabranch.plan.operators.fingerprint import differences
-from anabranch.plan.panes import Panes
+from anabranch.plan.panes import MARKED_SQL, Panes
 from anabranch.topology.durations import format_duration
 from anabranch.topology.graph import Clock, Field, Graph, Named, Process
 from anabranch.topology.process import Logic
@@ -65,8 +65,11 @@ class ProcessPlan(OperatorPlan):
         return (*(each for each in self.keys if each != EVERYTHING), *self.logic.output)
 
     def pane_sql(self) -> str:
-        """Of combined rows one for all: there is one row per key and step, whatever the times."""
-        return "0L" if self.kept else self.panes.pane_sql()
+        """Of combined rows one for all: there is one row per key and step, whatever the times.
+
+        Rows that are left out are combined apart from them.
+        """
+        return f"if({MARKED_SQL}, t, 0L)" if self.kept else self.panes.pane_sql()
 
 
 class ProcessContents(Contents, frozen=True, kw_only=True, tag="process"):

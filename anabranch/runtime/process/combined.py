@@ -10,7 +10,7 @@ import pyarrow as pa
 from anabranch.aggregates.lift_rows import lift_rows
 from anabranch.plan.operators.base import EVERYTHING
 from anabranch.plan.operators.process import ProcessPlan
-from anabranch.runtime.process.ordered import NO_TIME_US, Incoming, key_codes
+from anabranch.runtime.process.ordered import NO_TIME_US, Incoming, is_marked, key_codes
 from anabranch.state.memory.keyed import merged_parts
 from anabranch.types import Array
 
@@ -18,8 +18,15 @@ from anabranch.types import Array
 def merged_rows(
     plan: ProcessPlan, keys: pa.Table, shards: Array, columns: Sequence[Array], part: Array
 ) -> Incoming:
-    """One row per key, of the partials that each source partition has of it."""
-    code = key_codes(keys)
+    """One row per key, of the partials that each source partition has of it.
+
+    Rows that are left out have a mark instead of a time, and are a row of their own.
+    """
+    code, newest = key_codes(keys), columns[-1]
+    marked = is_marked(newest)
+    if marked.any():
+        mark = np.where(marked, newest - NO_TIME_US, 0)
+        code = np.unique(code.astype(np.int64) * (mark.max() + 1) + mark, return_inverse=True)[1]
     first = _first(code)
     return _seen(plan, keys, shards, first, merged_parts(plan, code, len(first), part, columns))
 

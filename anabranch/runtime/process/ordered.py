@@ -11,11 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.plan.panes import LEFT_OUT
+from anabranch.plan.panes import AHEAD, LEFT_OUT, OUT_OF_RANGE
 from anabranch.state.codec.cells import encoded_keys
 from anabranch.types import Array
 
 NO_TIME_US = LEFT_OUT  # in the place of an event time, of a row without
+
+
+def is_marked(t: Array) -> Array:
+    """Which rows are left out whatever their order: they have a mark in the place of a time."""
+    found: Array = (t == AHEAD) | (t == OUT_OF_RANGE)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

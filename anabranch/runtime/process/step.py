@@ -18,14 +18,14 @@ import pyarrow as pa
 from anabranch.errors import StepError
 from anabranch.plan.operators.base import EVERYTHING, key_schema, result_schema
 from anabranch.plan.operators.process import ProcessPlan
+from anabranch.plan.panes import FARTHEST_US
+from anabranch.runtime.lateness import LATE, REASON_OF
 from anabranch.runtime.process.handles import Columns, SlotRows
 from anabranch.runtime.process.ordered import NO_TIME_US, Incoming, Ordered, ordered, python_keys
 from anabranch.runtime.process.per_key import CallResults, KeyCaller
 from anabranch.runtime.process.vectorised import arrow_columns, expired, run_columns
 from anabranch.state.codec.cells import Span, decoded_keys, encoded_keys
 from anabranch.types import Array, column_type, exact_array
-
-NO_TIME, LATE = "no event time", "late"
 
 
 class Cells(Protocol):
@@ -112,24 +112,26 @@ def _runs(shards: Array) -> list[tuple[int, slice]]:
 
 
 def _on_time(plan: ProcessPlan, rows: Incoming, span: Span, made: ProcessOutcome) -> Incoming:
-    """Leaves out late rows and rows without a time, where the order is that of event time."""
+    """Leaves out rows whose time is marked, and where the order is that of event time also late
+    ones and those without a time.
+    """
+    t = rows.t
+    out = t < -FARTHEST_US
     if plan.logic.order != "event_time":
-        return rows
-    nowhere = rows.t == NO_TIME_US
-    late = (
-        ~nowhere & (rows.t < span.after_us)
-        if span.after_us is not None
-        else np.zeros(len(rows), dtype=bool)
-    )
-    out = nowhere | late
+        out &= t != NO_TIME_US
+    elif span.after_us is not None:
+        out |= t < span.after_us
     if not out.any():
         return rows
+    why = np.full(len(t), LATE, dtype=object)
+    for mark, reason in REASON_OF.items():
+        why[t == mark] = reason
+    counts = np.ones(len(t)) if rows.counts is None else rows.counts
     made.left_out = {
-        why: int(count) for why, count in ((NO_TIME, nowhere.sum()), (LATE, late.sum())) if count
+        str(each): int(counts[out & (why == each)].sum()) for each in sorted(set(why[out]))
     }
     table = rows.columns.filter(pa.array(out))
-    reasons = pa.array(np.where(nowhere[out], NO_TIME, LATE).tolist(), pa.string())
-    made.late = table.append_column("reason", reasons)
+    made.late = table.append_column("reason", pa.array(why[out].tolist(), pa.string()))
     return rows.only(~out)
 
 

@@ -57,7 +57,7 @@ def run_static(
             Conditions(cores=session.sparkContext.defaultParallelism),
         )
         with step_settings_on(user):
-            stepper.batch(opened.compiled.rows, 0, NoQuery())
+            stepper.batch(opened.compiled.rows, 0, NoQuery(opened.compiled.clock_us))
         stepper.close(NoQuery(), finish=True)
         return _results(graph, stepper, outlets, user)
     finally:

@@ -20,15 +20,21 @@ from anabranch.metrics import Progress
 from anabranch.observer import Event, RecentSteps
 from anabranch.plan.planners.registry import AUTO
 from anabranch.spark.api.trigger import Trigger
-from anabranch.spark.compile.columns import observed_micros
+from anabranch.spark.compile.ahead import observed_micros
 from anabranch.spark.driver.causes import cause_of
 from anabranch.spark.driver.changes import Changes
 from anabranch.spark.driver.control import Planning
 from anabranch.spark.driver.observe import SparkQuery
 from anabranch.spark.driver.opening import Compiled
-from anabranch.spark.driver.source_progress import BatchProgress, batch_progress
+from anabranch.spark.driver.source_progress import (
+    BatchProgress,
+    batch_progress,
+    logged_clock_ms,
+)
 from anabranch.spark.driver.step import Stepper
+from anabranch.spark.jvm import batch_clock_ms
 from anabranch.spark.quiet import EndsQueryError, quiet_callbacks
+from anabranch.state.checkpoint.files import Files
 from anabranch.topology.durations import Duration, duration_us
 
 _POLL_S = 0.1
@@ -68,7 +74,8 @@ class Run:
             writer = writer.trigger(**self._trigger.arguments)
         quiet_callbacks()
         self.query = writer.start()
-        self._spark = StartedQuery(self.query, compiled.metrics)
+        files = self._stepper.context.checkpoint.files
+        self._spark = StartedQuery(self.query, compiled.metrics, files)
         self._started.set()
         threading.Thread(target=self._watch, name="anabranch-run", daemon=True).start()
 
@@ -277,9 +284,18 @@ class Run:
 class StartedQuery(SparkQuery):
     """Spark's streaming query, as steps look at it."""
 
-    def __init__(self, query: StreamingQuery, metrics: Mapping[str, str]) -> None:
-        self._query = query
+    def __init__(self, query: StreamingQuery, metrics: Mapping[str, str], files: Files) -> None:
+        self._query, self._files = query, files
         self._metrics = metrics  # names of Spark's observations, by source
+
+    def clock_us(self, batch_id: int) -> int:
+        """When Spark made a batch. It logs that before the batch runs, so one that runs again has
+        the same.
+        """
+        logged = batch_clock_ms(self._query, batch_id)
+        if logged is None:
+            logged = logged_clock_ms(self._files.read(f"spark/offsets/{batch_id}"))
+        return 1000 * logged
 
     def event_times(self) -> dict[str, int]:
         metrics = self._query._jsq.streamingQuery().lastExecution().observedMetrics()

@@ -372,8 +372,8 @@ class Windowed(Stream):
 
     @property
     def late(self) -> Late:
-        """The rows that were too late for every window, had no event time or no window; with the
-        reason.
+        """The rows that were too late for every window, too far ahead of the clock, or had no event
+        time or no window; with the reason.
         """
         return Late(self._app, self.name)
 
@@ -385,7 +385,9 @@ class Processed(Stream):
 
     @property
     def late(self) -> Late:
-        """The rows that were before the watermark or had no event time; with the reason."""
+        """The rows that were before the watermark, too far ahead of the clock, or without event
+        time; with the reason.
+        """
         return Late(self._app, self.name)
 
 

@@ -82,7 +82,7 @@ class Topology:
     def name(self) -> str:
         return self.graph.name
 
-    def source(
+    def source(  # noqa: PLR0913 - every argument has a default that works
         self,
         rows: DataFrame,
         *,
@@ -90,6 +90,7 @@ class Topology:
         delay: Duration | None = None,
         unit: str | None = None,
         idle_after: Duration | None = None,
+        ahead: Duration | None = "1 day",
         name: str | None = None,
     ) -> Stream:
         """Any DataFrame, streaming or (for `run_batch`) static. `delay` is how much later than
@@ -99,6 +100,10 @@ class Topology:
         the slowest decides how far the watermark is; one that is silent for `idle_after` is not
         waited for. `unit` says what a numeric event time counts: "seconds", "milliseconds",
         "microseconds" or "nanoseconds" since 1970.
+
+        Rows whose event time is more than `ahead` later than the clock are left out, so that one
+        bad row cannot move the watermark; `.late` has them, with the reason "ahead". None takes
+        all of them.
         """
         if not isinstance(rows, DataFrame):
             raise TopologyError(f"source {rows!r} is not a DataFrame")
@@ -111,6 +116,7 @@ class Topology:
             unit_us=timed.unit_us,
             delay_us=timed.delay_us or 0,
             idle_us=None if idle_after is None else duration_us(idle_after, "idle_after"),
+            ahead_us=None if ahead is None else duration_us(ahead, "ahead", zero=True),
         )
         self.add(node)
         self._frames[node.name] = timed.rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -52,7 +51,7 @@ def event_micros(clock: Clock) -> Column:
     elif kind == "timestamp_ntz":
         text = micros_sql(t)
     elif kind == "date":
-        text = f"unix_date({t}) * 86400000000L"
+        text = f"try_multiply(cast(unix_date({t}) as bigint), 86400000000L)"
     elif clock.unit_us == 0:
         whole = f"cast({t} as bigint)" if kind in WHOLE else f"try_cast(floor({t}) as bigint)"
         text = f"({whole} - pmod({whole}, 1000L)) div 1000L"
@@ -149,9 +148,3 @@ class Reader:
     def mapped(self, rows: DataFrame) -> DataFrame:
         """The columns that it needs, after its maps."""
         return self.ready(mapped(rows, self.maps))
-
-
-def observed_micros(metrics: Any, name: str) -> int | None:
-    """The largest event time in an observation of a batch, None where it had none."""
-    row = metrics.get(name)
-    return None if row.isEmpty() or row.get().isNullAt(0) else int(row.get().getLong(0))

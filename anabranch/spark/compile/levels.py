@@ -25,7 +25,7 @@ from anabranch.plan.operators.base import EVERYTHING
 from anabranch.plan.route import Route
 from anabranch.runtime.passing import APPLY_REPORT, REPORT, WRAPPED
 from anabranch.runtime.slot import SlotTask
-from anabranch.runtime.tasks import ArrivingRows, Emitted, FusedRows
+from anabranch.runtime.tasks import ArrivingRows, Emitted, FusedRows, Watermarks
 from anabranch.spark.compile.applies import ApplyStages
 from anabranch.spark.compile.columns import mapped, needs, partition_sql, shard_sql
 from anabranch.spark.compile.lift import Lift
@@ -118,7 +118,7 @@ class Levels:
         rows: DataFrame | None,
         tasks: Sequence[SlotTask],
         routes: Mapping[ComponentId, Route],
-        watermark_us: int | None,
+        marks: Watermarks,
         way: str,
     ) -> DataFrame:
         """The reports of a step, computed level by level; without rows, a closing step."""
@@ -132,7 +132,7 @@ class Levels:
             frame = (
                 session.range(0, slots, 1, slots)
                 if rows is None
-                else self.lift(rows, watermark_us, routes, way)
+                else self.lift(rows, marks, routes, way)
             )
             for level, task in enumerate(tasks, 1):
                 if level > 1:

@@ -10,6 +10,7 @@ once and multiplied, one for each of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -21,12 +22,13 @@ from anabranch.plan.lifting import LIFT_FIRST
 from anabranch.plan.model import Node, Plan
 from anabranch.plan.operators.applies import ApplyPlan
 from anabranch.plan.operators.base import Travel
-from anabranch.plan.panes import ELSEWHERE, LEFT_OUT, OUT, TOO_LATE
+from anabranch.plan.panes import ELSEWHERE, LEFT_OUT, MARKED_SQL, OUT, TOO_LATE
 from anabranch.plan.route import Route
 from anabranch.runtime.passing import APPLY_REPORT, REPORT
+from anabranch.runtime.tasks import Watermarks
+from anabranch.spark.compile.ahead import BATCH_CLOCK, judged_after_applies, judges_of
 from anabranch.spark.compile.columns import (
     Reader,
-    event_micros,
     mapped,
     needs,
     partition_sql,
@@ -65,9 +67,6 @@ class Lift:
         self._plan, self._shards = plan, shards
         self._raw = [node for node in self.nodes if node.plan.travel is Travel.ROW_BY_ROW]
         self._all_raw = bool(self._raw) and len(self._raw) == len(self.nodes)
-        self._timeless = bool(self.nodes) and all(
-            node.plan.travel is Travel.PER_KEY for node in self.nodes
-        )
         self._late = [
             node for node in self.nodes if node.name in late and node.plan.sends_late_rows
         ]
@@ -86,6 +85,12 @@ class Lift:
         self._tagged = ["to"] if len(self.nodes) > 1 or plan.applies else []
         self._reports = [APPLY_REPORT] if plan.applies else []  # rows that report what applies did
         self._columns = SharedColumns()
+        self._judges = judges_of(plan)
+        self._made = {  # those who read what applies make: their rows were not judged before
+            self.number[node.name]: self._judges[node.feed.stream]
+            for node in self.nodes
+            if plan.applied(node.feed.stream) is not None
+        }
         # By source, the number of the node that sees all its rows and reports their latest time.
         self.watched: dict[str, int] = {}
 
@@ -140,18 +145,26 @@ class Lift:
         return {**found, **self.lifted[node.name]}
 
     def prepare(
-        self, frames: Mapping[str, DataFrame], metrics: Mapping[str, str] | None = None
+        self,
+        frames: Mapping[str, DataFrame],
+        metrics: Mapping[str, str] | None = None,
+        clock_us: int | None = None,
     ) -> DataFrame:
         """The rows of all sources with the maps applied and only what a step needs.
 
         The latest event time of a source is told by a node that sees all its rows. Where maps leave
         rows out for each of them, Spark observes it at the source, row by row and outside of
         compiled code: a third of the time that combining the rows takes.
+
+        clock_us: the clock of static rows. That of a stream is the time of the batch, which Spark
+        logs before it runs the batch: one that runs again has the same.
         """
+        now = BATCH_CLOCK if clock_us is None else f"{clock_us}L"
         prepared: DataFrame | None = None
         for source in self._plan.sources:
             frame = frames[source.name]
-            readers = self.readers[source.name]
+            readers, judge = self.readers[source.name], self._judges[source.name]
+            judged = judge.sql(now)
             clock = Clock(source.event_time, dict(frame.dtypes)[source.event_time], source.unit_us)
             if (
                 metrics is not None
@@ -159,20 +172,20 @@ class Lift:
             ):
                 self.watched[source.name] = watching
             if metrics is None or source.name in self.watched:
-                rows = self._pack(frame, readers)
+                rows = self._pack(frame, readers, judged)
             else:
-                seen = F.max(event_micros(clock)).alias("max_event")
+                observed = partial(judge.observed, clock=clock, now=now, name=metrics[source.name])
                 names = {
-                    *needed_columns(frame, self._pack(frame, readers)),
+                    *needed_columns(frame, self._pack(frame, readers, judged)),
                     source.event_time,
                 }
                 narrow = frame.select(
                     *(F.col(quoted(name)) for name in frame.columns if name in names)
                 )
                 try:
-                    rows = self._pack(narrow.observe(metrics[source.name], seen), readers)
+                    rows = self._pack(observed(narrow), readers, judged)
                 except Exception:  # noqa: BLE001 - a map that names all columns itself
-                    rows = self._pack(frame.observe(metrics[source.name], seen), readers)
+                    rows = self._pack(observed(frame), readers, judged)
             prepared = rows if prepared is None else prepared.unionAll(rows)
         assert prepared is not None, "a plan has a source"
         return prepared
@@ -226,17 +239,20 @@ class Lift:
         numbers = ", ".join(str(self.number[node.name]) for node in self._raw)
         return f"if(to in ({numbers}), monotonically_increasing_id(), null)"
 
-    def _pack(self, frame: DataFrame, readers: Sequence[Reader]) -> DataFrame:
-        return packed_rows(frame, readers, self._packed, tagged=bool(self._tagged))
+    def _pack(self, frame: DataFrame, readers: Sequence[Reader], judged: str) -> DataFrame:
+        return packed_rows(frame, readers, self._packed, judged, tagged=bool(self._tagged))
 
     def __call__(
         self,
         rows: DataFrame,
-        watermark_us: int | None,
+        marks: Watermarks,
         routes: Mapping[ComponentId, Route],
         way: str = LIFT_FIRST,
     ) -> DataFrame:
         """The combined rows in the partitions of their slots."""
+        watermark_us = marks.late_before_us
+        if self._plan.applies:
+            rows = judged_after_applies(rows, self._made, marks.clock_us)
         components = self._plan.at(1)
         slots = sum(routes[component.name].slots for component in components)
         later = {
@@ -282,8 +298,7 @@ class Lift:
 
     def _timed(self, rows: DataFrame, watermark_us: int | None) -> DataFrame:
         """Rows with their pane, and what else tells by their time what becomes of them."""
-        if not self._timeless:
-            rows = self._select(rows, ["*", f"{self._pane()} as pane"])
+        rows = self._select(rows, ["*", f"{self._pane()} as pane"])
         judged = self._judged(watermark_us)
         if judged:
             columns = [name for name in rows.columns if name not in judged]
@@ -344,7 +359,10 @@ class Lift:
             return f"if({late}, {ELSEWHERE}L, pane)"
         by_all = " and ".join(part.plan.late_sql(watermark_us) for part in parts)
         outside = " and ".join(f"{part.plan.end_sql()} is null" for part in parts)
-        left_out = f"if(t is null, {LEFT_OUT}L, if({outside}, {OUT}L, {TOO_LATE}L))"
+        left_out = (
+            f"case when t is null then {LEFT_OUT}L when {MARKED_SQL} then t "
+            f"when {outside} then {OUT}L else {TOO_LATE}L end"
+        )
         return f"if({by_all}, {left_out}, if({late}, {ELSEWHERE}L, pane))"
 
     def _shard_sql(self) -> str:
@@ -364,13 +382,12 @@ class Lift:
 
         def columns() -> tuple[Any, Any, Any]:
             lies = [_LIES] if _LIES in rows.columns and not where else []
-            timed = [] if self._timeless else ["pane"]
             by = [
                 *where,
                 *lies,
                 *self._tagged,
                 *self._keys,
-                *timed,
+                "pane",
                 *([ARRIVAL] if self._raw else []),
                 *self._rows,
                 *self._reports,

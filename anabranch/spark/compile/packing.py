@@ -21,9 +21,12 @@ _TO = "__to"
 
 
 def packed_rows(
-    frame: DataFrame, readers: Sequence[Reader], packed: Packed, *, tagged: bool
+    frame: DataFrame, readers: Sequence[Reader], packed: Packed, judged: str, *, tagged: bool
 ) -> DataFrame:
-    """The rows of one source for each of its readers, in the columns that all share."""
+    """The rows of one source for each of its readers, in the columns that all share.
+
+    judged: what becomes of the event time t.
+    """
     stays: dict[int, Column] = {}
     columns: dict[int, dict[str, Column]] = {}
     if len(readers) == 1:
@@ -58,7 +61,9 @@ def packed_rows(
             *((each.name, each.type) for each in packed.columns),
         ]
     ]
-    return rows.select(*(tags if tagged else []), *made)
+    rows = rows.select(*(tags if tagged else []), *made)
+    # Apart from the columns: an expression that is used twice would be computed twice.
+    return rows.selectExpr(*(f"{judged} as t" if name == "t" else name for name in rows.columns))
 
 
 def lift_aggregates(

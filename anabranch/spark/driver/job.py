@@ -95,7 +95,7 @@ class JobRunner:
             rows,
             tasks.slots,
             state.routes,
-            tasks.marks.late_before_us,
+            tasks.marks,
             state.lifting.way if lift == AUTO else lift,
         )
         with quiet_expressions():

@@ -31,6 +31,9 @@ class Conditions:
 class SparkQuery(Protocol):
     """Spark's streaming query, as far as steps look at it."""
 
+    def clock_us(self, batch_id: int) -> int:
+        """The clock of a batch that runs: the same whenever it runs again."""
+
     def event_times(self) -> Mapping[str, int]:
         """The latest event time in the running batch, by source, where Spark observes it."""
 
@@ -39,7 +42,13 @@ class SparkQuery(Protocol):
 
 
 class NoQuery(SparkQuery):
-    """Steps without a streaming query."""
+    """Steps without a streaming query, which are given the clock of their rows."""
+
+    def __init__(self, clock_us: int | None = None) -> None:
+        self._clock_us = clock_us or 0
+
+    def clock_us(self, batch_id: int) -> int:  # noqa: ARG002
+        return self._clock_us
 
     def event_times(self) -> Mapping[str, int]:
         return {}

@@ -55,6 +55,7 @@ class Compiled:
     levels: Levels
     rows: DataFrame
     metrics: Mapping[str, str]  # the name of Spark's observation of each source
+    clock_us: int | None  # of static rows; a stream has one per batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,13 +177,15 @@ def compile_run(
 
     Only streaming rows have observations: the watermark of static ones does not matter.
     """
-    plan, metrics = opening.plan, dict[str, str]()
+    plan, metrics, clock_us = opening.plan, dict[str, str](), None
     levels = Levels(plan, opening.checkpoint.header.shards, late_nodes(plan, outlets))
     if any(frame.isStreaming for frame in frames.values()):
         metrics = {source.name: f"anabranch-{uuid.uuid4().hex}" for source in plan.sources}
-    rows = levels.lift.prepare(frames, metrics or None)
+    else:
+        clock_us = time.time_ns() // 1000
+    rows = levels.lift.prepare(frames, metrics or None, clock_us)
     levels.check(session)
-    return Compiled(levels=levels, rows=rows, metrics=metrics)
+    return Compiled(levels=levels, rows=rows, metrics=metrics, clock_us=clock_us)
 
 
 def first_state(opened: Opened) -> RunState:

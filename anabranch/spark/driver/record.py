@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from anabranch.plan.ids import PartId
 from anabranch.plan.model import Plan
 from anabranch.plan.watermark import watermark_after
 from anabranch.runtime.reports import StepReports, moving_mean
 from anabranch.runtime.tasks import Watermarks
-from anabranch.spark.driver.context import RunContext, RunState
+from anabranch.spark.driver.context import Notice, RunContext, RunState
 from anabranch.spark.driver.resharding import attributes_of
 from anabranch.spark.outlets import Outlet
 from anabranch.state.checkpoint.commits import Commit
 from anabranch.state.checkpoint.log import Stored
 from anabranch.topology.graph import Source
+
+_DAY_US = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +115,7 @@ def commit_of(
         replans=context.replans,
         rows=outcome.counts.added_to(last.rows if last else {}),
         keys_in=moving_mean(last.keys_in if last else {}, reports),
+        clock_us=marks.clock_us,
     )
 
 
@@ -123,6 +127,29 @@ def taken_of(plan: Plan, before: Mapping[PartId, int], reports: StepReports) -> 
         if each.newest_us is not None:
             found[part] = max(each.newest_us, found.get(part, each.newest_us))
     return found
+
+
+def jump_notice(
+    last: Commit | None, commit: Commit, event_us: Mapping[str, int]
+) -> tuple[Notice, ...]:
+    """What to report where the rows of a step have moved the watermark by more than a day."""
+    before_us, after_us = last.next_us if last else None, commit.next_us
+    if before_us is None or after_us is None or after_us - before_us <= _DAY_US:
+        return ()
+    days = (after_us - before_us) / _DAY_US
+    newest = ", ".join(f"of source {name!r} {_utc(us)}" for name, us in event_us.items())
+    text = (
+        f"watermark jumped by {days:,.1f} days in step {commit.step}, from {_utc(before_us)} "
+        f"to {_utc(after_us)} (UTC); newest row {newest or 'of no source: none had rows'}"
+    )
+    return (Notice("watermark jump", text, {"days": days}),)
+
+
+def _utc(us: int) -> str:
+    try:
+        return f"{datetime(1970, 1, 1) + timedelta(seconds=us // 1_000_000)}"  # noqa: DTZ001
+    except OverflowError:
+        return f"{us} us"
 
 
 def _stored(reports: StepReports) -> dict[PartId, dict[int, Stored]]:

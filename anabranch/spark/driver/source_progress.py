@@ -36,6 +36,11 @@ def batch_progress(text: str | Mapping[str, Any]) -> BatchProgress:
     )
 
 
+def logged_clock_ms(entry: bytes) -> int:
+    """When Spark made a batch, from the entry of its offset log: a version, then JSON."""
+    return int(json.loads(entry.decode().splitlines()[1])["batchTimestampMs"])
+
+
 def backlog(source: Mapping[str, Any]) -> float | None:
     """Rows that wait after the end of the batch; None where that is not known."""
     start, end, latest = (

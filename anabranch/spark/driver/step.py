@@ -30,7 +30,13 @@ from anabranch.spark.driver.learn import learned
 from anabranch.spark.driver.observe import Conditions, SparkQuery, StepWatch, observe
 from anabranch.spark.driver.outputs import Outputs
 from anabranch.spark.driver.progress import apply_progress, progress_of
-from anabranch.spark.driver.record import StepOutcome, commit_of, counts_of, next_watermark
+from anabranch.spark.driver.record import (
+    StepOutcome,
+    commit_of,
+    counts_of,
+    jump_notice,
+    next_watermark,
+)
 from anabranch.spark.driver.tasks import StepTasks, apply_tasks, early_results, step_tasks
 from anabranch.state.checkpoint.commits import Commit
 
@@ -122,8 +128,10 @@ class Stepper:
         outcome = self._outcome(state, given, tasks, job.reports)
         state = _with_rows(state, outcome.event_us)
         commit = commit_of(self.context, state, outcome, _silent_s(state))
+        jump = jump_notice(checkpoint.last, commit, outcome.event_us)
         self._fault("commit.before")
         checkpoint.commit(commit)
+        self.notify(*jump, step=commit.step)
         self._fault("commit.after", committed=True)
         timer.ends("commit")
         if commit.step % _CLEAN_EVERY == 0:
@@ -155,6 +163,7 @@ class Stepper:
             late_before_us=last.watermark_us if last else None,
             close_until_us=last.next_us if last else None,
             finish=given.finish,
+            clock_us=None if given.batch_id is None else given.query.clock_us(given.batch_id),
         )
         early: set[PartId] = set()
         if not given.finish:
@@ -255,9 +264,9 @@ class Stepper:
         self.observers.flush()
         self._report_failures()
 
-    def notify(self, *notices: Notice) -> None:
-        """Reports what a person should know."""
-        step = self.context.next_step
+    def notify(self, *notices: Notice, step: int | None = None) -> None:
+        """Reports what a person should know, in the step that is next unless another is given."""
+        step = self.context.next_step if step is None else step
         for kind, text, figures in notices:
             self.observers.event(
                 Event(at=time.time(), step=step, kind=kind, text=text, figures=figures)

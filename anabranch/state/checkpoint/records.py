@@ -42,6 +42,7 @@ class Commit:
     rows: Mapping[str, int] = field(default_factory=dict)
     # Distinct keys by interval length in panes, a moving mean.
     keys_in: Mapping[PartId, Mapping[int, float]] = field(default_factory=dict)
+    clock_us: int | None = None  # by which rows were ahead; None in a closing step
 
     @property
     def max_event_us(self) -> int | None:
@@ -92,6 +93,7 @@ class _CommitRecord(msgspec.Struct):
     replans: int
     rows: dict[str, int]
     keys_in: list[tuple[PartId, dict[int, float]]]
+    clock_us: int | None
 
 
 _BY_ID = ("routes", "stored", "attributes", "taken", "keys_in", "operators")

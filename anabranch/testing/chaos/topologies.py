@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from anabranch.plan.lifting import LIFT_FIRST, ROUTE_FIRST
 from anabranch.plan.planners.registry import AUTO, UNFUSED
-from anabranch.testing.events import HOUR_US, MINUTE_US, SECOND_US, EventPlan, KeyKind
+from anabranch.testing.events import FAR_US, HOUR_US, MINUTE_US, SECOND_US, EventPlan, KeyKind
 from anabranch.testing.reference.chains import HAPPENED
 from anabranch.testing.reference.windows import WindowQuery
 from anabranch.topology.apply import HASH, OSG, ROUND_ROBIN
@@ -139,6 +139,7 @@ class TopologySpec:
             aggregates=self.aggregates,
             delay_us=self.delay_us,
             sessions=[(each.name, each.gap_us) for each in self.sessions()],
+            limit_us=FAR_US - 1,
         )
 
     def __str__(self) -> str:
@@ -177,9 +178,10 @@ def _windows(kind: str, length_us: int, every_us: int, start_us: int) -> tuple[W
 
 
 def draw_events(rng: random.Random, batches: int) -> EventPlan:
-    """Random events: keys of some type, with disorder and late rows."""
+    """Random events: keys of some type, with disorder, late rows and some of the year 9999."""
+    seed = rng.randrange(1 << 30)
     return EventPlan(
-        seed=rng.randrange(1 << 30),
+        seed=seed,
         batches=batches,
         rows=rng.randint(150, 400),
         key_kind=rng.choice(_KEY_KINDS),
@@ -192,6 +194,7 @@ def draw_events(rng: random.Random, batches: int) -> EventPlan:
         disorder_us=rng.choice((0, 10 * _S, 90 * _S)),
         late_share=rng.choice((0.02, 0.1)),
         late_us=15 * _M,
+        ahead_share=0.02 if seed % 2 else 0.0,
     )
 
 

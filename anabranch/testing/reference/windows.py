@@ -61,6 +61,8 @@ class WindowQuery:
     """Microseconds in one unit of a numeric event time."""
     where: str | None = None
     """An SQL condition that rows must meet to be looked at; the watermark goes by all rows."""
+    limit_us: int | None = None
+    """Rows with a later event time are ahead of the clock: left out of everything."""
 
 
 def expected_results(
@@ -106,7 +108,8 @@ def expected_late(steps: Steps, query: WindowQuery) -> pa.Table:
             f"({end} > __at AND (__closed IS NULL OR {end} > __closed))" for end in latest_end
         )
         late = db.sql(f"""
-            SELECT __row, CASE WHEN __at IS NULL THEN 'no event time'
+            SELECT __row, CASE WHEN __ahead THEN 'ahead'
+                               WHEN __at IS NULL THEN 'no event time'
                                WHEN NOT ({contained}) THEN 'outside'
                                WHEN NOT ({taken}) THEN 'late' END AS reason
             FROM timed WHERE reason IS NOT NULL ORDER BY __row
@@ -142,7 +145,11 @@ def _load(db: duckdb.DuckDBPyConnection, rows: pa.Table, query: WindowQuery) -> 
     time_us = _time_sql(
         rows.schema.field(query.event_time).type, quote(query.event_time), query.unit_us
     )
-    db.execute(f"CREATE TEMP VIEW stamped AS SELECT *, {time_us} AS __at FROM arrived")
+    ahead = "FALSE" if query.limit_us is None else f"coalesce({time_us} > {query.limit_us}, FALSE)"
+    db.execute(f"""
+        CREATE TEMP VIEW stamped AS
+        SELECT *, {ahead} AS __ahead, CASE WHEN NOT {ahead} THEN {time_us} END AS __at FROM arrived
+    """)
     # A row is judged by the watermark of the step before its own, and that one knows only the rows
     # of the steps before it: the latest event time two steps ago. Steps without rows count.
     db.execute(f"""

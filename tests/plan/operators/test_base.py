@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.plan.operators.base import EVERYTHING, PartialInput, key_schema, result_schema
+from anabranch.plan.panes import MARKED_SQL
 from anabranch.topology import Field
 from tests.plan.every_kind import nodes, plan
 
@@ -34,7 +35,7 @@ def test_every_kind_has_a_schema_of_results_with_the_columns_that_it_writes(kind
 
 def test_without_a_watermark_only_rows_without_a_time_or_a_window_are_late() -> None:
     given = nodes()["windows"].plan
-    assert given.late_sql(None) == f"(t is null or {given.end_sql()} is null)"
+    assert given.late_sql(None) == f"(t is null or {MARKED_SQL} or {given.end_sql()} is null)"
     assert f"{given.end_sql()} <= get(array(77L), if(t is null, 1, 0))" in given.late_sql(77)
 
 

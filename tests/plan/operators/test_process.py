@@ -11,6 +11,7 @@ from anabranch.errors import TopologyError
 from anabranch.plan.notes import note_of
 from anabranch.plan.operators.base import Travel
 from anabranch.plan.operators.process import ProcessContents, ProcessPlan, process_plan
+from anabranch.plan.panes import MARKED_SQL
 from anabranch.topology import Field
 from anabranch.topology.graph import Clock
 from anabranch.topology.process import logic_of
@@ -32,7 +33,10 @@ def test_rows_travel_whole_or_combined_per_key() -> None:
     assert combined.payload == ()
     assert [each.name for each in combined.fields] == ["k", "n", "total"]
     assert type(combined.kept[-1].partial).__name__ == "LastTime"
-    assert (whole.panes.width_us, combined.pane_sql()) == (1, "0L")
+    assert (whole.panes.width_us, combined.pane_sql()) == (
+        1,
+        f"if({MARKED_SQL}, t, 0L)",
+    )
 
 
 def test_columns_that_cannot_travel_are_refused_unless_the_class_does_not_read_them() -> None:

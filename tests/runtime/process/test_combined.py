@@ -8,7 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.aggregates import functions as f
+from anabranch.aggregates.lift_rows import lift_rows
 from anabranch.plan.operators.process import ProcessPlan, process_plan
+from anabranch.plan.panes import AHEAD, OUT_OF_RANGE
 from anabranch.runtime.process.combined import lifted_rows, merged_rows
 from anabranch.runtime.process.ordered import NO_TIME_US, Incoming
 from anabranch.topology.graph import Clock, Field, Named
@@ -64,8 +66,6 @@ def test_partials_of_several_partitions_are_merged_to_the_same_rows() -> None:
     for rows in ((["a"], [1], [10]), (["a", None, "a"], [2, None, 3], [30, NO_TIME_US, 20])):
         keys = pa.table({"k0": pa.array(rows[0], pa.string())})
         code = pa.array(rows[0], pa.string()).dictionary_encode(null_encoding="encode")
-        from anabranch.aggregates.lift_rows import lift_rows
-
         inputs = [pa.array(np.ones(len(rows[0]), dtype=np.int32)), pa.array(rows[1], pa.int64())]
         numbers = code.indices.to_numpy()
         columns = lift_rows(made.kept, inputs, np.array(rows[2]), numbers, len(code.dictionary))
@@ -75,3 +75,20 @@ def test_partials_of_several_partitions_are_merged_to_the_same_rows() -> None:
     columns = [np.concatenate(group) for group in zip(*(c for _, c in parts), strict=True)]
     shards = np.array([1 if key else 0 for key in keys.column(0).to_pylist()])
     assert seen(merged_rows(made, keys, shards, columns, part)) == EXPECTED
+
+
+def test_rows_that_are_left_out_are_merged_apart_from_the_others_of_their_key() -> None:
+    made = plan()
+    keys = pa.table({"k0": pa.array(["a", "a", "b", "a", "a"], pa.string())})
+    inputs = [pa.array(np.ones(5, dtype=np.int32)), pa.array([1, 2, 4, 8, 16], pa.int64())]
+    t = np.array([10, AHEAD, 30, AHEAD, OUT_OF_RANGE])
+    columns = lift_rows(made.kept, inputs, t, np.arange(5), 5)
+    part = np.array([0, 0, 0, 1, 1])
+    rows = merged_rows(made, keys, np.zeros(5, np.int64), columns, part)
+    found = zip(rows.columns.to_pylist(), rows.t.tolist(), strict=True)
+    assert {(row["k"], us): row["total"] for row, us in found} == {
+        ("a", 10): 1,
+        ("a", AHEAD): 10,
+        ("a", OUT_OF_RANGE): 16,
+        ("b", 30): 4,
+    }

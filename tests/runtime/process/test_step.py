@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch.plan.panes import AHEAD, LEFT_OUT, OUT_OF_RANGE
+from anabranch.runtime.process.ordered import Incoming
+from anabranch.runtime.process.step import process_step
+from anabranch.state.codec.cells import Span, encoded_keys
 from anabranch.testing.process import ProcessTester
 from tests.runtime.process.process_slot import (
     SCHEMA,
@@ -306,3 +313,33 @@ def test_late_rows_are_left_out_by_event_time_and_given_by_arrival(tmp_path: Pat
     slot.run([], us(5))
     slot.run(rows, us(5))
     assert slot.left_out == {"late": 1, "no event time": 1}
+
+
+@pytest.mark.parametrize("order", ["event_time", "arrival"])
+def test_rows_with_a_mark_instead_of_a_time_are_left_out_in_every_order(order: str) -> None:
+    plan = plan_of(Program, SCHEMA, ["k"], order=order)
+    keys = ["a", "b", "a", "b"]
+    values = {"k": keys, "at": [at(1), at(2), at(3), None], "op": ["add"] * 4, "x": [1, 2, 3, 4]}
+    columns = pa.table({each.name: values[each.name] for each in plan.fields})
+    t = np.array([us(1), AHEAD, OUT_OF_RANGE, LEFT_OUT])
+    rows = Incoming(pa.table({"k0": keys}), columns, t, np.zeros(4, np.int64), np.arange(4))
+    made = process_step(plan, rows, NoCells(), Span(after_us=None, until_us=None, finish=False))
+    left_out = {"ahead": 1, "out of range": 1}
+    if order == "event_time":
+        left_out |= {"no event time": 1}
+    assert made.left_out == left_out
+    assert made.late is not None
+    assert Counter(made.late["reason"].to_pylist()) == left_out
+    assert made.rows_in == {0: 4}
+    taken = ["a"] if order == "event_time" else ["a", "b"]
+    assert set(made.after[0]) == set(encoded_keys(pa.table({"k0": taken})))
+
+
+class NoCells:
+    """A slot without state."""
+
+    def get(self, shard: int, keys: Sequence[bytes]) -> list[None]:
+        return [None] * len(keys)
+
+    def due(self, until_us: int | None) -> list[tuple[int, bytes]]:
+        return []

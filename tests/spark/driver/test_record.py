@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from anabranch.plan.ids import PartId
 from anabranch.plan.make import make_plan
 from anabranch.runtime.reports import NodeReport, StepReports
-from anabranch.spark.driver.record import Counts, counts_of, next_watermark, taken_of
+from anabranch.spark.driver.record import (
+    Counts,
+    counts_of,
+    jump_notice,
+    next_watermark,
+    taken_of,
+)
 from anabranch.spark.outlets import Outlet
 from anabranch.topology import Field, Graph, Source
 from anabranch.topology.apply import ApplySpec
@@ -18,6 +25,7 @@ from tests.spark.driver.reports_by_hand import (
     W0,
     W1,
     applied,
+    commit,
     graph,
     report,
     with_nodes,
@@ -86,6 +94,22 @@ def test_the_next_watermark_waits_for_the_slowest_source_but_not_for_a_silent_on
     assert next_watermark(sources, seen, {"a": 0.0, "b": 0.5}, None) == 40
     assert next_watermark(sources, seen, {"a": 0.0, "b": 1.5}, None) == 90
     assert next_watermark(sources, seen, {"a": 0.0, "b": 0.0}, 70) == 70
+
+
+def test_a_jump_of_the_watermark_by_more_than_a_day_is_reported_with_its_cause() -> None:
+    day = 86_400_000_000
+    before, after = (replace(commit(i, {}), next_us=i * day) for i in (1, 4))
+    [found] = jump_notice(before, after, {"clicks": 4 * day + 5_000_000})
+    assert found.text == (
+        "watermark jumped by 3.0 days in step 4, from 1970-01-02 00:00:00 to 1970-01-05 00:00:00 "
+        "(UTC); newest row of source 'clicks' 1970-01-05 00:00:05"
+    )
+    assert found.figures == {"days": 3.0}
+    assert jump_notice(before, replace(after, next_us=2 * day), {}) == ()
+    assert jump_notice(None, after, {}) == ()
+    assert jump_notice(replace(before, next_us=None), after, {}) == ()
+    [far] = jump_notice(before, replace(after, next_us=1 << 62), {})
+    assert f"to {1 << 62} us (UTC); newest row of no source: none had rows" in far.text
 
 
 def applies() -> Plan:

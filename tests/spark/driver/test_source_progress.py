@@ -9,7 +9,17 @@ import pytest
 
 from anabranch.elastic.observation import Observation, SourceObservation
 from anabranch.spark.driver.observe import completed
-from anabranch.spark.driver.source_progress import BatchProgress, backlog, batch_progress
+from anabranch.spark.driver.source_progress import (
+    BatchProgress,
+    backlog,
+    batch_progress,
+    logged_clock_ms,
+)
+
+
+def test_the_clock_of_a_batch_is_in_the_entry_of_its_offset_log() -> None:
+    entry = b'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1769889600123,"conf":{}}\n{"row":7}'
+    assert logged_clock_ms(entry) == 1769889600123
 
 
 def source(start: Any, end: Any, latest: Any, rows: int) -> dict[str, Any]:
