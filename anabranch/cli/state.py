@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -16,6 +17,7 @@ from rich.table import Table
 from anabranch.cli.errors import complain
 from anabranch.cli.live import instant, left_out, size
 from anabranch.cli.load import MistakeError, error_text
+from anabranch.cli.local_state import show_local
 from anabranch.cli.results import shown
 from anabranch.errors import AnabranchError, CheckpointError
 from anabranch.plan.ids import PartId
@@ -30,11 +32,12 @@ _T = TypeVar("_T")
 
 def state_command(
     checkpoint: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="CHECKPOINT", help="The directory or URI that the run was started with."
         ),
-    ],
+    ] = None,
+    *,
     shard: Annotated[
         int | None, typer.Option(metavar="N", help="Show rows of this shard's state.")
     ] = None,
@@ -45,14 +48,40 @@ def state_command(
         ),
     ] = None,
     rows: Annotated[int, typer.Option(metavar="K", min=0, help="How many rows of it.")] = 10,
+    local: Annotated[
+        bool, typer.Option("--local", help="List the node-local state of all runs here instead.")
+    ] = False,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CHECKPOINT",
+            help="With --local: remove its state, or `all`; never that of an active run.",
+        ),
+    ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="With --local: the state root. Default: shared memory."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show what a checkpoint holds: operators, shards, versions, sizes, watermark; with --shard,
-    rows of state.
+    rows of state. With --local, show the node-local state of all runs on this machine.
 
     Example: anabranch state out/checkpoint --shard 3 --rows 5
     """
     with _told():
+        if local:
+            if checkpoint is not None:
+                raise MistakeError(
+                    f"state {checkpoint} --local; valid: a checkpoint or --local. To remove its "
+                    f"node-local state: --local --remove {checkpoint}"
+                )
+            show_local(root, remove or [], as_json=as_json)
+            return
+        if remove or root is not None:
+            raise MistakeError("--remove and --root are for the node-local state: add --local")
+        if checkpoint is None:
+            raise MistakeError("state needs a checkpoint, or --local for the node-local state")
         facts = _steady(lambda: look(checkpoint, shard, rows, operator))
         if as_json:
             typer.echo(json.dumps(facts, default=_plain))

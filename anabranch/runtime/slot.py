@@ -32,7 +32,8 @@ from anabranch.runtime.tasks import NodeOutcome, NodeTask, StateSettings, Waterm
 from anabranch.runtime.worker import TaskId, received
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.log import Stored, log_file
-from anabranch.state.store.host import Host, open_host
+from anabranch.state.store.host import LEAST_BYTES, Host, open_host
+from anabranch.state.store.local import Hold, make_room
 from anabranch.state.store.version import Fence, Version
 from anabranch.types import to_array
 
@@ -136,6 +137,7 @@ class _Attempt:
         outcomes: dict[PartId, NodeOutcome] = {}
         files: dict[PartId, tuple[Written | None, Written | None]] = {}
         with ExitStack() as stack:
+            stack.enter_context(Hold(self.host, task.checkpoint_id, task.state.wait_s))
             for node in nodes.values():
                 node.open(self.shards, stack, self.fence, task.step, distrust=task.distrust)
             self._fault("slot.held")
@@ -303,7 +305,10 @@ class _Attempt:
             for name, outcome in outcomes.items()
             for each in outcome.writes.items()
         ]
-        self.host.need(sum(len(write.delta) + len(write.snapshot or b"") for _, _, write in writes))
+        size = sum(len(write.delta) + len(write.snapshot or b"") for _, _, write in writes)
+        if not self.host.has_space(size):  # state of runs that are not active gives way
+            make_room(self.host, most_bytes=None, least_free=size + LEAST_BYTES)
+        self.host.need(size)
         for i, (node, shard, write) in enumerate(writes):
             if i == len(writes) // 2:
                 self._fault("slot.half")

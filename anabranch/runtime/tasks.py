@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from anabranch.plan.operators.base import OperatorPlan
 from anabranch.state.checkpoint.commits import Stored
+from anabranch.state.store.local import INACTIVE
 from anabranch.state.store.shard import Write
 from anabranch.state.store.version import Version
 from anabranch.types import Array
@@ -22,6 +23,7 @@ class StateSettings:
     root: str | None
     wait_s: float
     limit_bytes: int | None
+    inactive: float = INACTIVE  # bound for the state of runs that are not active
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ from anabranch.spark.driver.step import Stepper
 from anabranch.spark.jvm import batch_clock_ms
 from anabranch.spark.quiet import EndsQueryError, quiet_callbacks
 from anabranch.state.checkpoint.files import Files
+from anabranch.state.store.local import ClaimedState
 from anabranch.topology.durations import Duration, duration_us
 
 _POLL_S = 0.1
@@ -55,9 +56,11 @@ class Run:
         make_plan: Planning,
         trigger: Trigger,
         idle_s: float | None,
+        state: ClaimedState,
     ) -> None:
         self._stepper, self._recent, self._make_plan = stepper, recent, make_plan
-        self._trigger, self._idle_s = trigger, idle_s
+        self._trigger, self._idle_s, self._state = trigger, idle_s, state
+        self._finishing = False
         self._lock = threading.Lock()
         self._started = threading.Event()
         self._done = threading.Event()
@@ -199,14 +202,24 @@ class Run:
         self._done.wait()
 
     def finish(self) -> None:
-        """Ends after the current step and closes every open window, whatever the watermark."""
+        """Ends after the current step and closes every open window, whatever the watermark.
+
+        The node-local state is removed; the checkpoint has what a later start needs.
+        """
+        self._finishing = True
         self.stop()
-        if (error := self._reason()) is not None:
-            raise error from None
-        with self._lock:
-            self._stepper.close(self._spark, finish=True)
-            self._stepper.compact()
-            self._stepper.flush(self._spark)
+        try:
+            if (error := self._reason()) is not None:
+                raise error from None
+            self._state.hold()
+            with self._lock:
+                self._stepper.close(self._spark, finish=True)
+                self._stepper.compact()
+                self._stepper.flush(self._spark)
+        except BaseException:
+            self._state.release()
+            raise
+        self._state.remove()
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
         self._started.wait()
@@ -239,6 +252,8 @@ class Run:
                 self._stepper.flush(self._spark)
         except Exception as error:  # noqa: BLE001 - kept for the user
             self._error = self._error or error
+        if not self._finishing:
+            self._state.release()
         self._done.set()
 
     def _close_when_idle(self, idle_s: float) -> None:

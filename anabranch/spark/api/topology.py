@@ -38,6 +38,7 @@ from anabranch.spark.driver.opening import (
     claim_state,
     first_state,
     fit_run,
+    gave_way_text,
     located,
     open_run,
     settings_of,
@@ -60,6 +61,8 @@ from anabranch.state.checkpoint.header import (
 )
 from anabranch.state.checkpoint.history import HistoryLog
 from anabranch.state.checkpoint.statistics import Statistics, read_statistics
+from anabranch.state.store.host import open_host
+from anabranch.state.store.local import INACTIVE, check_inactive
 from anabranch.topology import graph as g
 from anabranch.topology.durations import Duration, duration_us
 
@@ -177,6 +180,7 @@ class Topology:
         retries: int = 3,
         state_root: str | os.PathLike[str] | None = None,
         state_limit: int | None = None,
+        inactive_state: float = INACTIVE,
         shard_wait: Duration = "60 seconds",
         lift: str = AUTO,
         planner: str | None = None,
@@ -189,12 +193,14 @@ class Topology:
         key space, fixed for a checkpoint (default 64). idle: close windows when no batch comes for
         this long, None never. retries: attempts at a failed job before the run ends. state_root:
         where node-local state lives (default: shared memory). state_limit: most bytes of state a
-        shard may have. shard_wait: how long to wait for a shard that another process holds. lift:
-        "lift first" combines rows before they are sent to their slots, "route first" after; "auto"
-        uses what is measured. planner: what cuts the topology into components ("auto", "unfused" or
-        another one; default: as the checkpoint has it, at first "auto"); where another plan needs
-        other shards, the state is written again. elastic: how slots, their shards and components
-        adapt while it runs, `ab.Elastic(latency="2 seconds")`; default: they do not.
+        shard may have. inactive_state: how much node-local state of runs that are not active may
+        stay, in bytes or as a share of the file system; the oldest gives way first. shard_wait: how
+        long to wait for a shard that another process holds. lift: "lift first" combines rows before
+        they are sent to their slots, "route first" after; "auto" uses what is measured. planner:
+        what cuts the topology into components ("auto", "unfused" or another one; default: as the
+        checkpoint has it, at first "auto"); where another plan needs other shards, the state is
+        written again. elastic: how slots, their shards and components adapt while it runs,
+        `ab.Elastic(latency="2 seconds")`; default: they do not.
 
         When batches are taken, the keywords of Spark's `trigger` say: processingTime="10 seconds",
         availableNow=True or once=True; default: one after another.
@@ -206,7 +212,9 @@ class Topology:
             root=None if state_root is None else os.fspath(state_root),
             wait_s=duration_us(shard_wait, "shard_wait") / 1e6,
             limit_bytes=state_limit,
+            inactive=check_inactive(inactive_state),
         )
+        open_host(state.root)  # refuses a root that others could read or write
         settings = settings_of(retries, state, lift)
         files = Files(located(checkpoint))
         found = open_checkpoint(files)
@@ -221,7 +229,6 @@ class Topology:
         outlets = self._outlets(found.last.step + 1 if found and found.last else 1)
         opening = fit_run(files, found, plan, shards)
         opened = open_run(session, opening, outlets, self._frames, slots, elastic.most_slots)
-        claim_state(opened.checkpoint, state)
         context = RunContext(
             session=session,
             checkpoint=opened.checkpoint,
@@ -244,9 +251,16 @@ class Topology:
             stepper.notify(Notice("session", missing_text(missing)))
             say_once(user, missing_text(missing))
         tune(session)
-        run = Run(stepper, recent, planning, chosen, idle_s)
-        with step_settings_on(user, local_query=files.local):
-            run.begin(opened.compiled, spark_location(opened.checkpoint))
+        claimed = claim_state(opened.checkpoint, state)
+        if claimed.gave_way:
+            stepper.notify(Notice("state", gave_way_text(claimed.gave_way)))
+        run = Run(stepper, recent, planning, chosen, idle_s, claimed)
+        try:
+            with step_settings_on(user, local_query=files.local):
+                run.begin(opened.compiled, spark_location(opened.checkpoint))
+        except BaseException:
+            claimed.release()
+            raise
         return run
 
     def run_batch(

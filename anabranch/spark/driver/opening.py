@@ -32,7 +32,8 @@ from anabranch.spark.workers import warm_up
 from anabranch.state.checkpoint.commits import Checkpoint, Commit
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.header import fit_checkpoint, over_checkpoint, write_header
-from anabranch.state.store.host import claim, open_host
+from anabranch.state.store.host import open_host
+from anabranch.state.store.local import ClaimedState, LocalState
 
 SHARDS = 64
 
@@ -201,11 +202,21 @@ def first_state(opened: Opened) -> RunState:
     )
 
 
-def claim_state(checkpoint: Checkpoint, settings: StateSettings) -> None:
-    """Notes on this host which checkpoint its state belongs to."""
-    files = checkpoint.files
+def claim_state(checkpoint: Checkpoint, settings: StateSettings) -> ClaimedState:
+    """Claims the state of a run on this host; state of runs that are not active may give way."""
+    files, header = checkpoint.files, checkpoint.header
     location = files.path("") if files.local else files.location
-    claim(open_host(settings.root), checkpoint.header.id, location, checkpoint.header.operators)
+    claimed = ClaimedState(open_host(settings.root), header.id, settings.inactive)
+    return claimed.claim(location, header.operators)
+
+
+def gave_way_text(states: Sequence[LocalState]) -> str:
+    """Whose node-local state was removed for want of space."""
+    listed = ", ".join(f"{each.location or each.id} ({each.bytes >> 20} MiB)" for each in states)
+    return (
+        "node-local state of runs that are not active has given way to this one; their checkpoints "
+        f"have everything: {listed}"
+    )
 
 
 def settings_of(retries: int, state: StateSettings, lift: str = AUTO) -> Settings:

@@ -8,22 +8,23 @@ memory is too small.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
+import pwd
 import shutil
+import stat
 import tempfile
 import uuid
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from anabranch.errors import StateFullError
+from anabranch.errors import StateError, StateFullError
 from anabranch.plan.ids import PartId
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 ENOUGH_BYTES = 256 << 20
 LEAST_BYTES = 16 << 20
+_OTHERS = 0o077
 _LONGEST_NAME = 200  # letters; most file systems take 255
 
 
@@ -42,12 +43,14 @@ class Host:
     def free_bytes(self) -> int:
         return shutil.disk_usage(self.root).free
 
+    def has_space(self, size: int) -> bool:
+        return self.free_bytes() >= size + LEAST_BYTES
+
     def need(self, size: int) -> None:
         """Refuses to begin a write that the root has no space for."""
-        free = self.free_bytes()
-        if free < size + LEAST_BYTES:
+        if not self.has_space(size):
             raise StateFullError(
-                f"state root {self.root} has {free >> 20} MiB free and needs "
+                f"state root {self.root} has {self.free_bytes() >> 20} MiB free and needs "
                 f"{(size + LEAST_BYTES) >> 20} MiB; nothing is lost: free space there, or restart "
                 "with state_root= on a larger disk"
             )
@@ -76,9 +79,15 @@ def default_root() -> Path:
 
 
 def open_host(root: str | None) -> Host:
-    """The host of this process; its root and id are made on first use."""
+    """The host of this process; its root and id are made on first use.
+
+    Refuses a root that others could read or write.
+    """
     path = Path(root) if root else default_root()
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        path.mkdir(parents=True, mode=0o700)
+    except FileExistsError:
+        _check_root(path)
     name = path / "host"
     if not name.exists():
         draft = path / f".host-{uuid.uuid4().hex}"
@@ -92,22 +101,31 @@ def open_host(root: str | None) -> Host:
     return Host(path, name.read_text())
 
 
-def claim(host: Host, checkpoint_id: str, location: str, operators: Collection[PartId]) -> None:
-    """Notes which checkpoint a directory of state belongs to; removes state that nobody needs.
+def owner_name(uid: int) -> str:
+    """A user as people know them."""
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} ({uid})"
+    except KeyError:
+        return str(uid)
 
-    That is state of operators that are gone, and of local checkpoints that are gone.
-    """
-    mine = host.root / checkpoint_id
-    mine.mkdir(exist_ok=True)
-    kept = {host.directory(checkpoint_id, each).name for each in operators}
-    for each in mine.iterdir():
-        if each.is_dir() and each.name not in kept:
-            shutil.rmtree(each, ignore_errors=True)
-    (mine / "checkpoint.json").write_text(json.dumps({"location": location}))
-    for note in host.root.glob("*/checkpoint.json"):
-        try:
-            location = json.loads(note.read_text())["location"]
-        except (OSError, ValueError, KeyError):
-            continue
-        if location.startswith("/") and not Path(location, "anabranch.json").exists():
-            shutil.rmtree(note.parent, ignore_errors=True)
+
+def _check_root(path: Path) -> None:
+    """Refuses a root that is not ours or is open to others: they could read or forge state."""
+    found = path.lstat()
+    elsewhere = "or give a directory of your own: state_root="
+    if stat.S_ISLNK(found.st_mode):
+        raise StateError(
+            f"state root {path} is a symbolic link to {path.readlink()}; remove it, {elsewhere}"
+        )
+    if not stat.S_ISDIR(found.st_mode):
+        raise StateError(f"state root {path} is not a directory; remove it, {elsewhere}")
+    if found.st_uid != os.getuid():
+        raise StateError(
+            f"state root {path} belongs to user {owner_name(found.st_uid)}, who could read or "
+            f"forge state; have it removed, {elsewhere}"
+        )
+    if (mode := stat.S_IMODE(found.st_mode)) & _OTHERS:
+        raise StateError(
+            f"state root {path} is open to other users (mode {mode:04o}); close it: chmod 700 "
+            f"{path}, {elsewhere}"
+        )

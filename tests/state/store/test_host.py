@@ -8,12 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from anabranch.errors import StateFullError
+from anabranch.errors import StateError, StateFullError
 from anabranch.plan.ids import PartId
 from anabranch.state.store import host as host_module
-from anabranch.state.store.host import LEAST_BYTES, Host, claim, default_root, open_host
-
-A_B, C = PartId("a/b"), PartId("c")
+from anabranch.state.store.host import LEAST_BYTES, Host, default_root, open_host
 
 
 class Usage(NamedTuple):
@@ -82,19 +80,38 @@ def test_the_directory_of_an_operator_holds_any_name(tmp_path: Path) -> None:
     assert all(place.parent == tmp_path / "c" for place in places)
 
 
-def test_state_of_operators_and_checkpoints_that_are_gone_is_removed(tmp_path: Path) -> None:
-    host = open_host(str(tmp_path / "root"))
-    for name in ("kept", "lost"):
-        location = tmp_path / name
-        location.mkdir()
-        (location / "anabranch.json").touch()
-        claim(host, name, str(location), [A_B, C])
-        for part in (A_B, C):
-            host.directory(name, part).mkdir()
-    (tmp_path / "lost" / "anabranch.json").unlink()
-    claim(host, "remote", "s3://bucket/x", [])
-    claim(host, "kept", str(tmp_path / "kept"), [A_B])
-    assert host.directory("kept", A_B).is_dir()
-    assert not host.directory("kept", C).exists()
-    assert not (host.root / "lost").exists()
-    assert (host.root / "remote").is_dir(), "whether that checkpoint exists is not known here"
+@pytest.mark.parametrize("mode", [0o755, 0o711, 0o707, 0o770])
+def test_a_root_that_is_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(mode)
+    with pytest.raises(StateError, match=rf"mode 0{mode:o}\); close it: chmod 700 {tmp_path}/open"):
+        open_host(str(tmp_path / "open"))
+    assert list((tmp_path / "open").iterdir()) == []
+
+
+def test_a_root_that_is_made_is_closed_to_others(tmp_path: Path) -> None:
+    assert open_host(str(tmp_path / "a" / "b")).root.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_root_that_is_a_link_or_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "own")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "absent")
+    (tmp_path / "file").touch()
+    for name, why in {
+        "link": f"is a symbolic link to {tmp_path}/own; remove it",
+        "nowhere": "is a symbolic link to",
+        "file": "is not a directory; remove it",
+    }.items():
+        with pytest.raises(StateError, match=why):
+            open_host(str(tmp_path / name))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give files to others")
+def test_a_root_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_module, "SHARED_MEMORY", tmp_path)
+    taken = tmp_path / f"anabranch-{os.getuid()}"
+    taken.mkdir(mode=0o700)
+    os.chown(taken, 65534, 65534)
+    with pytest.raises(StateError, match=r"belongs to user nobody \(65534\), who could read"):
+        open_host(None)
