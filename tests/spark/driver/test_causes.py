@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -84,6 +87,13 @@ def test_a_text_of_spark_becomes_one_line(text: str, cause: str, permanent: bool
     assert cause_of(RuntimeError(text)) == (cause, permanent)
 
 
+@pytest.mark.parametrize("kind", [ConnectionRefusedError, Py4JNetworkError])
+def test_a_jvm_that_is_gone_does_not_come_back(kind: type[Exception]) -> None:
+    cause, permanent = cause_of(kind("Connection refused"))
+    assert cause.startswith("Spark's JVM is gone (Connection refused): it crashed or ran out of")
+    assert permanent
+
+
 def test_a_disk_that_is_full_and_a_function_that_fails_are_named_with_their_place() -> None:
     full = OSError(errno.ENOSPC, "No space left on device", "/out/step-1.parquet")
     assert cause_of_call(full) == "[Errno 28] No space left on device: '/out/step-1.parquet'"
@@ -113,6 +123,10 @@ def malformed(df: DataFrame) -> DataFrame:
 
 def failing(rows: DataFrame, step: int) -> None:
     raise LookupError(f"no table for {rows.columns} in step {step}")
+
+
+def deleting(rows: DataFrame, step: int) -> None:
+    shutil.rmtree(Path(urlsplit(rows.inputFiles()[0]).path).parents[2])  # the checkpoint
 
 
 def counted(stream: Stream) -> None:
@@ -162,8 +176,13 @@ def counted(stream: Stream) -> None:
             lambda stream: stream.to(ab.parquet(f"{HERE}/out")),
             ["failed in step 1, which was not committed: [Errno 20]", "Not a directory"],
         ),
+        (
+            lambda path: pq.write_table(table([3]), path),
+            lambda stream: stream.to(deleting),
+            ["/checkpoint was deleted while the run was active; step 1 was not committed. Restore"],
+        ),
     ],
-    ids=["corrupt", "other type", "udf", "cast", "function", "no directory"],
+    ids=["corrupt", "other type", "udf", "cast", "function", "no directory", "deleted"],
 )
 def test_the_cause_of_a_failure_is_in_the_message_that_ends_the_run(
     spark: SparkSession,
