@@ -1,4 +1,8 @@
-"""What Spark knows of sessions and query plans: usable? deterministic? which columns?"""
+"""Every use of Spark's internals, but for `compile/template.py`; each says what happens without.
+
+What Spark knows of sessions and query plans (usable? deterministic? which columns?), expressions of
+its plans as columns, and rows that it need not exchange.
+"""
 
 from __future__ import annotations
 
@@ -56,15 +60,15 @@ def check_map(
         ) from None
     if not isinstance(mapped, DataFrame):
         raise TopologyError(f"map must return a DataFrame; it returned {type(mapped).__name__}")
-    analyzed = mapped._jdf.queryExecution().analyzed()
-    if not analyzed.deterministic():
+    plan = analyzed(mapped)
+    if not plan.deterministic():
         raise TopologyError(f"map {NOT_DETERMINISTIC}")
     if len(watermarks_of(mapped)) > len(watermarks_of(frame)):
         raise TopologyError(
             "map must not call withWatermark(); call it on the DataFrame that source() gets, or "
             'give source(..., delay="10 minutes")'
         )
-    stateful = [name for node in _nodes(analyzed) if (name := node.nodeName()) in _STATEFUL]
+    stateful = [name for node in _nodes(plan) if (name := node.nodeName()) in _STATEFUL]
     if frame.isStreaming and stateful:
         raise TopologyError(
             f"map must be stateless; it has {', '.join(stateful)}. Aggregate with compute() instead"
@@ -97,7 +101,7 @@ _STATEFUL = {
 def needed_columns(frame: DataFrame, used: DataFrame) -> set[str]:
     """The columns of a stream that a query reads, by Spark's optimised plan; all if unknown."""
     try:
-        plan = used._jdf.queryExecution().optimizedPlan()
+        plan = optimized(used)
         leaves = [node for node in _nodes(plan) if node.children().isEmpty()]
         if len(leaves) != 1:
             return set(frame.columns)
@@ -117,7 +121,7 @@ def keeps_all(frame: DataFrame, mapped: DataFrame, column: str) -> bool:
     if mapped is frame:
         return True
     try:
-        stream, plan = (each._jdf.queryExecution().analyzed() for each in (frame, mapped))
+        stream, plan = analyzed(frame), analyzed(mapped)
         ids = [
             plan_.output().apply(each.columns.index(column)).exprId().id()
             for plan_, each in ((stream, frame), (plan, mapped))
@@ -163,6 +167,68 @@ def batch_clock_ms(query: StreamingQuery, batch_id: int) -> int | None:
         return int(execution.offsetSeqMetadata().batchTimestampMs())
     except (Py4JError, AttributeError, TypeError):
         return None
+
+
+def select(rows: DataFrame, columns: Any) -> DataFrame:
+    """Rows with columns that the JVM has already, from `jseq` or `jcolumns`: one call."""
+    return DataFrame(rows._jdf.select(columns), rows.sparkSession)
+
+
+def grouped(rows: DataFrame, by: Any, first: Any, rest: Any) -> DataFrame:
+    """Aggregates by columns, all of which the JVM has already: one call."""
+    return DataFrame(rows._jdf.groupBy(by).agg(first, rest), rows.sparkSession)
+
+
+def analyzed(rows: DataFrame) -> Any:
+    """The plan of rows, as Spark has resolved it."""
+    return rows._jdf.queryExecution().analyzed()
+
+
+def optimized(rows: DataFrame) -> Any:
+    """The plan of rows, as Spark has optimised it."""
+    return rows._jdf.queryExecution().optimizedPlan()
+
+
+class Expressions:
+    """Expressions of Spark's plans as columns, under numbers that Spark has given to others.
+
+    Without them, maps between several operators cannot run, and are refused when a run starts.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        sql: Any = session._jvm.org.apache.spark.sql  # type: ignore[union-attr]
+        self._column = sql.classic.ExpressionUtils.column
+        self._expression = sql.classic.ExpressionUtils.expression
+        self._alias = sql.catalyst.expressions.Alias
+        self._scala = scala_of(session._jvm)
+
+    def column(self, expression: Any) -> Column:
+        """An expression as a column."""
+        try:
+            return Column(self._column(expression))
+        except Py4JError as error:
+            raise TopologyError(
+                f"this version of Spark cannot be given expressions: {str(error).splitlines()[0]}"
+            ) from error
+
+    def named(self, value: Any, name: str, number: Any) -> Column:
+        """A column or an expression that others know by a number."""
+        nil, none = self._scala.nil, self._scala.none
+        expression = self._expression(value._jc) if isinstance(value, Column) else value
+        return self.column(self._alias(expression, name, number, nil, none, nil))
+
+
+def without_checksums(session: SparkSession) -> None:
+    """Turns off Hadoop's files with checksums: three per batch in Spark's checkpoint, 4 ms each.
+
+    Where Spark's internals have changed, they stay.
+    """
+    try:
+        files: Any = session._jvm.org.apache.hadoop.fs.FileSystem  # type: ignore[union-attr]
+        local = files.getLocal(session.sparkContext._jsc.hadoopConfiguration())
+        local.setWriteChecksum(False)
+    except (Py4JError, TypeError):
+        return
 
 
 def jseq(rows: DataFrame, expressions: Iterable[str]) -> Any:
@@ -224,7 +290,7 @@ def watermarks_of(rows: DataFrame) -> list[Watermark]:
     marked = tuple(each.name for each in rows.schema.fields if _DELAY in each.metadata)
     if not rows.isStreaming:
         return []
-    plan = rows._jdf.queryExecution().analyzed()
+    plan = analyzed(rows)
     return [
         Watermark(node.eventTime().name(), _interval_us(node.delay()), marked)
         for node in _nodes(plan)
@@ -239,7 +305,7 @@ def without_watermark(rows: DataFrame) -> DataFrame:
     """
     session = rows.sparkSession
     try:
-        plan = _unwatermarked(rows._jdf.queryExecution().analyzed(), session)
+        plan = _unwatermarked(analyzed(rows), session)
         made = scala_of(session._jvm).datasets.ofRows(rows._jdf.sparkSession(), plan)
         return DataFrame(made, session)
     except (Py4JError, TypeError):

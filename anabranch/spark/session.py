@@ -9,12 +9,13 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from anabranch.errors import TopologyError
+from anabranch.spark.jvm import without_checksums
 from anabranch.spark.settings import CHECKSUMS, OURS, SETTINGS, Scope, Setting, settings_in
 
 Session: TypeAlias = SparkSession
@@ -57,7 +58,7 @@ def spark_session(
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     if _is_ours(session) and is_local(session.sparkContext.master):
-        _without_checksums(session)
+        without_checksums(session)
     return session
 
 
@@ -162,12 +163,3 @@ def _is_ours(session: SparkSession) -> bool:
 def _heap_gb() -> int:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(_LEAST_GB, min(_MOST_GB, (total >> 30) // 4))
-
-
-def _without_checksums(session: SparkSession) -> None:
-    """Turns off Hadoop's files with checksums: three per batch in Spark's checkpoint, 4 ms each."""
-    jvm: Any = session._jvm
-    local = jvm.org.apache.hadoop.fs.FileSystem.getLocal(
-        session.sparkContext._jsc.hadoopConfiguration()
-    )
-    local.setWriteChecksum(False)

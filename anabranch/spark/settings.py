@@ -33,6 +33,7 @@ class Setting:
 
 OURS = "spark.anabranch.session"  # sessions that `ab.spark_session()` has made
 DAEMON = "spark.python.daemon.module"
+EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"  # a list, to which ours are added
 CHECKSUMS = "files without checksums"  # not a setting of Spark: its local file system is told
 _FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing"
 
@@ -79,6 +80,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="spark.sql.execution.combineAdjacentAggregation", value="false", scope=Scope.RUN,
             # Spark has its fast hash map only for the first of two passes.
             text="two passes for rows in one place, of which the first has a fast hash map"),
+    Setting(name=EXCLUDED_RULES, scope=Scope.RUN,
+            value="org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation",
+            # Of a query over rows that it knows to be none, Spark would leave nothing.
+            text="slot tasks run, and report, also where Spark knows that there are no rows"),
     # What users may have reasons to set themselves is left alone where they did.
     Setting(name="spark.sql.streaming.checkpointFileManagerClass", scope=Scope.LOCAL_RUN,
             value=f"{_FILE_MANAGER}.FileSystemBasedCheckpointFileManager",

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from anabranch.spark.settings import Scope, settings_in
+from anabranch.spark.settings import EXCLUDED_RULES, Scope, settings_in
 
 _STEP = settings_in(Scope.RUN)
 LOCAL_QUERY = settings_in(Scope.LOCAL_RUN)
@@ -42,4 +42,7 @@ def step_settings_on(session: SparkSession, *, local_query: bool = False) -> Ite
 
 
 def _step_settings(session: SparkSession) -> dict[str, str]:
-    return {"spark.sql.shuffle.partitions": str(session.sparkContext.defaultParallelism), **_STEP}
+    partitions = str(session.sparkContext.defaultParallelism)
+    users = str(session.conf.get(EXCLUDED_RULES, "") or "")
+    excluded = ",".join(each for each in (users, _STEP[EXCLUDED_RULES]) if each)
+    return {"spark.sql.shuffle.partitions": partitions, **_STEP, EXCLUDED_RULES: excluded}

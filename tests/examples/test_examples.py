@@ -182,7 +182,7 @@ def test_lending_equals_the_reference_late_rows_included(example: Callable[[str]
         )["rated"]
         for each in steps
     ]
-    lengths = [("10 minutes", 10), ("30 minutes", 30), ("6 hours", 6 * 60), ("1 day", 24 * 60)]
+    lengths = [("10 minutes", 10), ("30 minutes", 30), ("6 hours", 6 * 60), ("24 hours", 24 * 60)]
     windows = [(name, minutes * MINUTE_US, minutes * MINUTE_US, 0) for name, minutes in lengths]
     windows.append(("1 hour every 10 minutes", HOUR_US, 10 * MINUTE_US, 0))
     shortest = "window_name = '10 minutes'"

@@ -37,6 +37,7 @@ from anabranch.spark.compile.lift import Lift
 from anabranch.spark.compile.rowwise import RowWise, Taken, chosen_sql
 from anabranch.spark.compile.schemas import arrow_of, struct_of
 from anabranch.spark.compile.shared_columns import SharedColumns, ready_columns
+from anabranch.spark.jvm import select
 from anabranch.spark.outlets import WrittenRows
 from anabranch.spark.task import SparkTask
 from anabranch.topology.apply import HASH, OSG
@@ -200,7 +201,7 @@ class ApplyStages:
         bound = rowwise.stepped(rowwise.bind(rows), taken, "to")
         if stays is not None:
             bound = bound.filter(stays)
-        return DataFrame(bound._jdf.select(columns), rows.sparkSession)
+        return select(bound, columns)
 
     def _maps(self, applied: ApplyPlan, reader: Reader) -> Callable[[DataFrame], DataFrame]:
         places = self._lift.packed.places[raw(reader.name)].values()

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from anabranch.aggregates.specs import text_of
 from anabranch.errors import TopologyError
 from anabranch.spark.compile.columns import expression
-from anabranch.spark.jvm import NOT_DETERMINISTIC, each_of
+from anabranch.spark.jvm import NOT_DETERMINISTIC, analyzed, each_of
 
 _NOW = {
     "CurrentBatchTimestamp",
@@ -45,7 +45,7 @@ def type_of(rows: DataFrame, value: object, what: str) -> str:
             f"{what}: {text_of(value)} does not fit the stream's columns "
             f"({', '.join(rows.columns)}): {reason}"
         ) from None
-    plan, stream = (each._jdf.queryExecution().analyzed() for each in (chosen, rows))
+    plan, stream = analyzed(chosen), analyzed(rows)
     wrong = _beyond_the_row(plan, stream) or _changing(plan.projectList().head())
     if wrong is not None:
         raise TopologyError(f"{what}: {text_of(value)} {wrong}")

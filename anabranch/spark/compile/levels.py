@@ -32,6 +32,7 @@ from anabranch.spark.compile.lift import Lift
 from anabranch.spark.compile.rowwise import RowWise, Taken, chosen_sql
 from anabranch.spark.compile.shared_columns import SharedColumns, ready_columns
 from anabranch.spark.compile.template import Template
+from anabranch.spark.jvm import select
 from anabranch.spark.task import SparkTask
 from anabranch.types import column_type
 
@@ -193,7 +194,7 @@ class Levels:
         rows = rowwise.stepped(rowwise.bind(frame), taken, "to")
         if stays is not None:
             rows = rows.filter(stays)
-        ready = DataFrame(rows._jdf.select(columns), rows.sparkSession)
+        ready = select(rows, columns)
         slots = sum(routes[each.name].slots for each in components)
         numbers: dict[PartId | str, int] = {
             node.name: self._number[node.name]

@@ -38,7 +38,7 @@ from anabranch.spark.compile.columns import (
 from anabranch.spark.compile.packing import lift_aggregates, packed_rows
 from anabranch.spark.compile.rowwise import chosen_sql
 from anabranch.spark.compile.shared_columns import SharedColumns
-from anabranch.spark.jvm import in_place, jseq, keeps_all, needed_columns
+from anabranch.spark.jvm import grouped, in_place, jseq, keeps_all, needed_columns, select
 from anabranch.topology.graph import Clock
 
 SEEN = "seen"
@@ -326,7 +326,7 @@ class Lift:
 
     def _select(self, rows: DataFrame, expressions: Sequence[str]) -> DataFrame:
         columns = self._columns.once(tuple(expressions), lambda: jseq(rows, expressions))
-        return DataFrame(rows._jdf.select(columns), rows.sparkSession)
+        return select(rows, columns)
 
     def _judged(self, watermark_us: int | None) -> dict[str, str]:
         """What depends on the watermark: rows that are wanted when they are late, and panes that
@@ -399,4 +399,4 @@ class Lift:
             return jseq(rows, by), jseq(rows, aggregates[:1]).head(), jseq(rows, aggregates[1:])
 
         by, first, rest = self._columns.once(("by", *where), columns)
-        return DataFrame(rows._jdf.groupBy(by).agg(first, rest), rows.sparkSession)
+        return grouped(rows, by, first, rest)

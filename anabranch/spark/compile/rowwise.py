@@ -15,13 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from anabranch.errors import TopologyError
-from anabranch.spark.jvm import each_of
+from anabranch.spark.jvm import Expressions, analyzed, each_of, optimized
 
 _BY_ROW = {"Project", "Filter", "Generate"}
 _INLINE = "spark.sql.optimizer.collapseProjectAlwaysInline"
@@ -67,27 +66,21 @@ class RowWise:
 
     def __init__(self, session: SparkSession, schema: StructType) -> None:
         self._template = session.createDataFrame(session.sparkContext.emptyRDD(), schema)
-        output = each_of(self._template._jdf.queryExecution().analyzed().output())
+        output = each_of(analyzed(self._template).output())
         self._output = [(each.name(), each.exprId()) for each in output]
-        jvm: Any = session._jvm
-        self._column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
-        self._expression = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression
-        self._alias = jvm.org.apache.spark.sql.catalyst.expressions.Alias
-        self._nil = getattr(getattr(jvm.scala.collection.immutable, "Nil$"), "MODULE$")
-        self._none = getattr(getattr(jvm.scala, "None$"), "MODULE$")
+        self._expressions = Expressions(session)
 
     def take(self, fn: Callable[[DataFrame], DataFrame], what: str) -> Taken:
         """The condition and the columns of a map; refuses what is not done row by row."""
         mapped = fn(self._template)
-        execution = mapped._jdf.queryExecution()
-        text = execution.analyzed().toString()
+        text = analyzed(mapped).toString()
         if any(each in text for each in _NOW):
             raise TopologyError(
                 f"{what}: the current time can only be taken in maps that all operators of a "
                 "source have in common; take it there, as a column"
             )
         with _always_inline(self._template.sparkSession):
-            operators = _chain(execution.optimizedPlan())
+            operators = _chain(optimized(mapped))
         if operators[-1].nodeName() == "LocalRelation":  # a condition that no row meets
             kinds = {field.name: field.dataType for field in mapped.schema.fields}
             return Taken(
@@ -107,17 +100,19 @@ class RowWise:
             top += 1
         steps = [self._step(each, what) for each in reversed(operators[top:-1])]
         return Taken(
-            self._all(stays), {each.name(): self._as_column(each) for each in columns}, tuple(steps)
+            self._all(stays),
+            {each.name(): self._expressions.column(each) for each in columns},
+            tuple(steps),
         )
 
     def _step(self, node: Any, what: str) -> Step:
         """One operator below the last columns and conditions."""
         if node.nodeName() == "Filter":
-            return Step(stays=self._as_column(node.condition()))
+            return Step(stays=self._expressions.column(node.condition()))
         if node.nodeName() == "Project":
             return Step(
                 columns=tuple(
-                    (self._as_column(each.child()), each.exprId())
+                    (self._expressions.column(each.child()), each.exprId())
                     for each in each_of(node.projectList())
                     if each.nodeName() == "Alias"
                 )
@@ -130,7 +125,7 @@ class RowWise:
                 "posexplode, inline and "
                 "their outer forms can stand there"
             )
-        given = self._as_column(generator.child())
+        given = self._expressions.column(generator.child())
         if "Map" in generator.child().dataType().getClass().getSimpleName():
             given = F.map_entries(given)
         ids = [each.exprId() for each in each_of(node.generatorOutput())]
@@ -155,7 +150,7 @@ class RowWise:
                     rows = rows.filter(~mine | step.stays)
                 if step.columns:
                     named = [
-                        self._named(F.when(mine, column), f"{place}_{n}", at)
+                        self._expressions.named(F.when(mine, column), f"{place}_{n}", at)
                         for n, (column, at) in enumerate(step.columns)
                     ]
                     rows = rows.select("*", *named)
@@ -167,44 +162,24 @@ class RowWise:
                     rows = rows.select(
                         "*",
                         *(
-                            self._named(part, f"{place}_{n}", at)
+                            self._expressions.named(part, f"{place}_{n}", at)
                             for n, (part, at) in enumerate(step.parts(rows, place))
                         ),
                     )
         return rows
 
-    def _named(self, column: Column, name: str, number: Any) -> Column:
-        """A column that expressions know by a number that Spark gave it."""
-        return self._as_column(
-            self._alias(
-                self._expression(column._jc), name, number, self._nil, self._none, self._nil
-            )
-        )
-
     def _all(self, conditions: Sequence[Any]) -> Column | None:
-        columns = [self._as_column(each) for each in conditions]
+        columns = [self._expressions.column(each) for each in conditions]
         return functools.reduce(lambda a, b: a & b, columns) if columns else None
 
     def bind(self, rows: DataFrame) -> DataFrame:
         """Rows of the schema, as those that the columns were taken from."""
-        names, output = rows.columns, rows._jdf.queryExecution().analyzed().output()
+        names, output = rows.columns, analyzed(rows).output()
         columns = [
-            self._as_column(
-                self._alias(
-                    output.apply(names.index(name)), name, number, self._nil, self._none, self._nil
-                )
-            )
+            self._expressions.named(output.apply(names.index(name)), name, number)
             for name, number in self._output
         ]
         return rows.select(*columns)
-
-    def _as_column(self, expression: Any) -> Column:
-        try:
-            return Column(self._column(expression))
-        except Py4JError as error:
-            raise TopologyError(
-                f"this version of Spark cannot be given expressions: {str(error).splitlines()[0]}"
-            ) from error
 
 
 def _chain(plan: Any) -> list[Any]:

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame
 
-from anabranch.spark.jvm import scala_of
+from anabranch.spark.jvm import analyzed, scala_of
 
 _pickler: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]  # as Spark itself does
 _LARGEST = 1 << 20  # bytes of a function that go with a query; Spark broadcasts a larger one
@@ -28,7 +28,7 @@ class Template:
     def __init__(self, query: DataFrame) -> None:
         self._session, self._jsession = query.sparkSession, query._jdf.sparkSession()
         self._scala = scala_of(self._session._jvm)
-        chain = [query._jdf.queryExecution().analyzed()]
+        chain = [analyzed(query)]
         while not chain[-1].children().isEmpty():
             chain.append(chain[-1].children().head())
         self._leaf, *self._nodes = reversed(chain)
@@ -50,7 +50,7 @@ class Template:
         """
         try:
             made = cls(query)
-            given = rows._jdf.queryExecution().analyzed()
+            given = analyzed(rows)
             chained = all(node.children().size() == 1 for node in made._nodes)
             same = (
                 made._leaf.nodeName() == given.nodeName() == "LogicalRDD"
@@ -82,7 +82,7 @@ class Template:
 
     def _filled(self, rows: DataFrame, functions: Iterator[bytes]) -> DataFrame:
         scala = self._scala
-        rdd = rows._jdf.queryExecution().analyzed().rdd()
+        rdd = analyzed(rows).rdd()
         lies = (
             self._lies if self._by is None else scala.partitioning(self._by, rdd.getNumPartitions())
         )
