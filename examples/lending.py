@@ -65,11 +65,6 @@ def rated(loans: DataFrame) -> DataFrame:
     return loans.withColumn("rate", (F.col("return") / F.col("amount") - 1) / F.col("lendingTime"))
 
 
-def of_10_minutes(results: DataFrame) -> DataFrame:
-    """Of all windows the shortest, from which the others are made again."""
-    return results.filter("window_name = '10 minutes'")
-
-
 @dataclass
 class Lately:
     """When a user has applied within the last hour."""
@@ -123,14 +118,14 @@ approval = loans.aggregate(
     name="approval",
 )
 hasty = loans.process("user", Hasty, name="hasty")
-overall_interest = interest.map(of_10_minutes).aggregate(
+overall_interest = interest["10 minutes"].aggregate(
     by=[],
     windows=WINDOWS,
     loans=ab.sum("loans"),
     rates=ab.sum("rate * loans"),
     name="overall_interest",
 )
-overall_approval = approval.map(of_10_minutes).aggregate(
+overall_approval = approval["10 minutes"].aggregate(
     by=[],
     windows=WINDOWS,
     applications=ab.sum("applications"),

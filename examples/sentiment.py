@@ -105,7 +105,7 @@ hashtags = scores.aggregate(
     by="hashtag", windows=WINDOWS, tweets=ab.count(), mood=ab.avg("score"), name="hashtags"
 )
 overall = (
-    regions.map(lambda df: df.filter("window_name = '1 minute'"))
+    regions["1 minute"]
     .aggregate(
         by=[],
         windows=WINDOWS,
@@ -115,7 +115,7 @@ overall = (
     )
     .map(lambda df: df.select("*", (F.col("score") / F.col("tweets")).alias("mood")).drop("score"))
 )
-trends = hashtags.map(lambda df: df.filter("window_name = '1 minute'")).aggregate(
+trends = hashtags["1 minute"].aggregate(
     by=[],
     windows=ab.tumbling("1 minute"),
     most=ab.max_by("hashtag", "tweets"),

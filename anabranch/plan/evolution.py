@@ -13,9 +13,12 @@ from datetime import UTC, datetime
 
 from anabranch.plan.panes import first_end
 from anabranch.topology.durations import format_duration
-from anabranch.topology.windows import Window, WindowDefinition
+from anabranch.topology.windows import INCOMPLETE, Window, WindowDefinition
 
-INCOMPLETE = " (incomplete)"
+
+def names_of(window: str) -> tuple[str, str]:
+    """The names that results of a window have: its own, and that of those which lack rows."""
+    return window, f"{window}{INCOMPLETE}"
 
 
 def incomplete_windows(

@@ -153,10 +153,10 @@ def streams_of(
 
 
 def is_plain(node: Node) -> bool:
-    """Whether a node needs nothing but columns of the stream that feeds it: then it can run where
-    the rows come from.
+    """Whether a node needs nothing but columns of the stream that feeds it, of all its windows or
+    of one: then it can run where the rows come from.
     """
-    return not node.feed.maps and all(
+    return all(each.window for each in node.feed.maps) and all(
         given.where is None
         and all(
             plain_column(part, node.feed.fields)

@@ -48,7 +48,7 @@ def share_or_not(
         True: f"shared panes take {costs[True]:,.0f} us",
         False: f"panes of their own {costs[False]:,.0f} us",
     }
-    reason = f"{told[shared]} a key and hour of {rows:,.0f} rows, {told[not shared]}"
+    reason = f"{told[shared]} per key and hour of {rows:,.0f} rows, {told[not shared]}"
     if wanted is not None:
         reason = f"as asked for, or as the checkpoint has it ({reason})"
     return Sharing(

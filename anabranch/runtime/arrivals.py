@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from anabranch.plan.operators.base import OperatorPlan, key_schema
 from anabranch.plan.panes import LEFT_OUT, OUT_OF_RANGE, Panes
+from anabranch.runtime.results import of_window
 from anabranch.runtime.tasks import ArrivingRows, FusedRows, NodeOutcome
 from anabranch.types import Array, to_array
 
@@ -97,6 +98,9 @@ def rows_of_results(upstream: Sequence[NodeOutcome], fused: FusedRows) -> RowCol
         [decode_dictionaries(results.slice(0, len(shards))) for results, shards in given]
     )
     shards = np.concatenate([shards for _, shards in given])
+    if fused.window is not None:
+        mine = of_window(table, fused.window)
+        table, shards = table.filter(pa.array(mine)), shards[mine]
 
     def column(name: str) -> pa.Array:
         return table.column(name).combine_chunks()

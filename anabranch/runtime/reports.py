@@ -36,6 +36,7 @@ class Written:
 
     path: str
     rows: int
+    window: str | None = None  # the window whose results these are; None: of any that has no file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,7 @@ class NodeReport:
     part: PartId
     shards: Mapping[int, ShardReport]
     missing: tuple[int, ...] = ()
-    results: Written | None = None
+    results: tuple[Written, ...] = ()
     late: Written | None = None
     # Rows that no open window takes, by reason.
     left_out: Mapping[str, int] = field(default_factory=dict)

@@ -12,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch.plan.evolution import INCOMPLETE
+from anabranch.plan.evolution import names_of
 from anabranch.plan.operators.aggregates import AggregatePlan
 from anabranch.plan.operators.base import EVERYTHING
 from anabranch.plan.panes import NEVER
 from anabranch.runtime.reports import Written
 from anabranch.state.checkpoint.files import Files, disk_full_as_state_error
 from anabranch.state.memory.keyed import Formed, KeyedState
+from anabranch.topology.graph import RESULT_COLUMNS
 from anabranch.types import Array, arrow_type
 
 
@@ -75,7 +76,7 @@ def _names(plan: AggregatePlan, windows: Array, start_us: Array) -> pa.Array:
             [plan.complete_from.get(i, NEVER) for i in range(len(names))], dtype=np.int64
         )
         windows = np.where(start_us < since[windows], windows + np.int32(len(names)), windows)
-    spelled = pa.array([*names, *(f"{name}{INCOMPLETE}" for name in names)])
+    spelled = pa.array([*names, *(names_of(name)[1] for name in names)])
     return pa.DictionaryArray.from_arrays(pa.array(windows), spelled)
 
 
@@ -97,12 +98,42 @@ def late_table(left_out: pa.ChunkedArray, times: Array, why: Array) -> pa.Table:
     )
 
 
-def write_results(table: pa.Table, files: Files, step: int, name: str) -> Written:
+def of_window(table: pa.Table, window: str) -> Array:
+    """Which results are of a window; those that lack rows from before it was added are."""
+    names = table.column(RESULT_COLUMNS[1]).combine_chunks()
+    if not pa.types.is_dictionary(names.type):
+        names = names.dictionary_encode()
+    wanted = np.isin(names.dictionary.to_pylist(), names_of(window))
+    mine: Array = wanted[names.indices.to_numpy()]
+    return mine
+
+
+def by_window(
+    table: pa.Table, windows: Sequence[str], *, others: bool
+) -> list[tuple[str | None, pa.Table]]:
+    """The results of each of some windows, and (under None) of all others where they are wanted."""
+    if not windows:
+        return [(None, table)] if others else []
+    found: list[tuple[str | None, pa.Table]] = []
+    left = np.full(table.num_rows, others)
+    for window in windows:
+        mine = of_window(table, window)
+        left &= ~mine
+        if mine.any():
+            found.append((window, table.filter(pa.array(mine))))
+    if left.any():
+        found.append((None, table.filter(pa.array(left))))
+    return found
+
+
+def write_results(
+    table: pa.Table, files: Files, step: int, name: str, window: str | None = None
+) -> Written:
     """Writes rows of a step where sinks take them from, under a name that is new per attempt."""
     path = f"results/{step:08d}/{name}.parquet"
     with disk_full_as_state_error(files.location):
         write_table(table, files, path)
-    return Written(path=path, rows=table.num_rows)
+    return Written(path=path, rows=table.num_rows, window=window)
 
 
 def write_table(table: pa.Table, files: Files, name: str) -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ from anabranch.runtime.kinds import works_of
 from anabranch.runtime.operator import ShardWork, WorkPlace
 from anabranch.runtime.passing import REPORT, by_operator, spread, unwrapped, with_reports, wrapped
 from anabranch.runtime.reports import NodeReport, ShardReport, SlotReport, Written, encoded
-from anabranch.runtime.results import write_results
+from anabranch.runtime.results import by_window, write_results
 from anabranch.runtime.tasks import NodeOutcome, NodeTask, StateSettings, Watermarks
 from anabranch.runtime.worker import TaskId, received
 from anabranch.state.checkpoint.files import Files
@@ -36,6 +36,9 @@ from anabranch.state.store.host import LEAST_BYTES, Host, open_host
 from anabranch.state.store.local import Hold, make_room
 from anabranch.state.store.version import Fence, Version
 from anabranch.types import to_array
+
+# Of an operator: its results, and its late rows.
+WrittenFiles: TypeAlias = tuple[tuple[Written, ...], Written | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +138,7 @@ class _Attempt:
         self._phase("read")
         self._fault("slot.begin")
         outcomes: dict[PartId, NodeOutcome] = {}
-        files: dict[PartId, tuple[Written | None, Written | None]] = {}
+        files: dict[PartId, WrittenFiles] = {}
         with ExitStack() as stack:
             stack.enter_context(Hold(self.host, task.checkpoint_id, task.state.wait_s))
             for node in nodes.values():
@@ -192,7 +195,7 @@ class _Attempt:
         self,
         node: ShardWork[Any, Any],
         outcome: NodeOutcome,
-        files: tuple[Written | None, Written | None],
+        files: WrittenFiles,
         stored: Mapping[int, Stored],
         sizes: Mapping[int, int],
         cpu_a_row_s: float,
@@ -264,19 +267,17 @@ class _Attempt:
             outcomes[name] for name, each in self.nodes.items() if each.task.operator == operator
         ]
 
-    def _results(
-        self, node: ShardWork[Any, Any], outcome: NodeOutcome
-    ) -> tuple[Written | None, Written | None]:
+    def _results(self, node: ShardWork[Any, Any], outcome: NodeOutcome) -> WrittenFiles:
         """Writes what sinks want, and keeps what later levels need."""
         late = (
             None if outcome.late is None else self._write(f"late-{node.task.number}", outcome.late)
         )
         if outcome.results is None:
-            return None, late
-        results = (
-            self._write(f"results-{node.task.number}", outcome.results)
-            if node.task.written
-            else None
+            return (), late
+        apart = by_window(outcome.results, node.task.windows, others=node.task.written)
+        results = tuple(
+            self._write(f"results-{node.task.number}-{i}", table, window)
+            for i, (window, table) in enumerate(apart)
         )
         if node.task.emits and outcome.shards is not None and len(outcome.shards):
             complete = decode_dictionaries(outcome.results.slice(0, len(outcome.shards)))
@@ -316,9 +317,9 @@ class _Attempt:
         for node in self.nodes.values():
             node.keep()
 
-    def _write(self, kind: str, table: pa.Table) -> Written:
+    def _write(self, kind: str, table: pa.Table, window: str | None = None) -> Written:
         name = f"{kind}-{self.slot}-{self.token}"
-        return write_results(table, self.task.checkpoint, self.task.step, name)
+        return write_results(table, self.task.checkpoint, self.task.step, name, window)
 
     def _fault(self, point: str) -> None:
         self.task.faults.at(point, self.task.step, self.slot)

@@ -37,6 +37,7 @@ class FusedRows:
     inputs: tuple[str | tuple[str, ...] | None, ...]
     payload: tuple[str, ...] = ()
     time: str = "window"  # the column that says when a row happened
+    window: str | None = None  # the window whose results are meant; None: of all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,8 @@ class NodeTask:
     plan: OperatorPlan
     rows: FusedRows | ArrivingRows
     emits: tuple[Emitted, ...] = ()
-    written: bool = True  # some sink wants the results
+    written: bool = True  # some sink wants the results of all windows
+    windows: tuple[str, ...] = ()  # whose results sinks want by themselves
     committed: Mapping[int, Version] = field(default_factory=dict)
     snapshot: frozenset[int] = frozenset()
     restore: Mapping[int, list[Stored]] = field(default_factory=dict)  # from the durable log

@@ -18,6 +18,7 @@ class Outlet:
     operator: str
     late: bool
     target: Target
+    window: str | None = None  # the window whose results it takes; None: those of all
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,18 @@ class WrittenRows:
 
     results: bool
     late: bool
+    windows: tuple[str, ...] = ()  # of which some sink takes the results by themselves
 
 
 def written_rows(outlets: Sequence[Outlet], operator: str) -> WrittenRows:
     """Which rows of an operator some sink takes."""
-    late = {each.late for each in outlets if each.operator == operator}
-    return WrittenRows(results=False in late, late=True in late)
+    mine = [each for each in outlets if each.operator == operator]
+    windows = [each.window for each in mine if each.window is not None]
+    return WrittenRows(
+        results=any(not each.late and each.window is None for each in mine),
+        late=any(each.late for each in mine),
+        windows=tuple(dict.fromkeys(windows)),
+    )
 
 
 def late_nodes(plan: Plan, outlets: Sequence[Outlet]) -> frozenset[PartId]:

@@ -6,6 +6,7 @@ imported from here.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -64,6 +65,7 @@ __all__ = [
     "window_fields",
 ]
 
+_LONGEST_DERIVED = 64
 _RESERVED = (": ", " + ")
 _LONGEST_NAME = 128  # characters of an operator's name
 ALL_APPLIES = "all applies"  # what messages call that which has the slots of all applies
@@ -150,8 +152,26 @@ class Graph:
             else replace(self, apart=(*self.apart, group))
         )
 
+    def derived_name(self, *parts: str) -> str:
+        """The name of an operator that state belongs to or follows, from what it does.
+
+        Nothing may change it that a restart may change, and no other operator: so there is no
+        counter, and a name that is taken is refused.
+        """
+        name = "_".join(parts)
+        if len(name) > _LONGEST_DERIVED:
+            mark = f"{zlib.crc32(name.encode()):08x}"
+            name = f"{name[: _LONGEST_DERIVED - len(mark) - 1]}_{mark}"
+        if any(each.name == name for each in self.operators):
+            raise TopologyError(
+                f"topology {self.name!r}: two operators would be named {name!r}, and state belongs "
+                "to names; give one of them another name with name=. Where a checkpoint has state "
+                f"of one of them, that one keeps {name!r}"
+            )
+        return name
+
     def free_name(self, wish: str) -> str:
-        """A name that no operator has yet, derived from a wish."""
+        """A name that no operator has yet, derived from a wish, for what no state depends on."""
         taken = {each.name for each in self.operators}
         return next(
             n for n in (wish, *(f"{wish}_{i}" for i in range(2, len(taken) + 3))) if n not in taken

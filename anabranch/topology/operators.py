@@ -102,6 +102,11 @@ class Operator(ABC):
         raise TopologyError(f"{self.name!r} is neither a compute nor a consolidate")
 
     @property
+    def window_names(self) -> tuple[str, ...]:
+        """The names of the windows that its results are of."""
+        return ()
+
+    @property
     def first_keys(self) -> int | None:
         """How many first columns of a result are its key; None: those before the window."""
         return None
@@ -139,6 +144,7 @@ class Map(Operator):
     input: str
     fn: Callable[[Any], Any]
     fields: tuple[Field, ...]
+    window: str | None = None  # what it does is to keep the results of this window
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -299,6 +305,10 @@ class Consolidate(Operator):
     def clock_in(self, graph: Graph) -> Clock:
         return _window_clock(self.fields_in(graph))
 
+    @property
+    def window_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(each.name for each in self.windows))
+
     def check_late(self, graph: Graph) -> None:
         _check_late_rows(self.name, self.compute_in(graph).inputs, graph)
 
@@ -325,6 +335,10 @@ class Join(Operator):
 
     def clock_in(self, graph: Graph) -> Clock:  # noqa: ARG002
         return _window_clock(self.fields)
+
+    @property
+    def window_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(each.name for each in self.windows))
 
     def check_in(self, graph: Graph) -> None:
         _check_inputs(self, graph)

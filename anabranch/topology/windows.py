@@ -13,6 +13,7 @@ from typing import ClassVar
 from anabranch.errors import TopologyError
 from anabranch.topology.durations import Duration, duration_us, format_duration, written_duration
 
+INCOMPLETE = " (incomplete)"  # ends the name of results that lack rows from before
 _MOST_STEPS = 300  # of a cumulative window: each is a window of its own
 
 
@@ -194,6 +195,10 @@ def _named(name: object, default: str) -> str:
         return default
     if not isinstance(name, str) or not name.strip():
         raise TopologyError(f"window name {name!r} must be a non-empty string")
+    if name.endswith(INCOMPLETE):
+        raise TopologyError(
+            f"window name {name!r} must not end with {INCOMPLETE!r}: results that lack rows do"
+        )
     return name
 
 

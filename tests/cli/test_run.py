@@ -167,7 +167,7 @@ def test_an_unknown_column_names_the_line_and_the_columns(job: Callable[..., Pat
 
 @pytest.mark.parametrize(
     ("format", "part"),
-    [("text", "component by_k_windows"), ("json", '"pane": "1 minute"'), ("mermaid", "graph LR")],
+    [("text", "component source_by_k"), ("json", '"pane": "1 minute"'), ("mermaid", "graph LR")],
 )
 def test_the_plan_alone_goes_to_stdout(job: Callable[..., Path], format: str, part: str) -> None:
     path = job()

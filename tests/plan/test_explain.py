@@ -213,6 +213,9 @@ def test_every_planner_can_be_chosen_by_name(planner: str) -> None:
     graph = tolls()
     for known in (None, measures()):
         plan = make_plan(graph, planner, measures=known)
+        printed = json.loads(explain(graph, plan, "json"))["fusion"]["planner"]
+        assert printed in {AUTO, *PLANNERS}, "what explain prints is accepted as planner="
+        assert f"planned by {printed}" in explain(graph, plan)
         assert sorted(node.operator for c in plan.components for node in c.nodes) == [
             "all",
             "coarse",

@@ -74,8 +74,12 @@ def run(task: SlotTask, made: ComponentTask, left: Any, right: Any, **marks: int
     given = {number: each for number, each in tables.items() if each is not None}
     [report] = _Attempt(task, made, 0, 0).run(given).nodes
     read = [
-        [] if each is None else pq.read_table(task.checkpoint.path(each.path)).to_pylist()
-        for each in (report.results, report.late)
+        [
+            row
+            for each in files
+            for row in pq.read_table(task.checkpoint.path(each.path)).to_pylist()
+        ]
+        for files in (report.results, [report.late] if report.late else [])
     ]
     return report, *read
 

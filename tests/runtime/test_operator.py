@@ -76,8 +76,8 @@ def test_an_attempt_that_was_never_committed_is_undone_by_the_next_one(task: Slo
         marks=Watermarks(late_before_us=None, close_until_us=60_000_000),
     )
     _, report = attempt(closing)
-    assert report.results is not None
-    rows = pq.read_table(task.checkpoint.path(report.results.path)).to_pylist()
+    [written] = report.results
+    rows = pq.read_table(task.checkpoint.path(written.path)).to_pylist()
     assert sorted((row["k"], row["n"]) for row in rows) == [(0, 1), (1, 1)]
 
 

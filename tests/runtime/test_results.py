@@ -12,7 +12,7 @@ import pytest
 
 from anabranch.errors import StateFullError
 from anabranch.runtime import results
-from anabranch.runtime.results import late_table, write_results, write_table
+from anabranch.runtime.results import by_window, late_table, write_results, write_table
 from anabranch.state.checkpoint.files import Files
 
 WINDOW = pa.struct([("start", pa.timestamp("us", tz="UTC")), ("end", pa.timestamp("us", tz="UTC"))])
@@ -73,3 +73,19 @@ def test_rows_that_were_left_out_are_there_as_often_as_they_came_with_the_reason
         {"k": 1, "v": "x", "reason": "late"},
         {"k": 2, "v": None, "reason": "outside"},
     ]
+
+
+def test_windows_with_sinks_of_their_own_have_files_of_their_own() -> None:
+    names = ["day", "hour", "day (incomplete)", "hour", "week"]
+    plain = pa.table({"n": range(5), "window_name": names})
+    encoded = plain.set_column(1, "window_name", plain.column(1).dictionary_encode())
+    for given in (plain, encoded, pa.concat_tables([plain.slice(0, 2), plain.slice(2)])):
+        found = by_window(given, ["day", "year", "hour"], others=True)
+        assert [(window, each["n"].to_pylist()) for window, each in found] == [
+            ("day", [0, 2]),
+            ("hour", [1, 3]),
+            (None, [4]),
+        ]
+        assert [window for window, _ in by_window(given, ["hour"], others=False)] == ["hour"]
+        assert by_window(given, [], others=True) == [(None, given)]
+        assert by_window(given, [], others=False) == []

@@ -243,7 +243,7 @@ def test_groupings_and_faults_change_no_result_and_what_was_measured_steers_late
         "retry",
         "retry",
     ]
-    steps = [each.applies["apply"] for each in run.recentProgress if each.applies]
+    steps = [each.applies["slow"] for each in run.recentProgress if each.applies]
     assert (steps[0].grouping, steps[-1].grouping) == ("round robin", "osg")
     assert (
         sum(each.failed for each in steps)
@@ -254,7 +254,7 @@ def test_groupings_and_faults_change_no_result_and_what_was_measured_steers_late
     assert len(steps[-1].slot_s) == 3
     told = [each.text for each in run.events if each.kind == "grouping"]
     assert len(told) == 1
-    assert told[0].startswith("apply 'apply' groups rows by osg: as asked for; a row takes")
+    assert told[0].startswith("apply 'slow' groups rows by osg: as asked for; a row takes")
     app, source = stream.source()
     source.apply(slow, schema="*, name string", form="rows", cost_by="k").to(ab.memory())
     assert "grouping:  auto: osg: as asked for; a row takes" in app.explain(

@@ -21,6 +21,24 @@ def test_a_name_is_used_once() -> None:
     assert graph.free_name("loans") == "loans_2"
 
 
+def test_a_derived_name_has_no_counter_and_is_refused_where_it_is_taken() -> None:
+    graph = Graph(name="t").add(source("loans"))
+    assert graph.derived_name("loans", "by_area") == "loans_by_area"
+    with pytest.raises(TopologyError) as error:
+        graph.add(source("loans_by_area")).derived_name("loans", "by_area")
+    assert "two operators would be named 'loans_by_area'" in str(error.value)
+    assert "give one of them another name with name=" in str(error.value)
+    assert "that one keeps 'loans_by_area'" in str(error.value)
+
+
+def test_a_long_derived_name_is_cut_and_stays_its_own() -> None:
+    graph, keys = Graph(name="t"), [f"key_{i}" for i in range(30)]
+    names = {graph.derived_name("loans", "by_" + "_".join(keys[:n])) for n in range(12, 30)}
+    assert len(names) == 18
+    assert {len(each) for each in names} == {64}
+    assert all(each.startswith("loans_by_key_0_key_1_") for each in names)
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -321,6 +321,7 @@ class AggregateNode(Node):
     def describe(self, inflow: str) -> dict[str, Any]:
         copies = sum(window.copies for window in self.of.consolidate.windows)
         times = "once" if self.of.parts == 1 else f"{self.of.parts} times"
+        apart = f"; without shared panes {copies} times" if copies > self.of.parts else ""
         return {
             "name": str(self.name),
             "chain": self._chain(self.of.compute.name, str(self.name)),
@@ -337,8 +338,7 @@ class AggregateNode(Node):
                 if each.complete_from is not None
             },
             "partials": [self.partials_text([i]) for i in range(len(self.plan.kept))],
-            "sharing": f"each row is aggregated {times}; window by window it would be "
-            f"{copies} times",
+            "sharing": f"each row is aggregated {times}{apart}",
         }
 
     def _early_text(self) -> str:
@@ -364,7 +364,7 @@ class AggregateNode(Node):
         merges, naive = facts["merges"], facts["naive_merges"]
         return [
             *lines,
-            f"    merges:    {merges:,g} partials a key and hour; naively {naive:,g}",
+            f"    merges:    {merges:,g} partials per key and hour; naively {naive:,g}",
             f"    partials:  {', '.join(facts['partials'])}",
         ]
 

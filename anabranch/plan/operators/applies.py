@@ -17,7 +17,7 @@ from anabranch.topology.apply import AUTO, HASH, OSG, ROUND_ROBIN, ApplySpec
 from anabranch.topology.graph import Apply, Field, Graph
 
 NOTHING_FUSED = FusionPlan(
-    planner="none",
+    planner="unfused",
     components=(),
     communication=0.0,
     adaptation=0.0,

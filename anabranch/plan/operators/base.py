@@ -40,6 +40,11 @@ class Feed:
     clock: Clock
     fields: tuple[Field, ...]  # after the maps
 
+    @property
+    def window(self) -> str | None:
+        """The window whose results are all that it reads of its stream."""
+        return self.maps[0].window if self.maps else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialInput:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from anabranch.aggregates.specs import Aggregate
-from anabranch.errors import NotYetError, TopologyError
+from anabranch.errors import NotYetError, TopologyError, unknown
+from anabranch.plan.evolution import names_of
 from anabranch.plan.operators.process import process_plan
 from anabranch.spark.compile.expressions import type_of
 from anabranch.spark.compile.schemas import fields_of
@@ -61,7 +64,7 @@ class Stream:
         """
         frame = check_map(fn, self._frame, self._app.graph.clock_or_none(self.name))
         node = g.Map(
-            name=self._app.name_for(name, "map"),
+            name=self._app.graph.free_name(name_of(fn, "map")) if name is None else name,
             input=self.name,
             fn=fn,
             fields=fields_of(frame.schema),
@@ -120,7 +123,7 @@ class Stream:
                 "an apply on results of windows has no dead letters so far; valid: on_error='fail'"
             )
         node = g.Apply(
-            name=self._app.name_for(name, "apply"),
+            name=self._app.name_for(name, name_of(fn, "apply")),
             input=self.name,
             work=work,
             fields=fields_of(given),
@@ -138,7 +141,10 @@ class Stream:
         named = tuple(self._named(each, aggregate) for each, aggregate in aggregates.items())
         wish = f"by_{'_'.join(field.name for field in keys)}" if keys else "total"
         node = g.Compute(
-            name=self._app.name_for(name, wish), input=self.name, by=keys, aggregates=named
+            name=self._app.graph.free_name(wish) if name is None else name,
+            input=self.name,
+            by=keys,
+            aggregates=named,
         )
         self._app.add(node)
         return Computed(self._app, node.name)
@@ -156,9 +162,14 @@ class Stream:
         """`compute` and `consolidate` in one call."""
         listed = [windows] if isinstance(windows, WindowDefinition) else list(windows)
         g.check_windows(listed)
-        return self.compute(by, name=None, **aggregates).consolidate(
-            *listed, early=early, share=share, name=name
-        )
+        before = self._app.graph
+        try:
+            return self.compute(by, name=None, **aggregates).consolidate(
+                *listed, early=early, share=share, name=name
+            )
+        except TopologyError:
+            self._app.graph = before
+            raise
 
     def process(
         self,
@@ -212,7 +223,7 @@ class Stream:
             fields = fields_of(self._frame.schema)
             work = ApplySpec(fn=None, grouping=ROUND_ROBIN)
             node = g.Apply(
-                name=self._app.name_for(None, f"{stream}_rows"),
+                name=self._app.graph.free_name(f"{stream}_rows"),
                 input=stream,
                 work=work,
                 fields=fields,
@@ -250,6 +261,16 @@ class Stream:
             return value
         name = str(value).removeprefix("Column<'").removesuffix("'>")
         return name if name in self._frame.columns and "." not in name else value
+
+
+def name_of(fn: object, otherwise: str) -> str:
+    """The name of a function; that of all others where it has none, as a lambda has not."""
+    name = getattr(fn, "__name__", "")
+    return name if isinstance(name, str) and name.isidentifier() else otherwise
+
+
+def _of_window(results: DataFrame, window: str) -> DataFrame:
+    return results.filter(F.col(g.RESULT_COLUMNS[1]).isin(*names_of(window)))
 
 
 def _schema(schema: object, given: StructType) -> StructType:
@@ -328,8 +349,10 @@ class Computed:
         compute = self._app.graph.compute_of(self.name)
         names = [*(field.name for field in compute.by), *(each.name for each in compute.aggregates)]
         checked = g.check_windows(windows)
+        keys = "_".join(field.name for field in compute.by)
+        did = f"by_{keys}" if keys else "in_total"
         node = g.Consolidate(
-            name=self._app.name_for(name, f"{self.name}_windows"),
+            name=self._app.name_for(name, self._app.graph.stream_of(compute.input)[0].name, did),
             input=self.name,
             windows=checked,
             early=g.check_early(early, names),
@@ -367,8 +390,29 @@ class Failed:
 
 class Windowed(Stream):
     """Results per key and window, a stream like others: what follows sees those of complete
-    windows.
+    windows. `results["1 day"]` is the stream of one window.
     """
+
+    def __getitem__(self, window: str) -> Stream:
+        """The results of one window, by its name, as a stream of their own.
+
+        They have the columns of all results. Where the window was added later, those that lack rows
+        from before are among them, named "1 day (incomplete)" in the column `window_name`.
+        """
+        graph = self._app.graph
+        names = graph.operator(self.name).window_names
+        if window not in names:
+            raise TopologyError(unknown(f"window of {self.name!r}", window, names))
+        node = g.Map(
+            name=f"{self.name}[{window}]",
+            input=self.name,
+            fn=functools.partial(_of_window, window=window),
+            fields=graph.fields_of(self.name),
+            window=window,
+        )
+        if not any(each.name == node.name for each in graph.operators):
+            self._app.add(node)
+        return Stream(self._app, node.name, self._frame)
 
     @property
     def late(self) -> Late:
@@ -391,8 +435,10 @@ class Processed(Stream):
         return Late(self._app, self.name)
 
 
-class Joined(Stream):
-    """Joined rows per key and window, a stream like others."""
+class Joined(Windowed):
+    """Joined rows per key and window, a stream like others. `joined["1 day"]` is the stream of one
+    window.
+    """
 
     @property
     def late(self) -> Late:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Unpack
+from typing import Any, TypeAlias, Unpack
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
@@ -67,6 +67,9 @@ from anabranch.topology import graph as g
 from anabranch.topology.durations import Duration, duration_us
 
 _log = logging.getLogger("anabranch")  # prints to standard error unless users configure it
+
+
+Maps: TypeAlias = tuple[Callable[[DataFrame], DataFrame], ...]
 
 
 class Topology:
@@ -306,7 +309,8 @@ class Topology:
             for s in (left, right)
         ]
         keys = left.own_names([by] if isinstance(by, str) else by)
-        chosen = self.name_for(name, f"{left.name}_{right.name}")
+        roots = [self.graph.stream_of(each.name)[0].name for each in (left, right)]
+        chosen = self.name_for(name, roots[0], "with", roots[1])
         plan = join_plan(chosen, inputs[0], inputs[1], keys, windows, how)
         for each in (*plan.left, *plan.right):
             if "map<" in each.type:
@@ -365,8 +369,9 @@ class Topology:
             g.Sink(name=wish, input=operator, late=late, target=target)
         )
 
-    def name_for(self, name: str | None, wish: str) -> str:
-        return self.graph.free_name(wish) if name is None else name
+    def name_for(self, name: str | None, *parts: str) -> str:
+        """The name of an operator: what the user gave, or what it does."""
+        return self.graph.derived_name(*parts) if name is None else name
 
     def _planning(self, found: Checkpoint | None) -> Planning:
         """Makes plans of this topology that go on with a checkpoint."""
@@ -391,22 +396,28 @@ class Topology:
         """The sinks of this topology; refuses locations that hold results of another run."""
         found = []
         for sink in self.graph.sinks:
-            stream, maps = self._maps_to_sink(sink.input)
-            target = MappedTarget(sink.target, maps) if maps else sink.target
-            target.check(next_step)
-            found.append(Outlet(name=sink.name, operator=stream, late=sink.late, target=target))
+            outlet = self._outlet(sink, sink.input)
+            outlet.target.check(next_step)
+            found.append(outlet)
         return found
 
-    def _maps_to_sink(self, name: str) -> tuple[str, tuple[Callable[[DataFrame], DataFrame], ...]]:
-        """The operator whose results a stream has, and the maps and applies on their way."""
+    def _outlet(self, sink: g.Sink, name: str, after: Maps = ()) -> Outlet:
+        """The operator and window whose results a sink takes, with the maps and applies on their
+        way.
+        """
         stream, maps = self.graph.stream_of(name)
-        passed = tuple(each.fn for each in maps)
+        passed = (*(each.fn for each in maps if each.window is None), *after)
         apply = stream.in_sinks(self.graph)
-        if apply is None:
-            return stream.name, passed
-        operator, before = self._maps_to_sink(apply.input)
-        applied = applied_to_results(apply, self.graph.fields_of(apply.input))
-        return operator, (*before, applied, *passed)
+        if apply is not None:
+            applied = applied_to_results(apply, self.graph.fields_of(apply.input))
+            return self._outlet(sink, apply.input, (applied, *passed))
+        return Outlet(
+            name=sink.name,
+            operator=stream.name,
+            late=sink.late,
+            target=MappedTarget(sink.target, passed) if passed else sink.target,
+            window=maps[0].window if maps else None,
+        )
 
 
 _OPTIONS = ("checkpoint", *(Topology.start.__kwdefaults__ or ()))

@@ -106,6 +106,7 @@ class Levels:
                 inputs=tuple(_columns_of(each.expression, node) for each in node.inputs),
                 payload=tuple(each.name for each in node.plan.payload),
                 time=node.feed.clock.column,
+                window=node.feed.window,
             )
         elif node in self.lift.nodes:
             rows = ArrivingRows(columns=self.lift.arrives(node), combined=True)

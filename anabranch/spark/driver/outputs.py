@@ -75,4 +75,8 @@ def written_for(outlet: Outlet, plan: Plan, reports: StepReports) -> tuple[str, 
         return files_of([each.letters if outlet.late else each.results for each in of_apply])
     parts = {node.name for node in plan.parts_of(outlet.operator)}
     mine = [each for name, each in reports.nodes() if name in parts]
-    return files_of([each.late if outlet.late else each.results for each in mine])
+    if outlet.late:
+        return files_of([each.late for each in mine])
+    results = [each for report in mine for each in report.results]
+    wanted = outlet.window
+    return files_of([each for each in results if wanted is None or each.window == wanted])

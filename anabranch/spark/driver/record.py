@@ -69,7 +69,7 @@ def counts_of(plan: Plan, outlets: Sequence[Outlet], reports: StepReports) -> Co
         if name in reading:
             rows_in += sum(shard.rows_in for shard in each.shards.values())
         if name in written:
-            rows_out += sum(shard.rows_out for shard in each.shards.values())
+            rows_out += sum(file.rows for file in each.results)
         for reason, rows in each.left_out.items():
             left_out[reason] = left_out.get(reason, 0) + rows
     failed = sum(each.failed for each in reports.applies)

@@ -158,6 +158,7 @@ def _node(context: RunContext, state: RunState, node: Node, early: Collection[Pa
         rows=inflow.rows,
         emits=inflow.emits,
         written=written.results,
+        windows=written.windows,
         late=written.late,
         committed=checkpoint.versions(node.name),
         snapshot=frozenset(snapshots_due(_chain_sizes(checkpoint, node), context.shards)),

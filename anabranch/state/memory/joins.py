@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.plan.evolution import INCOMPLETE
+from anabranch.plan.evolution import names_of
 from anabranch.plan.operators.joins import SIDES, JoinPlan, Side
 from anabranch.plan.panes import Closing
 from anabranch.state.codec.joins import JoinEntries, SideRows, no_rows
@@ -204,7 +204,7 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         ]
         windows = [window.name for window in self.plan.panes.windows]
         names = pa.table(
-            [pa.array([*windows, *(f"{name}{INCOMPLETE}" for name in windows)])], names=["name"]
+            [pa.array([*windows, *(names_of(name)[1] for name in windows)])], names=["name"]
         )
         which = np.repeat(np.array([self._name_number(each) for each in closings]), sizes)
         columns = [

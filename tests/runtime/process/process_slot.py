@@ -144,9 +144,8 @@ class Slot:
         )
         attempt = _Attempt(task, task.components[0], 0, 0)
         report = attempt.run({0: self._table(rows)} if rows else {}).nodes[0]
-        if report.results is None:
-            return report, []
-        return report, pa.parquet.read_table(self.files.path(report.results.path)).to_pylist()
+        tables = [pa.parquet.read_table(self.files.path(each.path)) for each in report.results]
+        return report, [row for each in tables for row in each.to_pylist()]
 
     def _table(self, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
         """Rows as they come through the exchange: in any order, with the order of their arrival."""

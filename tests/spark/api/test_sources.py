@@ -218,7 +218,8 @@ def test_columns_are_named_in_any_case(clicks: DataFrame) -> None:
     app = ab.Topology("t")
     stream = app.source(clicks, event_time="AT", delay="1 hour")
     stream.process(by=["PAGE"], cls=Longest, name="longest")
-    other = app.source(clicks.selectExpr("at as then", "page"), event_time="then", delay="1 hour")
+    then = clicks.selectExpr("at as then", "page")
+    other = app.source(then, event_time="then", delay="1 hour", name="other")
     joined = ab.join(stream, other, by="Page", name="j",
                      window=ab.tumbling("1 minute"))  # fmt: skip
     assert joined.name == "j"

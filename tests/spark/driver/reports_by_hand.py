@@ -11,7 +11,14 @@ from anabranch.elastic.grouping.steps import TaskObservation
 from anabranch.metrics import Progress
 from anabranch.plan.ids import ComponentId, PartId
 from anabranch.plan.route import Route
-from anabranch.runtime.reports import ApplyReport, NodeReport, ShardReport, SlotReport, StepReports
+from anabranch.runtime.reports import (
+    ApplyReport,
+    NodeReport,
+    ShardReport,
+    SlotReport,
+    StepReports,
+    Written,
+)
 from anabranch.runtime.tasks import Watermarks
 from anabranch.spark.driver.job import JobResult
 from anabranch.spark.driver.progress import progress_of
@@ -72,6 +79,7 @@ def node_report(part: PartId, shards: dict[int, tuple[int, int]]) -> NodeReport:
             )
             for shard, (given, out) in shards.items()
         },
+        results=(Written(path="results", rows=sum(out for _, out in shards.values())),),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from anabranch.errors import StepError
 from anabranch.plan.make import make_plan
 from anabranch.runtime.reports import NodeReport, StepReports, Written
 from anabranch.spark.driver.outputs import Outputs, written_for
-from anabranch.spark.outlets import Outlet
+from anabranch.spark.outlets import Outlet, WrittenRows, written_rows
 from anabranch.spark.sinks import StepResults, Target
 from tests.spark.driver.reports_by_hand import FUSED, W0, W1, graph, report, with_nodes
 
@@ -42,7 +43,7 @@ def reports() -> StepReports:
         node = NodeReport(
             part=W0,
             shards={},
-            results=Written(path=f"results-{slot}", rows=1),
+            results=(Written(path=f"results-{slot}", rows=1),),
             late=Written(path=f"late-{slot}", rows=1) if slot else None,
         )
         other = NodeReport(part=W1, shards={})
@@ -65,6 +66,21 @@ def test_a_sink_gets_the_files_that_all_slots_wrote_for_it() -> None:
     assert written_for(outlet("w0", kept), PLAN, reports()) == ("results-0", "results-1")
     assert written_for(outlet("w0", kept, late=True), PLAN, reports()) == ("late-1",)
     assert written_for(outlet("w1", kept), PLAN, reports()) == ()
+
+
+def test_a_sink_of_one_window_gets_its_files_and_one_of_all_gets_all() -> None:
+    results = tuple(Written(path=f"of-{window}", rows=1, window=window) for window in ("day", None))
+    node = NodeReport(part=W0, shards={}, results=results)
+    found = StepReports((with_nodes(report(FUSED, 0, {}), node),))
+    day = replace(outlet("w0", Kept()), window="day")
+    assert written_for(day, PLAN, found) == ("of-day",)
+    assert written_for(replace(day, window="hour"), PLAN, found) == ()
+    assert written_for(outlet("w0", Kept()), PLAN, found) == ("of-day", "of-None")
+    every = [day, day, replace(day, window="hour"), outlet("w0", Kept(), late=True)]
+    assert written_rows(every, "w0") == WrittenRows(
+        results=False, late=True, windows=("day", "hour")
+    )
+    assert written_rows([outlet("w0", Kept()), day], "w0").results
 
 
 def test_sinks_are_written_one_after_another_between_the_points_of_the_protocol() -> None:
