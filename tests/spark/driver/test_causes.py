@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -115,6 +117,10 @@ def failing(rows: DataFrame, step: int) -> None:
     raise LookupError(f"no table for {rows.columns} in step {step}")
 
 
+def deleting(rows: DataFrame, step: int) -> None:
+    shutil.rmtree(Path(urlsplit(rows.inputFiles()[0]).path).parents[2])  # the checkpoint
+
+
 def counted(stream: Stream) -> None:
     stream.aggregate(by=[], windows=ab.tumbling("1 minute"), n=ab.sum("ms")).to(ab.memory())
 
@@ -162,8 +168,13 @@ def counted(stream: Stream) -> None:
             lambda stream: stream.to(ab.parquet(f"{HERE}/out")),
             ["failed in step 1, which was not committed: [Errno 20]", "Not a directory"],
         ),
+        (
+            lambda path: pq.write_table(table([3]), path),
+            lambda stream: stream.to(deleting),
+            ["/checkpoint was deleted while the run was active; step 1 was not committed. Restore"],
+        ),
     ],
-    ids=["corrupt", "other type", "udf", "cast", "function", "no directory"],
+    ids=["corrupt", "other type", "udf", "cast", "function", "no directory", "deleted"],
 )
 def test_the_cause_of_a_failure_is_in_the_message_that_ends_the_run(
     spark: SparkSession,
