@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from py4j.protocol import Py4JNetworkError
+
 from anabranch.errors import place_in, place_of
 
 _OURS = re.compile(r"anabranch\.(?:errors|faults)\.(\w+): (.*)")
@@ -22,6 +24,8 @@ _JVM = ("org.", "java.", "scala.", "py4j.")
 
 def cause_of(error: BaseException) -> tuple[str, bool]:
     """What went wrong in a job, in one line, and whether trying again cannot help."""
+    if isinstance(error, ConnectionError | Py4JNetworkError):
+        return f"Spark's JVM is gone ({_short(str(error))}): it crashed or ran out of memory", True
     text = _text(error)
     ours = _OURS.findall(text)
     if ours:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -84,6 +85,13 @@ anabranch.errors.StepError: operator 'p', key 'a': process() raised ZeroDivision
 )
 def test_a_text_of_spark_becomes_one_line(text: str, cause: str, permanent: bool) -> None:
     assert cause_of(RuntimeError(text)) == (cause, permanent)
+
+
+@pytest.mark.parametrize("kind", [ConnectionRefusedError, Py4JNetworkError])
+def test_a_jvm_that_is_gone_does_not_come_back(kind: type[Exception]) -> None:
+    cause, permanent = cause_of(kind("Connection refused"))
+    assert cause.startswith("Spark's JVM is gone (Connection refused): it crashed or ran out of")
+    assert permanent
 
 
 def test_a_disk_that_is_full_and_a_function_that_fails_are_named_with_their_place() -> None:
