@@ -51,10 +51,10 @@ class Smoothed:
     def fixed_s(self) -> float:
         """Seconds that a slot takes whatever its rows, by a line through rows and work of slots.
 
-        0 where all slots had about as many rows.
+        0 where all slots had about as many rows, or none at all.
         """
         n, x, y, xx, xy = map(float, self.moments)
-        if n <= 0 or (spread := xx / n - (x / n) ** 2) < _MEANINGFUL * (x / n) ** 2:
+        if n <= 0 or (spread := xx / n - (x / n) ** 2) <= _MEANINGFUL * (x / n) ** 2:
             return 0.0
         slope = (xy / n - x * y / n / n) / spread
         return min(max(0.0, (y - slope * x) / n), (1 - _AT_LEAST) * y / n)

@@ -19,6 +19,7 @@ from anabranch.elastic import (
 from anabranch.elastic.evaluation import History, evaluate
 from anabranch.elastic.observation import by_slot
 from anabranch.elastic.replay import replay
+from anabranch.lab.steps import SimulatedComponent, SimulatedSteps
 from anabranch.plan.route import Route
 from tests.elastic.loop import LATENCY, Loop, steady
 from tests.elastic.recorded import RECORDED, SETTINGS
@@ -34,6 +35,18 @@ def test_pauses_are_not_read_as_low_capacity() -> None:
     ).run(400)
     assert paused.resizes == quiet.resizes == [], paused
     assert any("a pause" in decision.reason for *_, decision in paused.trace), paused
+
+
+def test_a_component_without_rows_yet_does_not_end_the_controller() -> None:
+    """A later level gets its first rows when windows close, maybe after many steps."""
+    components = (
+        SimulatedComponent(name="areas", cost_s=4e-4),
+        SimulatedComponent(name="all", cost_s=2e-5, level=1, per_row=0.0, parents=("areas",)),
+    )
+    even = np.full(64, 1 / 64)
+    steps = SimulatedSteps(components, steady(5_000), LATENCY, even, interval_s=1.0).run(60)
+    assert steps.routes["areas"].slots > 1
+    assert steps.routes["all"].slots == 1
 
 
 def test_work_that_really_became_slower_is_no_pause() -> None:
