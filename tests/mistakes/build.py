@@ -15,7 +15,7 @@ class Fine:
     state: int
     output = "n bigint"
 
-    def process(self, key, rows, state, ctx):  # noqa: ANN001, ANN201
+    def process(self, key, rows, state, ctx):
         return [{"n": 1}]
 
 
@@ -25,12 +25,29 @@ def changed(**parts: object) -> type:
     return type("Mine", (), {name: each for name, each in kept.items() if each is not None})
 
 
+def only_rows(self, rows):  # noqa: ANN001, ANN201
+    return None
+
+
+def of_columns(self, rows, state, ctx):  # noqa: ANN001, ANN201
+    return None
+
+
+def at_a_time(self, key, state, ctx):  # noqa: ANN001, ANN201
+    return None
+
+
+class NeedsArguments:
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+
 @dataclass
 class NoDefault:
     total: int
 
 
-def fails(rows):  # noqa: ANN001, ANN201
+def fails(rows):
     return rows.select("nothing")
 
 
@@ -240,8 +257,8 @@ AGGREGATES = [
     Mistake("a udaf of nothing", lambda _: ab.udaf(object()), ("udaf", "needs")),
     Mistake(
         "a udaf with arguments",
-        lambda _: ab.udaf(type("Sum", (), {"__init__": lambda self, x: None})),
-        ("udaf(Sum)", "without arguments"),
+        lambda _: ab.udaf(NeedsArguments),
+        ("udaf(NeedsArguments)", "without arguments"),
     ),
 ]
 
@@ -349,7 +366,7 @@ CLASSES = [
     ),
     Mistake(
         "arguments that do not fit",
-        lambda d: d.clicks().process("page", changed(process=lambda self, rows: None)),
+        lambda d: d.clicks().process("page", changed(process=only_rows)),
         ("key, rows, state, ctx",),
     ),
     Mistake(
@@ -393,8 +410,8 @@ CLASSES = [
             "page",
             changed(
                 state={"n": "bigint"},
-                process=lambda self, rows, state, ctx: None,
-                on_timer=lambda self, key, state, ctx: None,
+                process=of_columns,
+                on_timer=at_a_time,
             ),
         ),
         ("timers", "per key"),
@@ -403,7 +420,7 @@ CLASSES = [
         "a vectorised state of texts",
         lambda d: d.clicks().process(
             "page",
-            changed(state={"n": "string"}, process=lambda self, rows, state, ctx: None),
+            changed(state={"n": "string"}, process=of_columns),
         ),
         ("'string'", "bigint"),
     ),
@@ -411,7 +428,9 @@ CLASSES = [
 ]
 
 JOINS = [
-    Mistake("join with 5", lambda d: ab.join(d.clicks(), 5, by="page", window=None), ("5", "stream")),
+    Mistake(
+        "join with 5", lambda d: ab.join(d.clicks(), 5, by="page", window=None), ("5", "stream")
+    ),
     Mistake(
         "streams of two topologies",
         lambda d: ab.join(d.clicks(), d.clicks(), by="page", window=ab.tumbling("1h")),
