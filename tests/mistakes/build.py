@@ -25,15 +25,15 @@ def changed(**parts: object) -> type:
     return type("Mine", (), {name: each for name, each in kept.items() if each is not None})
 
 
-def only_rows(self, rows):  # noqa: ANN001, ANN201
+def only_rows(self, rows):
     return None
 
 
-def of_columns(self, rows, state, ctx):  # noqa: ANN001, ANN201
+def of_columns(self, rows, state, ctx):
     return None
 
 
-def at_a_time(self, key, state, ctx):  # noqa: ANN001, ANN201
+def at_a_time(self, key, state, ctx):
     return None
 
 
