@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -58,12 +57,6 @@ class UnknownColumn(Raising):
         return [{"n": rows.nothing[0]}]
 
 
-class StateOfAnotherType(Raising):
-    def process(self, key, rows, state, ctx):
-        ctx.state = object()
-        return [{"n": 1}]
-
-
 class WithTimer(Raising):
     def on_timer(self, key, state, ctx):
         return None
@@ -71,17 +64,17 @@ class WithTimer(Raising):
 
 class TimerInThePast(WithTimer):
     def process(self, key, rows, state, ctx):
-        ctx.set_timer(datetime(1999, 1, 1, tzinfo=UTC))
+        ctx.timer(datetime(1999, 1, 1, tzinfo=UTC))
 
 
 class TimerWithoutMethod(Raising):
     def process(self, key, rows, state, ctx):
-        ctx.set_timer(datetime(2027, 1, 1, tzinfo=UTC))
+        ctx.timer(datetime(2027, 1, 1, tzinfo=UTC))
 
 
 class TimerNamedSeven(WithTimer):
     def process(self, key, rows, state, ctx):
-        ctx.set_timer(datetime(2027, 1, 1, tzinfo=UTC), 7)
+        ctx.timer(datetime(2027, 1, 1, tzinfo=UTC), 7)
 
 
 class VectorisedShape:
@@ -130,7 +123,7 @@ class Failing:
     def init(self) -> int:
         return 0
 
-    def update(self, state: int, value: int) -> int:
+    def add(self, state: int, value: int) -> int:
         return state + 1 // (value - 7)
 
     def merge(self, state: int, other: int) -> int:
@@ -168,12 +161,6 @@ def _other_types(job: Job) -> Callable[[], None]:
     return lambda: path.write_bytes(whole)
 
 
-def _no_place(job: Job) -> Callable[[], None]:
-    target = job.desk.directory / "out"
-    target.write_text("a file", encoding="utf-8")
-    return target.unlink
-
-
 RUNNING = [
     RunningMistake("a process that raises", ("'mine'", "page ", "ZeroDivision"), _process(Raising)),
     RunningMistake("1.5 for a bigint", ("'mine'", "'n'", "1.5", "int64"), _process(Fractions)),
@@ -192,15 +179,10 @@ RUNNING = [
     RunningMistake("a udaf that raises", ("ZeroDivision", "Failing"), _udaf),
     RunningMistake("a sink that raises", ("pages", "no rows today"), sink=_failing_sink),
     RunningMistake("a corrupt file", ("01.parquet",), spoil=_corrupt),
-    RunningMistake("a file of other types", ("01.parquet", "ms"), spoil=_other_types),
+    RunningMistake("a file of other types", ("01.parquet", "at", "timestamp"), spoil=_other_types),
     RunningMistake(
         "a state that is too large",
         ("state_limit", "nothing is lost"),
         options=lambda _: {"state_limit": 4096},
     ),
 ]
-
-
-def remove_checkpoint(job: Job) -> None:
-    """What a person does who cleans up too much."""
-    shutil.rmtree(job.checkpoint)

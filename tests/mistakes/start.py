@@ -188,12 +188,14 @@ STARTED = [
     Mistake("resize to none", lambda d: _run(d, lambda run: run.resize(0)), ("0", "1")),
     Mistake("resize beyond shards", lambda d: _run(d, lambda run: run.resize(65)), ("65", "64")),
     Mistake(
-        "a route of two shards", lambda d: _run(d, lambda run: run.reroute([0, 0])), ("2", "64")
+        "a route of two shards",
+        lambda d: _run(d, lambda run: run.reroute([0, 0])),
+        ("[0, 0]", "64"),
     ),
     Mistake("replan by magic", lambda d: _run(d, lambda r: r.replan("magic")), ("'magic'", "auto")),
     Mistake(
         "wait in words",
         lambda d: _run(d, lambda run: run.awaitTermination("soon")),
-        ("'soon'", "seconds"),
+        ("'soon'", "minutes"),
     ),
 ]
