@@ -115,8 +115,8 @@ def nodes_of(graph: Graph, shared: Mapping[str, bool] = MappingProxyType({})) ->
     stateful = [each for each in graph.operators if each.stateful]
     if not stateful and not applies_of(graph):
         raise TopologyError(
-            f"topology {graph.name!r} has no windows: add .compute(...).consolidate(...) or "
-            ".process(...) to a stream, or .to(...)"
+            f"topology {graph.name!r} has nothing to do: add .aggregate(...), .process(...) or "
+            ".to(...) to a stream"
         )
     graph.check()
     return tuple(

@@ -59,7 +59,7 @@ def check_map(
             f"map failed on columns ({', '.join(frame.columns)}): {str(error).splitlines()[0]}"
         ) from None
     if not isinstance(mapped, DataFrame):
-        raise TopologyError(f"map must return a DataFrame; it returned {type(mapped).__name__}")
+        raise TopologyError(f"map must return a DataFrame, got {_kind(mapped)}")
     plan = analyzed(mapped)
     if not plan.deterministic():
         raise TopologyError(f"map {NOT_DETERMINISTIC}")
@@ -96,6 +96,11 @@ _STATEFUL = {
     "Window",
     "TransformWithState",
 }
+
+
+def _kind(value: object) -> str:
+    """What a value is, in a message."""
+    return "None" if value is None else type(value).__name__
 
 
 def needed_columns(frame: DataFrame, used: DataFrame) -> set[str]:

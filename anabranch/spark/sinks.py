@@ -261,17 +261,17 @@ class WriterTarget(Target):
 
 def parquet(path: str | os.PathLike[str], **options: Any) -> Target:
     """Parquet files in a directory. Without options, the slots' own files are linked there."""
-    return FileTarget("parquet", os.fspath(path), options)
+    return FileTarget("parquet", _directory(path), options)
 
 
 def csv(path: str | os.PathLike[str], *, header: bool = True, **options: Any) -> Target:
     """CSV files in a directory; `window` becomes window_start and window_end."""
-    return FileTarget("csv", os.fspath(path), {"header": header, **options})
+    return FileTarget("csv", _directory(path), {"header": header, **options})
 
 
 def json(path: str | os.PathLike[str], **options: Any) -> Target:
     """Files in a directory with one JSON object per line."""
-    return FileTarget("json", os.fspath(path), options)
+    return FileTarget("json", _directory(path), options)
 
 
 def memory() -> MemoryTarget:
@@ -281,6 +281,8 @@ def memory() -> MemoryTarget:
 
 def console(rows: int = 20) -> Target:
     """Prints the first rows of each step."""
+    if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
+        raise TopologyError(f"console(rows={rows!r}); valid: 1 or more")
     return ConsoleTarget(rows)
 
 
@@ -288,7 +290,18 @@ def writer(format: str, **options: Any) -> Target:
     """Any Spark batch writer in append mode, at least once: ab.writer("jdbc", url=...,
     dbtable=...).
     """
+    if not isinstance(format, str) or not format.strip():
+        raise TopologyError(
+            f"writer({format!r}); valid: a format that Spark writes, such as 'jdbc'"
+        )
     return WriterTarget(format, options)
+
+
+def _directory(path: object) -> str:
+    """The directory or URI of a file sink."""
+    if isinstance(path, str | os.PathLike) and os.fspath(path):
+        return str(os.fspath(path))
+    raise TopologyError(f"a file sink needs a directory or URI, got {path!r}")
 
 
 def as_target(target: object) -> Target:

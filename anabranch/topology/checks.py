@@ -17,7 +17,7 @@ def key_fields(by: object, fields: Sequence[Field]) -> tuple[Field, ...]:
     if names is None or not all(isinstance(name, str) for name in names):
         raise TopologyError(f"by={by!r} is not a list of column names")
     if len(set(names)) != len(names):
-        raise TopologyError(f"by={names!r} names a column twice")
+        raise TopologyError(f"by={names!r} has a duplicate column")
     known = {each.name: each for each in fields}
     for name in names:
         if name not in known:
@@ -64,6 +64,13 @@ def check_early(every: object, names: Iterable[str]) -> Early | None:
             f"early={every!r}; valid: a number of steps, or a time such as '10 seconds'"
         )
     return Early(us=duration_us(every, "early"))
+
+
+def listed_windows(windows: object) -> list[object]:
+    """Windows as a user gives them: one, or several; what is neither is refused later, by name."""
+    if isinstance(windows, WindowDefinition | str) or not isinstance(windows, Iterable):
+        return [windows]
+    return list(windows)
 
 
 def check_windows(windows: Sequence[object]) -> tuple[WindowDefinition, ...]:

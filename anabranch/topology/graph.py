@@ -16,6 +16,7 @@ from anabranch.topology.checks import (
     check_result_names,
     check_windows,
     key_fields,
+    listed_windows,
 )
 from anabranch.topology.operators import (
     EARLY_COLUMN,
@@ -62,6 +63,7 @@ __all__ = [
     "check_windows",
     "failed_fields",
     "key_fields",
+    "listed_windows",
     "window_fields",
 ]
 

@@ -190,7 +190,7 @@ class Apply(Operator):
             lost = self.root(graph).clock_in(graph)
             have = ", ".join(f"{each.name}: {each.type}" for each in self.fields)
             raise TopologyError(
-                f"windows behind apply {self.name!r} need the event time, column {lost.column!r} "
+                f"windows after apply {self.name!r} need the event time, column {lost.column!r} "
                 f"of type {lost.type}; its schema has {have}"
             )
         return clock

@@ -153,8 +153,8 @@ def logic_of(
     if isinstance(logic.state, StateType):
         if not hasattr(given, "init") and logic.state.maker() is None:
             raise TopologyError(
-                f"{who}: what the state of a new key is cannot be told of {logic.state}; "
-                "write def init(self)"
+                f"{who}: {logic.state} does not say what the state of a new key is; "
+                "write def init(self) that returns it"
             )
         logic.state.check(logic.make, who)
     return logic
@@ -198,7 +198,7 @@ def _output(text: object, keys: Sequence[Field], who: str) -> tuple[Field, ...]:
         if each.name in {key.name for key in keys}:
             raise TopologyError(
                 f"{who}: {each.name!r} in output is a key column; "
-                "results have the key columns without being told"
+                "results have the key columns anyway, so leave it out"
             )
     return found
 
@@ -225,7 +225,7 @@ def columns_of(text: object, what: str) -> tuple[Field, ...]:
         except TopologyError as error:
             raise TopologyError(f"{what}: column {name!r}: {error}") from None
         if name in {each.name for each in found}:
-            raise TopologyError(f"{what}: {name!r} is there twice")
+            raise TopologyError(f"{what}: duplicate column {name!r}")
         found.append(Field(name, kind))
     return tuple(found)
 
@@ -276,8 +276,8 @@ def _columns(
         for name in names:
             if not isinstance(name, str) or name in {each.name for each in keys}:
                 raise TopologyError(
-                    f"{who}: {name!r} in columns is no name for an aggregate, or that of a key "
-                    "column"
+                    f"{who}: columns has an aggregate named {name!r}; valid: a string that is not "
+                    "the name of a key column"
                 )
         if order != "arrival":
             raise TopologyError(

@@ -149,7 +149,7 @@ def test_a_directory_is_no_file(capsys: pytest.CaptureFixture[str], tmp_path: Pa
         ),
         (
             "import anabranch as ab\napp = ab.Topology('t')",
-            "topology 't' has no windows: add .compute",
+            "topology 't' has nothing to do: add .aggregate",
         ),
     ],
 )
@@ -164,11 +164,11 @@ def test_the_variable_app_is_the_one_to_run(
     capsys: pytest.CaptureFixture[str], file: WriteFile
 ) -> None:
     path = file("import anabranch as ab\nother, app = ab.Topology('other'), ab.Topology('mine')")
-    assert one_line(capsys, "run", str(path)).startswith("topology 'mine' has no windows")
+    assert one_line(capsys, "run", str(path)).startswith("topology 'mine' has nothing to do")
 
 
 def test_one_topology_under_two_names_is_one(
     capsys: pytest.CaptureFixture[str], file: WriteFile
 ) -> None:
     path = file("import anabranch as ab\na = b = ab.Topology('mine')")
-    assert one_line(capsys, "run", str(path)).startswith("topology 'mine' has no windows")
+    assert one_line(capsys, "run", str(path)).startswith("topology 'mine' has nothing to do")

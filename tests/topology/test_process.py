@@ -56,7 +56,7 @@ def logic(order: str = "event_time", **parts: Any) -> Any:
         ({"state": {"new": "int"}, "process": vector}, "'new' cannot be a column of state"),
         ({"output": None}, "output=None"),
         ({"output": "n"}, "'n' is not a name and a type"),
-        ({"output": "n bigint, n int"}, "'n' is there twice"),
+        ({"output": "n bigint, n int"}, "duplicate column 'n'"),
         ({"output": "n frog"}, "column 'n': values of type frog"),
         ({"output": "k string"}, "'k' in output is a key column"),
         ({"event_time": "n"}, "event_time='n'; valid: a timestamp column of output: it has none"),

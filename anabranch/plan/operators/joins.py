@@ -390,8 +390,8 @@ def _windows(given: Sequence[object]) -> list[Window]:
         )
     if strange := [each for each in flat if not isinstance(each, Window)]:
         raise TopologyError(
-            f"{strange[0]!r} is no window for a join; write ab.tumbling, ab.sliding, ab.hopping "
-            "or ab.cumulative"
+            f"{strange[0]!r} cannot be the window of a join; write ab.tumbling, ab.sliding, "
+            "ab.hopping or ab.cumulative"
         )
     check_windows(flat)
     return [each for each in flat if isinstance(each, Window)]

@@ -63,7 +63,7 @@ class StreamGraph:
         names = [operator.name for operator in self.operators]
         if len(set(names)) < len(names):
             raise TopologyError(
-                f"operator {next(n for n in names if names.count(n) > 1)!r} is there twice"
+                f"duplicate operator {next(n for n in names if names.count(n) > 1)!r}"
             )
         for stream in self.streams:
             for end in (stream.source, stream.target):

@@ -170,7 +170,7 @@ class Context:
         if not self._has_timers:
             raise TypeError("the class has no method on_timer(self, key, state, ctx)")
         if not isinstance(name, str):
-            raise TypeError(f"the name of a timer is a text, not {name!r}")
+            raise TypeError(f"the name of a timer must be a string, got {name!r}")
         if call.after_us is not None and us <= call.after_us:
             raise ValueError(
                 f"a timer in the past: {self._time(us)}, and the watermark is "

@@ -271,7 +271,7 @@ def _blame(plan: ProcessPlan, done: CallResults, keys: Sequence[Any]) -> None:
             if isinstance(row, str) or len(values) != len(declared):
                 raise ValueError(f"{len(values)} values")
         except (TypeError, ValueError) as error:
-            raise StepError(f"{who}, which is no row of ({wanted}): {error}") from None
+            raise StepError(f"{who}, which is not a row of ({wanted}): {error}") from None
         for value, each, kind in zip(values, declared, plan.logic.output, strict=True):
             try:
                 exact_array([value], each.type)

@@ -34,7 +34,7 @@ from anabranch.topology.apply import (
 from anabranch.topology.columns import own_names
 from anabranch.topology.durations import Duration
 from anabranch.topology.process import aggregates_of, logic_of
-from anabranch.topology.windows import Session, Window, WindowDefinition
+from anabranch.topology.windows import Session, Window
 
 if TYPE_CHECKING:
     from anabranch.spark.api.topology import Topology
@@ -160,7 +160,7 @@ class Stream:
         **aggregates: Aggregate,
     ) -> Windowed:
         """`compute` and `consolidate` in one call."""
-        listed = [windows] if isinstance(windows, WindowDefinition) else list(windows)
+        listed: list[Any] = g.listed_windows(windows)
         g.check_windows(listed)
         before = self._app.graph
         try:
@@ -249,7 +249,12 @@ class Stream:
             if aggregate.expression is None
             else type_of(self._frame, aggregate.expression, f"aggregate {name!r}")
         )
-        aggregate.partials(input_type)
+        try:
+            aggregate.partials(input_type)
+        except TopologyError as error:
+            raise TopologyError(
+                f"aggregate {name!r} of {text_of(aggregate.expression)}: {error}"
+            ) from None
         plain = replace(aggregate, expression=self._plain(aggregate.expression))
         return g.Named(name=name, aggregate=plain, input_type=input_type)
 
@@ -279,7 +284,7 @@ def _schema(schema: object, given: StructType) -> StructType:
         return schema
     if not isinstance(schema, str) or not schema.strip():
         raise TopologyError(
-            f"schema={schema!r}; valid: a text such as 'at timestamp, score double', or a "
+            f"schema={schema!r}; valid: a string such as 'at timestamp, score double', or a "
             "StructType"
         )
     text = schema.strip()
@@ -289,7 +294,7 @@ def _schema(schema: object, given: StructType) -> StructType:
         added = StructType.fromDDL(rest) if rest else StructType([])
     except Exception as error:  # noqa: BLE001 - whatever Spark says about it
         raise TopologyError(
-            f"schema={schema!r} is not one: {str(error).strip().splitlines()[0]}"
+            f"schema={schema!r} is not a schema: {str(error).strip().splitlines()[0]}"
         ) from None
     if not isinstance(added, StructType):
         raise TopologyError(
@@ -299,7 +304,7 @@ def _schema(schema: object, given: StructType) -> StructType:
     names = [each.name for each in fields]
     for name in names:
         if names.count(name) > 1:
-            raise TopologyError(f"schema={schema!r} has column {name!r} twice")
+            raise TopologyError(f"schema={schema!r} has a duplicate column {name!r}")
     return StructType(fields)
 
 
@@ -320,10 +325,8 @@ def join(
     given: tuple[object, object] = (left, right)
     for each in given:
         if not isinstance(each, Stream):
-            raise TopologyError(f"join() needs two streams; {each!r} is none")
-    return left.app.joined(
-        left, right, by, [window] if isinstance(window, Window) else list(window), how, name
-    )
+            raise TopologyError(f"join() needs two streams, got {each!r}")
+    return left.app.joined(left, right, by, g.listed_windows(window), how, name)
 
 
 class Computed:

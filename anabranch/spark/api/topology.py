@@ -79,7 +79,7 @@ class Topology:
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not name.strip():
-            raise TopologyError(f"topology name {name!r} is not a text")
+            raise TopologyError(f"topology name {name!r} must be a non-empty string")
         self.graph = g.Graph(name=name)
         self._frames: dict[str, DataFrame] = {}
         self._said_delay = False  # what it means that a source has no delay

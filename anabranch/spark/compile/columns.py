@@ -143,7 +143,7 @@ class Reader:
     def what(self) -> str:
         """How messages call it."""
         maps = ", ".join(each.name for each in self.maps)
-        return f"operator {self.name!r} behind {maps or 'its stream'}"
+        return f"operator {self.name!r} after {maps or 'its stream'}"
 
     def mapped(self, rows: DataFrame) -> DataFrame:
         """The columns that it needs, after its maps."""

@@ -242,7 +242,7 @@ class Levels:
                 )
 
             maps = ", ".join(each.name for each in node.feed.maps)
-            what = f"operator {node.name!r} behind {maps or node.feed.stream}"
+            what = f"operator {node.name!r} after {maps or node.feed.stream}"
             self._taken[node.name] = rowwise.take(ready, what)
         return self._taken[node.name]
 

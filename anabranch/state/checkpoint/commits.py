@@ -164,7 +164,7 @@ def _read_header(files: Files) -> Header:
     try:
         header = decode_header(files.read("anabranch.json"))
     except msgspec.DecodeError as error:
-        raise CheckpointError(f"{files.location}/anabranch.json is damaged: {error}") from error
+        raise CheckpointError(f"{files.location}/anabranch.json is damaged: {error}") from None
     if header.format != FORMAT:
         raise CheckpointError(
             f"checkpoint {files.location} has format {header.format}; this version reads {FORMAT}"
@@ -176,7 +176,7 @@ def _read_commit(files: Files, name: str) -> Commit:
     try:
         return decode_commit(files.read(f"commits/{name}"))
     except msgspec.DecodeError as error:
-        raise CheckpointError(f"{files.location}/commits/{name} is damaged: {error}") from error
+        raise CheckpointError(f"{files.location}/commits/{name} is damaged: {error}") from None
 
 
 def _record(step: int) -> str:

@@ -154,16 +154,23 @@ class Files:
             self.filesystem.delete_file(self.path(name))
 
     def make(self, name: str = "") -> None:
-        self.filesystem.create_dir(self.path(name), recursive=True)
+        try:
+            self.filesystem.create_dir(self.path(name), recursive=True)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise CheckpointError(
+                f"directory {self.path(name)} cannot be made: {reason}; "
+                "valid: a directory that this process may write to"
+            ) from None
 
     def _open(self) -> tuple[fs.FileSystem, str]:
         if not self._opened:
             try:
                 filesystem, path = _filesystem(self.location)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever a file system says
                 raise CheckpointError(
                     f"location {self.location!r} cannot be opened: {error}"
-                ) from error
+                ) from None
             self._opened.append((filesystem, path.rstrip("/")))
         return self._opened[0]
 

@@ -222,4 +222,6 @@ def _read(files: Files, name: str) -> pa.Table:
         table = pq.read_table(pa.BufferReader(files.read(name)))
         return table.select(SCHEMA.names).cast(SCHEMA)
     except (OSError, pa.ArrowInvalid, KeyError, ValueError) as error:
-        raise CheckpointError(f"{files.location}/{name} is no history of a run: {error}") from error
+        raise CheckpointError(
+            f"{files.location}/{name} is not the history of a run: {error}"
+        ) from error

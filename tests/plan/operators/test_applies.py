@@ -88,7 +88,7 @@ def test_a_topology_of_applies_alone_is_a_plan_and_one_of_nothing_is_not() -> No
         (APPLIES,),
         "rows",
     )
-    with pytest.raises(TopologyError, match="topology 't' has no windows"):
+    with pytest.raises(TopologyError, match="topology 't' has nothing to do"):
         make_plan(source())
 
 

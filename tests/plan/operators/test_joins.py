@@ -74,7 +74,7 @@ def test_a_cumulative_window_is_all_its_windows() -> None:
         ),
         ({"by": []}, "at least one key column"),
         ({"by": 5}, "is not a list of column names"),
-        ({"by": ["k", "k"]}, "names a column twice"),
+        ({"by": ["k", "k"]}, "duplicate column"),
         ({"by": ["v"]}, "cannot be a key"),
         (
             {"right": (Field("k", "int"), Field("ts", "timestamp"))},

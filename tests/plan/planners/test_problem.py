@@ -91,7 +91,7 @@ def test_graphs_that_are_not_valid_are_refused() -> None:
         streams({"a": "x"}, ("a", "b", 1))
     with pytest.raises(TopologyError, match="rate -1"):
         streams({"a": "x", "b": "x"}, ("a", "b", -1))
-    with pytest.raises(TopologyError, match="'a' is there twice"):
+    with pytest.raises(TopologyError, match="duplicate operator 'a'"):
         StreamGraph((operator("a", "x"), operator("a", "y")), ())
     with pytest.raises(TopologyError, match="one shape"):
         StreamGraph((operator("a", "x", [[1, 2]]), operator("b", "y", [[1]])), ())

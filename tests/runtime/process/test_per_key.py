@@ -68,7 +68,7 @@ class Broken:
             "and 1.5 does not fit column 'n' of type int (declared: n int, at timestamp): 1.5",
         ),
         ("large", "and 1099511627776 does not fit column 'n' of type int (declared: n int"),
-        ("short", "it returned (1,), which is no row of (n int, at timestamp): 1 values"),
+        ("short", "it returned (1,), which is not a row of (n int, at timestamp): 1 values"),
         ("names", "its columns are [n, when]"),
         (
             "state",
