@@ -98,3 +98,31 @@ def test_a_mistake_in_a_class_names_operator_key_and_cause_and_changes_nothing(
     slot.step -= 1
     found = slot.run([("good", at(3), "add", 2), ("bad", at(4), "add", 2)], us(3))
     assert sorted((row["k"], row["n"]) for row in found) == [("bad", 2), ("good", 2)]
+
+
+class Halved:
+    """Sets a timer, and returns half of what it has seen when it is due."""
+
+    state: int
+    output = "n bigint"
+
+    def init(self) -> int:
+        return 0
+
+    def process(self, key: str, rows: ab.Rows, state: int, ctx: ab.Context) -> None:
+        ctx.replace(state + len(rows))
+        ctx.timer(at(5))
+
+    def on_timer(self, key: str, state: int, ctx: ab.Context) -> Any:
+        return [(state / 2,)]
+
+
+def test_what_a_timer_returns_is_not_cut_off_either(tmp_path: Path) -> None:
+    slot = Slot(plan_of(Halved, SCHEMA, ["k"]), tmp_path)
+    slot.run([("even", at(0), "", 1), ("even", at(0), "", 1), ("odd", at(1), "", 1)], us(3))
+    with pytest.raises(StepError) as error:
+        slot.run([], us(6))
+    assert str(error.value).startswith(
+        "operator 'p', key 'odd': it returned (0.5,), and 0.5 does not fit column 'n' of type "
+        "bigint (declared: n bigint): 0.5 is not a whole number"
+    )

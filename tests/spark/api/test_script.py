@@ -62,7 +62,7 @@ for name, build in {
     "worst": lambda s: s.aggregate(
         by="who", windows=ab.tumbling("1 minute"), n=ab.udaf(Worst)("ms")).to(ab.memory()),
     "shown": lambda s: s.apply(
-        shown, schema="at timestamp, who string", form="rows").to(ab.memory()),
+        shown, schema="at timestamp, who string", form="rows", name="read").to(ab.memory()),
 }.items():
     try:
         run(name, build)
@@ -100,7 +100,7 @@ def test_a_mistake_in_a_users_code_ends_a_script_with_a_few_lines(tmp_path: Path
         "udaf(Worst): init() or add() raised ZeroDivisionError: integer division or modulo by zero "
         f"(at {job}:{line['return state + ms // 0']} in add)"
     )
-    assert "apply 'apply' failed on row {'at': datetime" in shown
+    assert "apply 'read' failed on row {'at': datetime" in shown
     assert "KeyError: 'whom'" in shown
     assert counted == (
         "anabranch.errors.StepError: step 1 of 'counted' failed after 1 attempt: operator "
