@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from anabranch.aggregates.specs import Aggregate
+from anabranch.aggregates.specs import Aggregate, text_of
 from anabranch.errors import NotYetError, TopologyError, unknown
 from anabranch.plan.evolution import names_of
 from anabranch.plan.operators.process import process_plan
