@@ -34,7 +34,7 @@ from anabranch.topology.apply import (
 from anabranch.topology.columns import own_names
 from anabranch.topology.durations import Duration
 from anabranch.topology.process import aggregates_of, logic_of
-from anabranch.topology.windows import Session, Window, WindowDefinition
+from anabranch.topology.windows import AlignedWindow, Window, WindowDefinition
 
 if TYPE_CHECKING:
     from anabranch.spark.api.topology import Topology
@@ -153,7 +153,7 @@ class Stream:
         self,
         *,
         by: str | Iterable[str],
-        windows: Window | Session | Iterable[Window | Session | tuple[Window, ...]],
+        windows: WindowDefinition | Iterable[WindowDefinition | tuple[Window, ...]],
         early: int | Duration | None = None,
         share: bool | None = None,
         name: str | None = None,
@@ -161,7 +161,8 @@ class Stream:
     ) -> Windowed:
         """`compute` and `consolidate` in one call."""
         listed = [windows] if isinstance(windows, WindowDefinition) else list(windows)
-        g.check_windows(listed)
+        for window in g.check_windows(listed):
+            window.check_moment(self._app.graph.clock_of(self.name).moment)
         before = self._app.graph
         try:
             return self.compute(by, name=None, **aggregates).consolidate(
@@ -308,7 +309,7 @@ def join(
     right: Stream,
     *,
     by: str | Iterable[str],
-    window: Window | Iterable[Window | tuple[Window, ...]],
+    window: AlignedWindow | Iterable[AlignedWindow | tuple[Window, ...]],
     how: str = "inner",
     name: str | None = None,
 ) -> Joined:
@@ -321,9 +322,8 @@ def join(
     for each in given:
         if not isinstance(each, Stream):
             raise TopologyError(f"join() needs two streams; {each!r} is none")
-    return left.app.joined(
-        left, right, by, [window] if isinstance(window, Window) else list(window), how, name
-    )
+    windows = [window] if isinstance(window, WindowDefinition) else list(window)
+    return left.app.joined(left, right, by, windows, how, name)
 
 
 class Computed:
@@ -334,7 +334,7 @@ class Computed:
 
     def consolidate(
         self,
-        *windows: Window | Session | tuple[Window, ...],
+        *windows: WindowDefinition | tuple[Window, ...],
         early: int | Duration | None = None,
         share: bool | None = None,
         name: str | None = None,
@@ -351,6 +351,8 @@ class Computed:
         checked = g.check_windows(windows)
         keys = "_".join(field.name for field in compute.by)
         did = f"by_{keys}" if keys else "in_total"
+        for window in checked:
+            window.check_moment(self._app.graph.clock_of(compute.input).moment)
         node = g.Consolidate(
             name=self._app.name_for(name, self._app.graph.stream_of(compute.input)[0].name, did),
             input=self.name,
