@@ -35,6 +35,7 @@ HOMES = (
     "state/memory/shown.py",
     "state/memory/windows.py",
     "topology/operators.py",
+    "topology/calendar.py",
     "topology/windows.py",
     # What users call to make one.
     "spark/api/streams.py",
@@ -45,7 +46,7 @@ HOMES = (
     "workloads/",
 )
 KINDS = frozenset(
-    "Apply ApplyPlan Compute Consolidate Join JoinContents JoinNode JoinPlan JoinSide JoinState "
+    "Apply ApplyPlan CalendarWindow Compute Consolidate Join JoinContents JoinNode JoinPlan JoinSide JoinState "
     "Process ProcessContents ProcessNode ProcessPlan Session SessionContents SessionNode "
     "SessionPlan SessionState Window WindowsContents WindowsNode WindowsPlan WindowsState".split()
 )

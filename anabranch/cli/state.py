@@ -24,7 +24,6 @@ from anabranch.plan.ids import PartId
 from anabranch.state.checkpoint.commits import Checkpoint, open_checkpoint
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.kinds import STATES
-from anabranch.topology.durations import format_duration
 
 _TRIES = 3
 _T = TypeVar("_T")
@@ -178,9 +177,8 @@ def _state(found: Checkpoint, part: PartId, shard: int, most: int) -> dict[str, 
     """The merged state of a shard."""
     kind = found.header.operators[part].contents.kind
     shown_state = STATES[kind].shown(found, part, shard, most, instant)
-    pane_us = shown_state.pane_us
     return {
-        "pane": None if pane_us is None else format_duration(pane_us),
+        "pane": shown_state.pane,
         "total": shown_state.total,
         "rows": shown_state.rows,
     }

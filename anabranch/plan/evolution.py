@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from anabranch.plan.panes import first_end
-from anabranch.topology.durations import format_duration
-from anabranch.topology.windows import INCOMPLETE, Window, WindowDefinition
+from anabranch.plan.panes import Panes
+from anabranch.topology.windows import INCOMPLETE, AlignedWindow, Grid, WindowDefinition
 
 
 def names_of(window: str) -> tuple[str, str]:
@@ -28,20 +27,21 @@ def incomplete_windows(
     return {i: since[each.key] for i, each in enumerate(windows) if each.key in since}
 
 
-def misfits(windows: Iterable[Window], width_us: int, offset_us: int) -> list[str]:
-    """The windows that are not made of these panes."""
+def misfits(windows: Iterable[AlignedWindow], panes: Panes) -> list[str]:
+    """The windows that are not made of these panes, and for which they cannot be cut."""
     return [
-        f"{window.name!r} is not made of the checkpoint's panes of {format_duration(width_us)}"
+        f"{window.name!r} is not made of the checkpoint's panes of {panes}"
         for window in windows
-        if any(
-            part % width_us
-            for part in (window.length_us, window.every_us, window.offset_us - offset_us)
-        )
+        if not _fits(window.grid, panes.grid)
     ]
 
 
+def _fits(wanted: Grid | None, held: Grid | None) -> bool:
+    return wanted is None or (held is not None and held.meet(wanted) == held)
+
+
 def complete_from(
-    old: Sequence[Window], watermark_us: int | None, newest_us: int | None
+    old: Sequence[AlignedWindow], watermark_us: int | None, newest_us: int | None
 ) -> int | None:
     """From when on all rows are in the panes that windows have kept up to a watermark.
 
@@ -52,18 +52,36 @@ def complete_from(
         return newest_us if newest_us is None else newest_us + 1
     if watermark_us is None:
         return None
-    return min(
-        first_end(window, watermark_us) - window.length_us for window in old if window.gapless
-    )
+    return min(_first_open(window, watermark_us) for window in old if window.gapless)
 
 
-def forgotten_before(old: Sequence[Window], watermark_us: int | None) -> int | None:
+def complete_after_cut(
+    window: AlignedWindow, panes: Panes, since_us: int | None, newest_us: int | None
+) -> int | None:
+    """From when on a window that comes later is complete, given from when on all rows are there.
+
+    Panes that were not cut at its edges mix rows of two of its windows. Those with rows from
+    before are incomplete then.
+    """
+    if newest_us is None or window.grid is not None:
+        return since_us
+    if any(each.refines(window) for each in panes.cuts):
+        return since_us
+    edge = None if since_us is None else window.first_end(since_us - 1)
+    while edge is not None and edge <= newest_us:
+        edge = window.first_end(edge) if panes.start_of(edge) == edge else None
+    return newest_us + 1 if edge is None else since_us
+
+
+def forgotten_before(old: Sequence[AlignedWindow], watermark_us: int | None) -> int | None:
     """The start of the first window that is open at a watermark: none needs a pane before it."""
     return (
-        None
-        if watermark_us is None
-        else min(first_end(window, watermark_us) - window.length_us for window in old)
+        None if watermark_us is None else min(_first_open(window, watermark_us) for window in old)
     )
+
+
+def _first_open(window: AlignedWindow, watermark_us: int) -> int:
+    return window.start_of(window.first_end(watermark_us))
 
 
 def changed_aggregates(

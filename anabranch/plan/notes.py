@@ -15,7 +15,7 @@ class OperatorNote:
 
     fingerprint: Mapping[str, str]
     contents: AnyContents
-    pane_us: int
+    pane_us: int | None  # None: panes are cut at the edges of windows only
     pane_offset_us: int
     complete_from: Mapping[str, int] = field(default_factory=dict)  # windows that were added later
     # Panes before were of no use to any window when windows were added last.

@@ -1,7 +1,8 @@
 """Panes: the smallest intervals that all windows of an operator are unions of (Enorm 4.2, 6.1).
 
 Every window starts and ends at a pane's edge, so a row is aggregated once, into its pane, whatever
-the number of windows.
+the number of windows. Panes are equally wide, and cut at the starts and ends of windows that are
+not equally spaced.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from math import gcd
+from functools import reduce
 
 import numpy as np
 
-from anabranch.topology.windows import Window
+from anabranch.topology.durations import format_duration
+from anabranch.topology.windows import NEVER, AlignedWindow, Grid
 from anabranch.types import Array
 
-NEVER = np.iinfo(np.int64).min
+HOUR_US = 3_600_000_000
 
 # Instead of a pane, rows that are in no window have one of these marks; no event time comes near.
 LEFT_OUT = -9_000_000_000_000_000_000  # no event time
@@ -51,14 +53,51 @@ class Closing:
 class Panes:
     """The panes that a set of windows shares."""
 
-    width_us: int
+    width_us: int | None  # None: they are cut at the edges of windows only
     offset_us: int
-    windows: tuple[Window, ...]
+    windows: tuple[AlignedWindow, ...]
+
+    @property
+    def grid(self) -> Grid | None:
+        """Where panes are cut, whatever the windows."""
+        return None if self.width_us is None else Grid(self.width_us, self.offset_us)
+
+    @property
+    def cuts(self) -> list[AlignedWindow]:
+        """The windows at whose edges panes are cut besides; of those that have the edges of others
+        these are enough.
+        """
+        found: list[AlignedWindow] = []
+        for window in self.windows:
+            if window.grid is None and not any(each.refines(window) for each in found):
+                found = [each for each in found if not window.refines(each)] + [window]
+        return found
+
+    @property
+    def per_hour(self) -> float:
+        """How many panes an hour has, on average."""
+        cuts = sum(HOUR_US / each.mean_us for each in self.cuts)
+        return cuts + (HOUR_US / self.width_us if self.width_us is not None else 0.0)
+
+    def __str__(self) -> str:
+        parts = [] if self.width_us is None else [format_duration(self.width_us)]
+        return " cut by ".join([*parts, *(each.name for each in self.cuts)])
+
+    def starts(self, times: Array) -> Array:
+        """The start of the pane of each time."""
+        found = (
+            np.full(len(times), NEVER, dtype=np.int64)
+            if self.width_us is None
+            else times - (times - self.offset_us) % self.width_us
+        )
+        for window in self.cuts:
+            found = np.maximum(found, window.starts(times))
+        return found
 
     @property
     def reach_us(self) -> int:
         """How far a window may reach before and after the rows in it, at most."""
-        return max((window.length_us for window in self.windows), default=self.width_us)
+        return max((window.longest_us for window in self.windows), default=self.width_us or 0)
 
     def can_show(self, t: Array) -> Array:
         """Whether Python can show every window that may contain each of these times."""
@@ -66,16 +105,17 @@ class Panes:
         return found
 
     def start_of(self, at_us: int) -> int:
-        return at_us - (at_us - self.offset_us) % self.width_us
+        return int(self.starts(np.array([at_us], dtype=np.int64))[0])
+
+    def end_of(self, pane_us: int) -> int:
+        """The end of a pane that starts at a time."""
+        ends = [each.first_end(pane_us) for each in self.cuts]
+        return min([*ends, *([] if self.width_us is None else [pane_us + self.width_us])])
 
     def last_end(self, pane_us: int) -> int | None:
         """The end of the last window that contains a pane; None where no window does."""
-        ends = [
-            start + window.length_us
-            for window in self.windows
-            if pane_us < (start := window.last_start(pane_us)) + window.length_us
-        ]
-        return max(ends, default=None)
+        end = int(self.last_ends(np.array([pane_us], dtype=np.int64))[0])
+        return None if end == NEVER else end
 
     def is_over(self, pane_us: int, watermark_us: int | None) -> bool:
         """True when every window that contains the pane is closed by the watermark."""
@@ -88,25 +128,59 @@ class Panes:
         """
         found = np.full(len(panes), NEVER, dtype=np.int64)
         for window in self.windows:
-            end = panes - (panes - window.offset_us) % window.every_us + window.length_us
-            np.maximum(found, end, out=found, where=end > panes)
+            np.maximum(found, window.last_ends(panes), out=found)
         return found
 
-    def last_end_sql(self) -> str:
-        """The end of the last window that contains a time t; null where none does."""
+    def takes_all_from(self, pane_us: int, watermark_us: int | None) -> bool:
+        """True when a window takes a pane and everything after it: it has no gaps, and is open."""
+        at = np.array([pane_us], dtype=np.int64)
+        return any(
+            watermark_us is None or int(window.last_ends(at)[0]) > watermark_us
+            for window in self.windows
+            if window.gapless
+        )
+
+    def last_end_sql(self) -> str | None:
+        """The end of the last window that contains a time t, null where none does; of windows of
+        which SQL can tell it.
+        """
         longest = {
-            (each.every_us, each.offset_us): each
-            for each in sorted(self.windows, key=lambda each: each.length_us)
+            each.series: each for each in sorted(self.windows, key=lambda each: each.longest_us)
         }
-        ends = [_last_end_sql(window) for window in longest.values()]
-        return ends[0] if len(ends) == 1 else f"greatest({', '.join(ends)})"
+        ends = [end for each in longest.values() if (end := each.last_end_sql()) is not None]
+        return f"greatest({', '.join(ends)})" if len(ends) > 1 else next(iter(ends), None)
+
+    def outside_sql(self) -> str:
+        """Whether no window takes a time t, whatever the watermark."""
+        return "false" if self.cuts else f"{self.last_end_sql()} is null"
+
+    def late_sql(self, watermark_us: int | None) -> str:
+        """Whether no open window takes a time t."""
+        late = []
+        if (end := self.last_end_sql()) is not None:
+            over = "" if watermark_us is None else f" or {end} <= {data_sql(watermark_us)}"
+            late.append(f"{end} is null{over}")
+        if self.cuts:  # rows before the first of them that is open
+            first = None if watermark_us is None else self._first_open(watermark_us)
+            late.append("false" if first is None else f"t < {data_sql(first)}")
+        text = late[0] if len(late) == 1 else " and ".join(f"({each})" for each in late)
+        return f"(t is null or {MARKED_SQL} or {text})"
+
+    def _first_open(self, watermark_us: int) -> int:
+        """The first start of a window that cuts panes and is open at a watermark."""
+        at = np.array([watermark_us], dtype=np.int64)
+        return min(int(each.starts(at)[0]) for each in self.windows if each.grid is None)
 
     def pane_sql(self) -> str:
         """The pane of a time t, or a mark where there is none or no window takes it.
 
-        A mark in the place of t stays as it is.
+        A mark in the place of t stays as it is. Where windows cut panes, it is a time in that
+        pane, and `starts` gives the pane's own.
         """
-        pane = f"t - pmod(t - {self.offset_us}L, {self.width_us}L)"
+        width, offset = self.width_us, self.offset_us
+        pane = None if width is None else f"t - pmod(t - {offset}L, {width}L)"
+        for window in self.cuts:
+            pane = window.cut_sql(pane, self.grid)
         if self.windows and not any(window.gapless for window in self.windows):
             pane = f"if({self.last_end_sql()} is null, {OUT}L, {pane})"
         return f"case when t is null then {LEFT_OUT}L when {MARKED_SQL} then t else {pane} end"
@@ -123,8 +197,8 @@ class Panes:
         found: list[Closing] = []
         for index, window in enumerate(self.windows):
             found += [
-                Closing(index, end - window.length_us, end)
-                for end in _ends(window, ordered, after_us, until_us)
+                Closing(index, window.start_of(end), end)
+                for end in ends_between(window, ordered, after_us, until_us)
             ]
         return sorted(found, key=lambda each: (each.end_us, each.start_us, each.window))
 
@@ -136,7 +210,7 @@ class Panes:
             at = 0
             while at < len(ordered):
                 end = _first_end(window, ordered[at], after_us)
-                at = bisect_left(ordered, end - window.length_us, at)
+                at = bisect_left(ordered, window.start_of(end), at)
                 if at < len(ordered) and ordered[at] < end:
                     first.append(end)
                     break
@@ -144,53 +218,50 @@ class Panes:
 
     def final_end(self, panes: Iterable[int]) -> int | None:
         """The end of the last window over any of these panes."""
-        return max(
-            (end for pane in panes if (end := self.last_end(pane)) is not None), default=None
-        )
+        ends = self.last_ends(np.fromiter(panes, dtype=np.int64))
+        last = int(ends.max(initial=NEVER))
+        return None if last == NEVER else last
 
 
-def first_end(window: Window, after_us: int) -> int:
-    """The first end of a window after a time."""
-    return (
-        after_us
-        + window.every_us
-        - (after_us - window.offset_us - window.length_us) % window.every_us
-    )
+def data_sql(number: int) -> str:
+    """A number that is data and not code: the query is not compiled again for another one.
+
+    Spark cannot know the place in the array that it is taken from.
+    """
+    return f"get(array({number}L), if(t is null, 1, 0))"
 
 
-def _first_end(window: Window, pane_us: int, after_us: int | None) -> int:
+def _first_end(window: AlignedWindow, pane_us: int, after_us: int | None) -> int:
     """The first end of a window, after a time, that lies behind the start of a pane."""
-    return first_end(window, pane_us if after_us is None else max(pane_us, after_us))
+    return window.first_end(pane_us if after_us is None else max(pane_us, after_us))
 
 
-def _ends(window: Window, ordered: Sequence[int], after_us: int | None, until_us: int) -> list[int]:
+def ends_between(
+    window: AlignedWindow, ordered: Sequence[int], after_us: int | None, until_us: int
+) -> list[int]:
     """The ends in (after, until] of windows that hold a pane; over long times without panes it
     leaps.
     """
     ends: list[int] = []
     at, end = 0, _first_end(window, ordered[0], after_us)
     while end <= until_us:
-        at = bisect_left(ordered, end - window.length_us, at)
+        at = bisect_left(ordered, window.start_of(end), at)
         if at == len(ordered):
             break
         if ordered[at] < end:
             ends.append(end)
-            end += window.every_us
+            end = window.first_end(end)
         else:
-            end = max(end + window.every_us, _first_end(window, ordered[at], after_us))
+            end = max(window.first_end(end), _first_end(window, ordered[at], after_us))
     return ends
 
 
-def _last_end_sql(window: Window) -> str:
-    into = f"pmod(t - {window.offset_us}L, {window.every_us}L)"
-    end = f"t - {into} + {window.length_us}L"
-    return f"({end})" if window.gapless else f"if({into} < {window.length_us}L, {end}, null)"
-
-
-def panes_of(windows: Sequence[Window]) -> Panes:
-    """The widest equal panes whose edges include every start and end of every window."""
-    offset = windows[0].offset_us
-    width = 0
-    for window in windows:
-        width = gcd(width, window.every_us, window.length_us, abs(window.offset_us - offset))
-    return Panes(width_us=width, offset_us=offset % width, windows=tuple(windows))
+def panes_of(windows: Sequence[AlignedWindow]) -> Panes:
+    """The widest equal panes whose edges include every start and end of every window, cut where
+    windows are not equally spaced.
+    """
+    grids = [window.grid for window in windows if window.grid is not None]
+    if not grids:
+        return Panes(width_us=None, offset_us=0, windows=tuple(windows))
+    grid = reduce(Grid.meet, grids)
+    return Panes(width_us=grid.width_us, offset_us=grid.offset_us, windows=tuple(windows))

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anabranch.plan.consolidation import HOUR_US, plan_consolidation
+from anabranch.plan.consolidation import plan_consolidation
 from anabranch.plan.panes import panes_of
-from anabranch.topology.windows import Window
+from anabranch.topology.windows import AlignedWindow
 
 # Microseconds, measured on two cores with four partials; relations matter, not the seconds. See
 # docs/performance.md.
@@ -28,13 +28,16 @@ ROWS_A_KEY_AND_HOUR = 600.0  # as long as nothing is measured
 class Sharing:
     """The windows in groups, each with panes of its own, and why."""
 
-    groups: tuple[tuple[Window, ...], ...]
+    groups: tuple[tuple[AlignedWindow, ...], ...]
     shared: bool
     reason: str
 
 
 def share_or_not(
-    windows: Sequence[Window], *, wanted: bool | None = None, rows: float = ROWS_A_KEY_AND_HOUR
+    windows: Sequence[AlignedWindow],
+    *,
+    wanted: bool | None = None,
+    rows: float = ROWS_A_KEY_AND_HOUR,
 ) -> Sharing:
     """The cheaper of both ways, for so many rows a key and hour; or the one that is wanted."""
     apart = _by_name(windows)
@@ -56,23 +59,23 @@ def share_or_not(
     )
 
 
-def _by_name(windows: Sequence[Window]) -> list[tuple[Window, ...]]:
+def _by_name(windows: Sequence[AlignedWindow]) -> list[tuple[AlignedWindow, ...]]:
     """Each window by itself; the steps of a cumulative one stay together."""
-    found: dict[str, tuple[Window, ...]] = {}
+    found: dict[str, tuple[AlignedWindow, ...]] = {}
     for window in windows:
         found[window.name] = (*found.get(window.name, ()), window)
     return list(found.values())
 
 
-def _cost(groups: Sequence[tuple[Window, ...]], rows: float) -> float:
+def _cost(groups: Sequence[tuple[AlignedWindow, ...]], rows: float) -> float:
     """What a key costs in an hour: its rows for each group, the partials that they become, and
     merging these into windows.
     """
     total = 0.0
     for group in groups:
         panes = panes_of(group)
-        partials = min(rows, HOUR_US / panes.width_us)
-        full = HOUR_US / panes.width_us
+        full = panes.per_hour
+        partials = min(rows, full)
         merges = plan_consolidation(panes).merges_per_hour * partials / full
         total += rows * _LIFT_US + partials * _PARTIAL_US + merges * _MERGE_US
     return total

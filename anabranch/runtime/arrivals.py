@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.plan.operators.base import OperatorPlan, key_schema
-from anabranch.plan.panes import LEFT_OUT, OUT_OF_RANGE, Panes
+from anabranch.plan.panes import FARTHEST_US, LEFT_OUT, OUT_OF_RANGE, Panes
 from anabranch.runtime.results import of_window
 from anabranch.runtime.tasks import ArrivingRows, FusedRows, NodeOutcome
 from anabranch.types import Array, to_array
@@ -29,11 +29,8 @@ class RowColumns:
 
     def panes(self, panes: Panes) -> Array:
         """The pane of each row, or a mark where it has no time or a window that nobody can show."""
-        t = self.t
-        found = np.where(
-            panes.can_show(t), t - (t - panes.offset_us) % panes.width_us, OUT_OF_RANGE
-        )
-        return np.where(t == LEFT_OUT, LEFT_OUT, found)
+        known = (self.t < -FARTHEST_US) | panes.can_show(self.t)
+        return pane_starts(np.where(known, self.t, OUT_OF_RANGE), panes)[0]
 
     def only(self, at: Array) -> RowColumns:
         """The rows at some places."""
@@ -48,6 +45,22 @@ class RowColumns:
             self.t[at],
             payload,
         )
+
+
+def pane_starts(times: Array, panes: Panes) -> tuple[Array, Array | None]:
+    """The panes of some times, marks as they are; and for times of one pane different numbers, 0,
+    1, ..., None where each pane has one time.
+
+    Where panes are cut, Spark gives a time in the pane, and may give several of one.
+    """
+    if not panes.cuts and panes.width_us is not None:
+        width, offset = panes.width_us, panes.offset_us
+        return np.where(times < -FARTHEST_US, times, times - (times - offset) % width), None
+    distinct, at = np.unique(times, return_inverse=True)
+    starts = np.where(distinct < -FARTHEST_US, distinct, panes.starts(distinct))
+    first = np.searchsorted(starts, starts)  # both are in order
+    number = np.arange(len(starts)) - first
+    return starts[at], number[at] if number.any() else None
 
 
 def arrived_partials(

@@ -12,7 +12,13 @@ import pyarrow as pa
 
 from anabranch.plan.exchange import LATE_ROW, is_key
 from anabranch.plan.operators.joins import JoinSide, Side
-from anabranch.runtime.arrivals import arrived_rows, by_shard, keys_of, rows_of_results
+from anabranch.runtime.arrivals import (
+    arrived_rows,
+    by_shard,
+    keys_of,
+    pane_starts,
+    rows_of_results,
+)
 from anabranch.runtime.lateness import all_taken, reasons
 from anabranch.runtime.operator import StateWork, WorkPlace
 from anabranch.runtime.results import late_table
@@ -113,7 +119,7 @@ class JoinWork(StateWork):
                 to_array(incoming.column(name), np.dtype(np.int64), 0)
                 for name in ("pane", given.columns["c0"])
             )
-            return table, shards, pane, times
+            return table, shards, pane_starts(pane, plan.panes)[0], times
         if isinstance(given, FusedRows):
             rows = rows_of_results(upstream(given.operator), given)
         else:

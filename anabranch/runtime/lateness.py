@@ -9,12 +9,12 @@ from anabranch.plan.panes import (
     ELSEWHERE,
     FARTHEST_US,
     LEFT_OUT,
-    NEVER,
     OUT,
     OUT_OF_RANGE,
     TOO_LATE,
     Panes,
 )
+from anabranch.topology.windows import NEVER
 from anabranch.types import Array
 
 NO_TIME, OUTSIDE, LATE = "no event time", "outside", "late"
@@ -41,7 +41,9 @@ def all_taken(pane: Array, panes: Panes, watermark_us: int | None) -> bool:
         return False
     if not panes.windows:  # rows that are late have a mark instead of a pane
         return True
-    if last - first > _FEW_PANES * panes.width_us:
+    if panes.takes_all_from(first, watermark_us):
+        return True
+    if panes.width_us is None or last - first > _FEW_PANES * panes.width_us:
         return False
     ends = panes.last_ends(np.arange(first, last + 1, panes.width_us))
     return bool((ends > (NEVER if watermark_us is None else watermark_us)).all())

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 from anabranch.plan.evolution import names_of
 from anabranch.plan.operators.aggregates import AggregatePlan
 from anabranch.plan.operators.base import EVERYTHING
-from anabranch.plan.panes import NEVER
 from anabranch.runtime.reports import Written
 from anabranch.state.checkpoint.files import Files, disk_full_as_state_error
 from anabranch.state.memory.keyed import Formed, KeyedState
 from anabranch.topology.graph import RESULT_COLUMNS
+from anabranch.topology.windows import NEVER
 from anabranch.types import Array, arrow_type
 
 

@@ -10,20 +10,21 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.aggregates.lift_rows import lift_rows
-from anabranch.plan.panes import NEVER
 from anabranch.runtime.arrivals import (
     RowColumns,
     arrived_partials,
     arrived_rows,
     by_shard,
     keys_of,
+    pane_starts,
     rows_of_results,
 )
 from anabranch.runtime.lateness import TAKEN, all_taken, reasons
 from anabranch.runtime.operator import StateWork
 from anabranch.runtime.results import late_table, result_table
 from anabranch.runtime.tasks import ArrivingRows, FusedRows, NodeOutcome, Upstream, Watermarks
-from anabranch.state.memory.keyed import KeyedState
+from anabranch.state.memory.keyed import KeyedState, numbered
+from anabranch.topology.windows import NEVER
 from anabranch.types import Array, to_array
 
 
@@ -68,9 +69,15 @@ class WindowsWork(StateWork):
         rows = state.number(keys_of(keys, plan), shards)
         columns = arrived_partials(incoming, plan, named)
         outcome.arrived = len(rows)
-        if "part" in incoming.column_names:
-            part = to_array(incoming.column("part"), np.dtype(np.int64), 0)
-            rows, pane, columns = state.combine(rows, pane, part, columns)
+        part = (
+            to_array(incoming.column("part"), np.dtype(np.int64), 0)
+            if "part" in incoming.column_names
+            else np.zeros(len(rows), dtype=np.int64)
+        )
+        if plan.panes.cuts:
+            pane, piece = pane_starts(pane, plan.panes)
+            part = part if piece is None else part * (piece.max() + 1) + piece
+        rows, pane, columns = state.combine(rows, pane, part, columns)
         self._take(rows, pane, columns, outcome)
 
     def _leave_out(
@@ -108,11 +115,8 @@ class WindowsWork(StateWork):
             }
             given, pane = given.only(np.flatnonzero(on_time)), pane[on_time]
         numbers = state.number(keys_of(given.keys, plan), given.shards)
-        first, last = int(pane.min(initial=0)), int(pane.max(initial=0))
-        group = (
-            numbers.astype(np.int64) * ((last - first) // panes.width_us + 1)
-            + (pane - first) // panes.width_us
-        )
+        distinct, number = numbered(pane, panes.width_us)
+        group = numbers.astype(np.int64) * len(distinct) + number
         held, at = np.unique(group, return_inverse=True)
         one = np.empty(len(held), dtype=np.int64)
         one[at] = np.arange(len(at))
@@ -127,11 +131,7 @@ class WindowsWork(StateWork):
         taken = np.zeros(len(t), dtype=bool)
         for each in self.task.others:
             panes = each.panes
-            inside = (
-                panes.last_ends(t - (t - panes.offset_us) % panes.width_us) > NEVER
-                if panes.windows
-                else True
-            )
+            inside = panes.last_ends(panes.starts(t)) > NEVER if panes.windows else True
             taken |= inside & panes.can_show(t)
         return taken
 

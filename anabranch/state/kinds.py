@@ -30,7 +30,7 @@ from anabranch.types import Array
 class ShownState:
     """The state of a shard for people: how much there is, and some rows of it."""
 
-    pane_us: int | None  # the width of panes; None where a row is a key
+    pane: str | None  # what a pane is; None where a row is a key
     total: int
     rows: list[dict[str, Any]]
 
@@ -109,7 +109,7 @@ class DecodedState(StateKind):
         merged = state.snapshot([shard])[shard]
         table = DECODED[plan.kind].table(merged, note.contents, plan, instant)
         rows = table.sort_by([("pane", "ascending")]).slice(0, most).to_pylist()
-        return ShownState(pane_us=plan.panes.width_us, total=len(merged), rows=rows)
+        return ShownState(pane=str(plan.panes), total=len(merged), rows=rows)
 
 
 class CellState(StateKind):
@@ -146,7 +146,7 @@ class CellState(StateKind):
             rows.append({**named, **shown_cell(cell, contents, instant)})
         columns = list(dict.fromkeys(name for row in rows for name in row))
         filled = [{name: row.get(name) for name in columns} for row in rows]
-        return ShownState(pane_us=None, total=len(cells), rows=filled)
+        return ShownState(pane=None, total=len(cells), rows=filled)
 
 
 STATES: Mapping[str, StateKind] = {

@@ -214,12 +214,13 @@ def rows_table(rows: Sequence[Row], key_kind: str) -> pa.Table:
 def cases(draw: st.DrawFn, *, most_steps: int = 5, most_rows: int = 12) -> RandomCase:
     """A whole case: what to compute over which steps."""
     key_kind = draw(st.sampled_from(sorted(KEY_TYPES)))
+    windows = draw(window_lists())
     query = WindowQuery(
         keys=tuple(KEY_TYPES[key_kind]),
         event_time="at",
-        windows=draw(window_lists()),
+        windows=windows,
         aggregates=draw(aggregate_lists()),
         delay_us=draw(st.sampled_from((0, 1, SECOND_US, 10 * SECOND_US, MINUTE_US))),
     )
-    reach = query.delay_us + max(max(length, every) for _, length, every, _ in query.windows)
+    reach = query.delay_us + max(max(length, every) for _, length, every, _ in windows)
     return RandomCase(query=query, steps=draw(step_lists(key_kind, reach, most_steps, most_rows)))

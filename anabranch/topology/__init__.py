@@ -4,6 +4,7 @@ from anabranch.aggregates import functions
 from anabranch.aggregates.custom import udaf
 from anabranch.aggregates.functions import *  # noqa: F403 - that module has the one list
 from anabranch.aggregates.specs import Aggregate
+from anabranch.topology.calendar import CalendarWindow, calendar
 from anabranch.topology.durations import duration_us, format_duration
 from anabranch.topology.graph import Compute, Consolidate, Field, Graph, Map, Operator, Sink, Source
 from anabranch.topology.windows import (
@@ -18,6 +19,7 @@ from anabranch.topology.windows import (
 
 __all__ = [
     "Aggregate",
+    "CalendarWindow",
     "Compute",
     "Consolidate",
     "Field",
@@ -28,6 +30,7 @@ __all__ = [
     "Sink",
     "Source",
     "Window",
+    "calendar",
     "cumulative",
     "duration_us",
     "format_duration",

@@ -85,7 +85,7 @@ def check_windows(windows: Sequence[object]) -> tuple[WindowDefinition, ...]:
         if not isinstance(window, WindowDefinition):
             raise TopologyError(
                 f"{window!r} is not a window; write ab.tumbling, ab.sliding, ab.hopping, "
-                "ab.cumulative or ab.session"
+                "ab.cumulative, ab.calendar or ab.session"
             )
         if any(each.name == window.name and not each.shares_name(window) for each in checked):
             raise TopologyError(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from anabranch.aggregates.specs import Aggregate
 from anabranch.errors import NotYetError, TopologyError
 from anabranch.topology.apply import ERROR_COLUMN, ApplySpec
-from anabranch.topology.windows import Window, WindowDefinition
+from anabranch.topology.windows import AlignedWindow, WindowDefinition
 
 if TYPE_CHECKING:
     from anabranch.topology.graph import Graph
@@ -322,7 +322,7 @@ class Join(Operator):
     input: str  # the left one
     right: str
     by: tuple[Field, ...]
-    windows: tuple[Window, ...]
+    windows: tuple[AlignedWindow, ...]
     how: str
     fields: tuple[Field, ...]
 

@@ -1,17 +1,23 @@
 """Event-time windows, and sessions, whose windows depend on the rows of each key.
 
-A window is [start, start + length). One begins every `every`, shifted by `offset` from 1970-01-01
-UTC.
+A window of fixed length is [start, start + length). One begins every `every`, shifted by `offset`
+from 1970-01-01 UTC. Those of a calendar are in `anabranch.topology.calendar`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import ClassVar
+
+import numpy as np
 
 from anabranch.errors import TopologyError
 from anabranch.topology.durations import Duration, duration_us, format_duration, written_duration
+from anabranch.types import Array
+
+NEVER = np.iinfo(np.int64).min  # before all times
 
 INCOMPLETE = " (incomplete)"  # ends the name of results that lack rows from before
 _MOST_STEPS = 300  # of a cumulative window: each is a window of its own
@@ -39,28 +45,159 @@ class WindowDefinition(ABC):
     def copies(self) -> int:
         """In how many of its windows a row is."""
 
+    def check_moment(self, moment: str) -> None:  # noqa: B027
+        """Refuses event times of a type that it has no meaning for."""
+
     def shares_name(self, other: WindowDefinition) -> bool:  # noqa: ARG002
         """Whether both may have one name: only steps of one cumulative window may."""
         return False
 
 
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Equally spaced times: every `width_us`, one of them at `offset_us`."""
+
+    width_us: int
+    offset_us: int
+
+    def meet(self, other: Grid) -> Grid:
+        """The widest grid that has the times of both."""
+        width = gcd(self.width_us, other.width_us, abs(self.offset_us - other.offset_us))
+        return Grid(width, self.offset_us % width)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window(WindowDefinition):
-    """Windows of one length; `every` above it leaves gaps, below it the windows overlap."""
+class AlignedWindow(WindowDefinition):
+    """A window whose starts and ends are the same for all keys: it can be formed from panes."""
 
     kind = "windows"
+
+    @property
+    @abstractmethod
+    def gapless(self) -> bool:
+        """Whether each time is in one of its windows."""
+
+    @property
+    @abstractmethod
+    def longest_us(self) -> int:
+        """No window is longer."""
+
+    @property
+    @abstractmethod
+    def mean_us(self) -> float:
+        """The mean time from one end to the next."""
+
+    @property
+    @abstractmethod
+    def grid(self) -> Grid | None:
+        """The widest grid that has all starts and ends; None where they are not equally spaced, so
+        that panes must be cut at them.
+        """
+
+    @property
+    @abstractmethod
+    def series(self) -> tuple[object, ...]:
+        """Windows with the same one start together: the longest of them ends last."""
+
+    @abstractmethod
+    def in_panes(self, grid: Grid) -> tuple[int, int, int] | None:
+        """Length, time from end to end, and first end from 0 on, in panes of a grid; None where it
+        is not equally spaced.
+        """
+
+    @abstractmethod
+    def last_end_sql(self) -> str | None:
+        """The end of the last window that contains a time t, null where none does; None where SQL
+        cannot tell it.
+        """
+
+    @abstractmethod
+    def last_ends(self, times: Array) -> Array:
+        """The end of the last window that contains each time; NEVER where none does."""
+
+    @abstractmethod
+    def first_end(self, after_us: int) -> int:
+        """The first end after a time."""
+
+    @abstractmethod
+    def start_of(self, end_us: int) -> int:
+        """The start of the window that ends at a time."""
+
+    def starts(self, times: Array) -> Array:
+        """The last start or end at or before each time, where panes must be cut at them."""
+        raise NotImplementedError
+
+    def cut_sql(self, pane: str | None, grid: Grid | None) -> str:
+        """A time that no start or end separates from a time t, nor an edge of the given pane,
+        whose edges are on a grid.
+        """
+        raise NotImplementedError
+
+    def since(self, old: AlignedWindow, at_us: int) -> AlignedWindow:  # noqa: ARG002
+        """The window with what an older definition says up to a time."""
+        return self
+
+    @property
+    def helper(self) -> AlignedWindow | None:
+        """Shorter windows that a long one consists of, to form it from."""
+        return None
+
+    def refines(self, other: AlignedWindow) -> bool:  # noqa: ARG002
+        """Whether all starts and ends of another window that cuts panes are among its own."""
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window(AlignedWindow):
+    """Windows of one length; `every` above it leaves gaps, below it the windows overlap."""
 
     length_us: int
     every_us: int
     offset_us: int = 0
 
-    def last_start(self, at_us: int) -> int:
-        """The start of the last window that begins at or before a point in time."""
-        return at_us - (at_us - self.offset_us) % self.every_us
-
     @property
     def gapless(self) -> bool:
         return self.every_us <= self.length_us
+
+    @property
+    def longest_us(self) -> int:
+        return self.length_us
+
+    @property
+    def mean_us(self) -> float:
+        return self.every_us
+
+    @property
+    def grid(self) -> Grid:
+        width = gcd(self.length_us, self.every_us)
+        return Grid(width, self.offset_us % width)
+
+    @property
+    def series(self) -> tuple[object, ...]:
+        return self.every_us, self.offset_us
+
+    def in_panes(self, grid: Grid) -> tuple[int, int, int]:
+        length, every = self.length_us // grid.width_us, self.every_us // grid.width_us
+        phase = (self.offset_us - grid.offset_us) // grid.width_us + length
+        return length, every, phase % every
+
+    def last_end_sql(self) -> str:
+        into = f"pmod(t - {self.offset_us}L, {self.every_us}L)"
+        end = f"t - {into} + {self.length_us}L"
+        return f"({end})" if self.gapless else f"if({into} < {self.length_us}L, {end}, null)"
+
+    def last_ends(self, times: Array) -> Array:
+        ends = times - (times - self.offset_us) % self.every_us + self.length_us
+        found: Array = np.where(ends > times, ends, NEVER)
+        return found
+
+    def first_end(self, after_us: int) -> int:
+        return (
+            after_us + self.every_us - (after_us - self.offset_us - self.length_us) % self.every_us
+        )
+
+    def start_of(self, end_us: int) -> int:
+        return end_us - self.length_us
 
     @property
     def key(self) -> str:
@@ -173,7 +310,7 @@ def cumulative(
 def session(gap: Duration, *, name: str | None = None) -> Session:
     """One window per key for rows that follow each other by at most `gap`."""
     gap_us = duration_us(gap, "session gap")
-    return Session(name=_named(name, f"session {written_duration(gap)}"), gap_us=gap_us)
+    return Session(name=check_name(name, f"session {written_duration(gap)}"), gap_us=gap_us)
 
 
 def _window(length: Duration, every: Duration, start: Duration, name: str | None) -> Window:
@@ -182,14 +319,14 @@ def _window(length: Duration, every: Duration, start: Duration, name: str | None
     window = Window(name="", length_us=length_us, every_us=every_us, offset_us=offset_us)
     text = written_duration(length)
     text += f" every {written_duration(every)}" if every_us != length_us else ""
-    return replace(window, name=_named(name, f"{text}{_starting(start, window)}"))
+    return replace(window, name=check_name(name, f"{text}{_starting(start, window)}"))
 
 
 def _starting(start: Duration, window: Window) -> str:
     return f" starting {written_duration(start)}" if window.offset_us else ""
 
 
-def _named(name: object, default: str) -> str:
+def check_name(name: object, default: str) -> str:
     """The name that a window was given, or what the user wrote."""
     if name is None:
         return default

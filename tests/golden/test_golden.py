@@ -46,7 +46,16 @@ from anabranch.state.codec.joins import JoinEntries, SideRows, decode_join, enco
 from anabranch.state.store.shard import Write
 from anabranch.state.store.version import Version
 from anabranch.testing import MemoryFiles
-from anabranch.topology import Compute, Consolidate, Field, Graph, Source, session, tumbling
+from anabranch.topology import (
+    Compute,
+    Consolidate,
+    Field,
+    Graph,
+    Source,
+    calendar,
+    session,
+    tumbling,
+)
 from anabranch.topology.graph import Clock, Join, Named, Process
 from anabranch.topology.process import logic_of
 from anabranch.types import objects
@@ -144,7 +153,12 @@ def plan() -> Plan:
             Consolidate(
                 name="windows",
                 input="by_user",
-                windows=(tumbling("5 minutes"), tumbling("1 hour"), session("30 seconds")),
+                windows=(
+                    tumbling("5 minutes"),
+                    tumbling("1 hour"),
+                    calendar("month", timezone="Asia/Kathmandu"),
+                    session("30 seconds"),
+                ),
             )
         )
         .add(

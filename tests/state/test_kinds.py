@@ -95,11 +95,11 @@ def test_state_that_moves_is_in_the_shards_of_its_keys_and_nowhere_else(kind: st
 
 
 @pytest.mark.parametrize(
-    ("kind", "pane_us"), [("windows", 60_000_000), ("sessions", 5_000_000), ("process", None)]
+    ("kind", "pane"), [("windows", "1 minute"), ("sessions", "5 seconds"), ("process", None)]
 )
-def test_at_most_so_many_rows_are_shown_and_all_are_counted(kind: str, pane_us: int | None) -> None:
+def test_at_most_so_many_rows_are_shown_and_all_are_counted(kind: str, pane: str | None) -> None:
     shown = STATES[kind].shown(checkpoint(kind), nodes()[kind].name, 0, 2, str)
-    assert (shown.pane_us, shown.total, len(shown.rows)) == (pane_us, 3, 2)
+    assert (shown.pane, shown.total, len(shown.rows)) == (pane, 3, 2)
 
 
 def test_a_join_without_rows_is_shown_as_nothing() -> None:

@@ -16,9 +16,8 @@ A new kind of window touches:
 | state/memory/<kind>.py, state/memory/kinds.py | its decoded state, and one entry of the registry |
 | runtime/kinds.py | one entry of the registry: `WindowsWork`, or a work of its own |
 
-Calendar windows (a month in a time zone) are such a definition without a new kind: they share panes
-with other windows, so their `kind` is that of `Window` and they use its plan, state and work. What
-they need beside topology/windows.py and the export is in the modules that do the arithmetic of
-windows: plan/panes.py (the last window that takes a time, in NumPy and as SQL; ends that are not a
-fixed length apart) and plan/consolidation.py (a family whose intervals differ in length).
+A window that shares panes with others is no new kind but another `AlignedWindow`
+(topology/windows.py): it says where its windows start and end, and uses the plan, the state and the
+work of all of them. Windows of the calendar (topology/calendar.py) are one; besides the export they
+need an entry in plan/operators/noted_windows.py.
 """

@@ -327,7 +327,7 @@ class AggregateNode(Node):
             "chain": self._chain(self.of.compute.name, str(self.name)),
             "keys": [each.name for each in self.by],
             "rows": inflow,
-            "pane": format_duration(self.plan.panes.width_us),
+            "pane": str(self.plan.panes),
             **self.formation(),
             "shared": self.of.sharing.shared,
             "shared_because": self.of.sharing.reason,

@@ -19,7 +19,7 @@ import pyarrow as pa
 from anabranch.aggregates.partials import Partial, PartialColumn
 from anabranch.aggregates.specs import text_of
 from anabranch.plan.ids import PartId
-from anabranch.plan.panes import MARKED_SQL, Panes
+from anabranch.plan.panes import Panes
 from anabranch.topology.graph import Clock, Early, Field, Map, Named
 from anabranch.types import Array, column_type
 
@@ -166,19 +166,13 @@ class OperatorPlan(ABC):
         """The pane of a row by its event time t, or a mark where it has none."""
         return self.panes.pane_sql()
 
-    def end_sql(self) -> str:
-        """The end of the last window that takes a row by its event time t; null where none does."""
-        return self.panes.last_end_sql()
+    def outside_sql(self) -> str:
+        """Whether no window takes a row by its event time t, whatever the watermark."""
+        return self.panes.outside_sql()
 
     def late_sql(self, watermark_us: int | None) -> str:
         """Whether no open window takes a row."""
-        end = self.end_sql()
-        late = ""
-        if watermark_us is not None:
-            # Taken from an array by a place that Spark cannot know, a number is data and not
-            # code: the query is not compiled again for it.
-            late = f" or {end} <= get(array({watermark_us}L), if(t is null, 1, 0))"
-        return f"(t is null or {MARKED_SQL} or {end} is null{late})"
+        return self.panes.late_sql(watermark_us)
 
     def finished(self, columns: Sequence[Array]) -> list[pa.Array]:
         """The results of some merged partials."""

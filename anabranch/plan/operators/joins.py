@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+import msgspec
 import pyarrow as pa
 
 from anabranch.aggregates.partials import Count
@@ -29,8 +30,8 @@ from anabranch.plan.operators.base import (
     Reached,
 )
 from anabranch.plan.operators.fingerprint import differences
+from anabranch.plan.operators.noted_windows import Noted, noted, spliced
 from anabranch.plan.panes import Panes, panes_of
-from anabranch.topology.durations import format_duration
 from anabranch.topology.graph import (
     LATE_COLUMNS,
     RESULT_COLUMNS,
@@ -42,7 +43,7 @@ from anabranch.topology.graph import (
     key_fields,
     window_fields,
 )
-from anabranch.topology.windows import Window
+from anabranch.topology.windows import AlignedWindow
 from anabranch.types import column_type
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def join_side(plan: JoinPlan, side: Side) -> JoinSide:
 class JoinContents(Contents, frozen=True, kw_only=True, tag="join"):
     """What a join keeps: rows of both sides, with the columns that are no keys."""
 
-    windows: tuple[Window, ...]
+    windows: tuple[Noted, ...]
     left: tuple[tuple[str, str], ...]
     right: tuple[tuple[str, str], ...]
 
@@ -188,14 +189,25 @@ class JoinContents(Contents, frozen=True, kw_only=True, tag="join"):
 
     def has_layout_of(self, other: Contents) -> bool:
         """Whether both sides have the same columns: the left one has the state of both."""
-        return self == other
+        return isinstance(other, JoinContents) and all(
+            self.side(side) == other.side(side) for side in SIDES
+        )
+
+    @property
+    def defined(self) -> tuple[AlignedWindow, ...]:
+        """The windows themselves."""
+        return tuple(each.window() for each in self.windows)
 
     @property
     def longest_us(self) -> int | None:
-        return max(window.length_us for window in self.windows)
+        return max(window.longest_us for window in self.defined)
+
+    def panes(self, note: OperatorNote) -> Panes:
+        """The panes of a checkpoint."""
+        return Panes(width_us=note.pane_us, offset_us=note.pane_offset_us, windows=self.defined)
 
     def plan(self, part: PartId, note: OperatorNote) -> JoinSide:
-        panes = Panes(width_us=note.pane_us, offset_us=note.pane_offset_us, windows=self.windows)
+        panes = self.panes(note)
         left, right = (tuple(Field(*each) for each in side) for side in (self.left, self.right))
         join = JoinPlan(
             operator=part.operator,
@@ -216,7 +228,7 @@ class JoinNode(Node):
     plan: JoinSide
 
     @property
-    def windows(self) -> tuple[Window, ...]:
+    def windows(self) -> tuple[AlignedWindow, ...]:
         return self.plan.panes.windows
 
     @property
@@ -236,33 +248,40 @@ class JoinNode(Node):
         left, right = (
             tuple((each.name, each.type) for each in self.plan.join.payload(side)) for side in SIDES
         )
-        return JoinContents(keys=self._noted_keys(), windows=self.windows, left=left, right=right)
+        return JoinContents(
+            keys=self._noted_keys(), windows=noted(self.windows), left=left, right=right
+        )
 
     def continued(
         self,
         note: OperatorNote,
         keys_in: Mapping[int, float],  # noqa: ARG002
     ) -> JoinNode:
-        """Windows that began before the join was added are incomplete."""
+        """Windows that began before the join was added are incomplete; the rules of time zones are
+        those of the checkpoint.
+        """
         complete = incomplete_windows(self.windows, note.complete_from)
-        join = replace(self.plan.join, complete_from=complete)
-        return replace(self, plan=replace(self.plan, join=join, complete_from=complete))
+        assert isinstance(note.contents, JoinContents)
+        panes = note.contents.panes(note)
+        join = replace(self.plan.join, panes=panes, complete_from=complete)
+        plan = replace(self.plan, join=join, panes=panes, complete_from=complete)
+        return replace(self, plan=plan)
 
     def evolved(
         self,
         note: OperatorNote,
         fresh: OperatorNote,
-        at: Reached | None,  # noqa: ARG002
+        at: Reached | None,
     ) -> Evolved:
-        """Columns may come and go, and windows have other names: rows that wait have null in a
-        column that comes.
+        """Columns may come and go, windows have other names, and time zones other rules: rows that
+        wait have null in a column that comes.
 
         Nothing else may change: rows that other windows need were never kept.
         """
         before, wanted = note.contents, fresh.contents
         assert isinstance(before, JoinContents)
         assert isinstance(wanted, JoinContents)
-        keys = [[window.key for window in each.windows] for each in (before, wanted)]
+        keys = [[window.key for window in each.defined] for each in (before, wanted)]
         may = {"columns", "windows"} if keys[0] == keys[1] else {"columns"}
         fixed = [
             {part: text for part, text in each.fingerprint.items() if part not in may}
@@ -284,7 +303,9 @@ class JoinNode(Node):
             if name not in old
         ]
         changed += [f"column {name!r} is gone" for name in old if name not in new]
-        note = replace(note, fingerprint=fresh.fingerprint, contents=wanted)
+        windows = spliced(self.windows, before.defined, None if at is None else at.newest_us)
+        contents = msgspec.structs.replace(wanted, windows=noted(windows))
+        note = replace(note, fingerprint=fresh.fingerprint, contents=contents)
         return Evolved(note=note, changed=tuple(changed), refused=tuple(refused))
 
     @property
@@ -302,7 +323,7 @@ class JoinNode(Node):
             "rows": inflow,
             "join": plan.join.how,
             "side": plan.side,
-            "pane": format_duration(plan.panes.width_us),
+            "pane": str(plan.panes),
             "windows": dict.fromkeys(names, "rows of its panes"),
             "kept": [each.name for each in plan.payload],
         }
@@ -370,6 +391,8 @@ def join_plan(
             f"event time is a {left.clock.moment} in {left.stream!r} and a {right.clock.moment} "
             f"in {right.stream!r}; a join needs the same on both sides"
         )
+    for window in chosen:
+        window.check_moment(left.clock.moment)
     return JoinPlan(
         operator=operator,
         keys=keys,
@@ -381,20 +404,20 @@ def join_plan(
     )
 
 
-def _windows(given: Sequence[object]) -> list[Window]:
+def _windows(given: Sequence[object]) -> list[AlignedWindow]:
     """The windows of a join: at least one, each with a length, no name twice."""
     flat = [each for one in given for each in (one if isinstance(one, tuple | list) else (one,))]
     if not flat:
         raise TopologyError(
             'join() needs at least one window, such as window=ab.tumbling("5 minutes")'
         )
-    if strange := [each for each in flat if not isinstance(each, Window)]:
+    if strange := [each for each in flat if not isinstance(each, AlignedWindow)]:
         raise TopologyError(
             f"{strange[0]!r} cannot be the window of a join; write ab.tumbling, ab.sliding, "
-            "ab.hopping or ab.cumulative"
+            "ab.hopping, ab.cumulative or ab.calendar"
         )
     check_windows(flat)
-    return [each for each in flat if isinstance(each, Window)]
+    return [each for each in flat if isinstance(each, AlignedWindow)]
 
 
 def _keys(by: object, left: JoinInput, right: JoinInput) -> tuple[Field, ...]:

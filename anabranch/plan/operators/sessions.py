@@ -20,7 +20,7 @@ from anabranch.plan.operators.aggregates import (
 )
 from anabranch.plan.operators.base import Evolved, KeptPartial, Reached
 from anabranch.plan.operators.noted import AggregateContents
-from anabranch.plan.panes import Panes
+from anabranch.plan.panes import MARKED_SQL, Panes, data_sql
 from anabranch.topology.windows import Session
 
 if TYPE_CHECKING:
@@ -50,9 +50,15 @@ class SessionPlan(AggregatePlan):
     def window_names(self) -> list[str]:
         return [self.session.name]
 
-    def end_sql(self) -> str:
-        """The end of the session that a row would be alone."""
-        return f"(t + {self.session.gap_us}L)"
+    def outside_sql(self) -> str:
+        return "false"
+
+    def late_sql(self, watermark_us: int | None) -> str:
+        """Whether the session that a row would be alone is over."""
+        if watermark_us is None:
+            return f"(t is null or {MARKED_SQL})"
+        over = f"t + {self.session.gap_us}L <= {data_sql(watermark_us)}"
+        return f"(t is null or {MARKED_SQL} or {over})"
 
 
 def session_panes(session: Session) -> Panes:

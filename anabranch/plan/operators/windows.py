@@ -1,4 +1,4 @@
-"""Windows of fixed length: tumbling, sliding, hopping and cumulative ones, formed from panes."""
+"""Windows that are the same for all keys, of fixed length or of the calendar, formed from panes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from anabranch.plan.consolidation import (
     PANE,
@@ -16,6 +18,7 @@ from anabranch.plan.consolidation import (
     plan_consolidation,
 )
 from anabranch.plan.evolution import (
+    complete_after_cut,
     complete_from,
     forgotten_before,
     incomplete_windows,
@@ -30,9 +33,10 @@ from anabranch.plan.operators.aggregates import (
 from anabranch.plan.operators.base import Evolved, Reached
 from anabranch.plan.operators.fingerprint import differences
 from anabranch.plan.operators.noted import AggregateContents
+from anabranch.plan.operators.noted_windows import Noted, noted, spliced
 from anabranch.plan.panes import Panes, panes_of
 from anabranch.topology.durations import format_duration
-from anabranch.topology.windows import Window
+from anabranch.topology.windows import AlignedWindow
 
 if TYPE_CHECKING:
     from anabranch.plan.notes import OperatorNote
@@ -54,17 +58,26 @@ class WindowsPlan(AggregatePlan):
 class WindowsContents(AggregateContents, frozen=True, kw_only=True, tag="windows"):
     """What windows keep: panes of partials."""
 
-    windows: tuple[Window, ...]
+    windows: tuple[Noted, ...]
+
+    @property
+    def defined(self) -> tuple[AlignedWindow, ...]:
+        """The windows themselves."""
+        return tuple(each.window() for each in self.windows)
 
     @property
     def longest_us(self) -> int | None:
-        return max(window.length_us for window in self.windows)
+        return max(window.longest_us for window in self.defined)
 
     def shares_panes(self, part: PartId) -> bool | None:
         return not part.part
 
+    def panes(self, note: OperatorNote) -> Panes:
+        """The panes of a checkpoint."""
+        return Panes(width_us=note.pane_us, offset_us=note.pane_offset_us, windows=self.defined)
+
     def plan(self, part: PartId, note: OperatorNote) -> WindowsPlan:
-        panes = Panes(width_us=note.pane_us, offset_us=note.pane_offset_us, windows=self.windows)
+        panes = self.panes(note)
         kept = self.kept()
         return WindowsPlan(
             part=part,
@@ -85,7 +98,7 @@ class WindowsNode(AggregateNode):
     plan: WindowsPlan
 
     @property
-    def windows(self) -> tuple[Window, ...]:
+    def windows(self) -> tuple[AlignedWindow, ...]:
         return self.plan.panes.windows
 
     @property
@@ -93,12 +106,15 @@ class WindowsNode(AggregateNode):
         return "; ".join(each.described for each in self.windows)
 
     def contents(self) -> WindowsContents:
-        return WindowsContents(**self._noted(), windows=self.windows)
+        return WindowsContents(**self._noted(), windows=noted(self.windows))
 
     def continued(self, note: OperatorNote, keys_in: Mapping[int, float]) -> WindowsNode:
-        """Over the panes of the checkpoint, which may be narrower than the windows need."""
+        """Over the panes of the checkpoint, which may be narrower than the windows need, and by its
+        rules of time zones.
+        """
         plan = self.plan
-        panes = replace(plan.panes, width_us=note.pane_us, offset_us=note.pane_offset_us)
+        assert isinstance(note.contents, WindowsContents)
+        panes = note.contents.panes(note)
         if panes != plan.panes or note.complete_from or keys_in:
             plan = replace(
                 plan,
@@ -115,23 +131,30 @@ class WindowsNode(AggregateNode):
         before, wanted = note.contents, evolved.note.contents
         if (
             evolved.refused
-            or note.fingerprint["windows"] == fresh.fingerprint["windows"]
             or not isinstance(before, WindowsContents)
             or not isinstance(wanted, WindowsContents)
         ):
             return evolved
+        if note.fingerprint["windows"] == fresh.fingerprint["windows"]:
+            contents = msgspec.structs.replace(wanted, windows=before.windows)
+            return replace(evolved, note=replace(evolved.note, contents=contents))
         unlike = differences(*({"windows": each.fingerprint["windows"]} for each in (note, fresh)))
-        wrong = misfits(self.windows, note.pane_us, note.pane_offset_us)
+        held = before.panes(note)
+        wrong = misfits(self.windows, held)
         if wrong:
             refused = f"{'; '.join(wrong)} ({'; '.join(unlike)})"
             return Evolved(note=note, refused=(refused,))
-        old, new = before.windows, self.windows
-        since = None if at is None else complete_from(old, at.watermark_us, at.newest_us)
+        newest = None if at is None else at.newest_us
+        old, new = held.windows, spliced(self.windows, held.windows, newest)
+        since = None if at is None else complete_from(old, at.watermark_us, newest)
         complete = {key: us for key, us in note.complete_from.items() if key in _keys(new)}
-        if since is not None:
-            complete |= dict.fromkeys(_keys(new) - _keys(old), since)
+        for window in (each for each in new if each.key not in _keys(old)):
+            whole_from = complete_after_cut(window, held, since, newest)
+            if whole_from is not None:
+                complete[window.key] = whole_from
         note = replace(
             evolved.note,
+            contents=msgspec.structs.replace(wanted, windows=noted(new)),
             complete_from=complete,
             forgotten_us=None if at is None else forgotten_before(old, at.watermark_us),
         )
@@ -151,17 +174,17 @@ class WindowsNode(AggregateNode):
         ]
 
 
-def _keys(windows: Sequence[Window]) -> set[str]:
+def _keys(windows: Sequence[AlignedWindow]) -> set[str]:
     return {window.key for window in windows}
 
 
-def _part(group: Sequence[Window]) -> str:
+def _part(group: Sequence[AlignedWindow]) -> str:
     """What the state of windows with panes of their own is called: what they are."""
     steps = f" so far in {len(group)} steps" if len(group) > 1 else ""
     return f"{group[-1].key}{steps}"
 
 
-def window_nodes(of: Consolidated, windows: Sequence[Window]) -> list[WindowsNode]:
+def window_nodes(of: Consolidated, windows: Sequence[AlignedWindow]) -> list[WindowsNode]:
     """One node for all windows where they share panes, else one for each."""
     nodes = []
     for group in of.sharing.groups:
@@ -187,12 +210,14 @@ def formation(panes: Panes, plan: Consolidation) -> dict[str, Any]:
     windows = {}
     for name, group in by_name.items():
         steps = f" ({len(group)} steps, the last)" if len(group) > 1 else ""
-        family = plan.families[plan.of_window[group[-1]]]
-        windows[f"{name}{steps}"] = _formulas(family, panes, plan)
+        windows[f"{name}{steps}"] = _formed(plan.of_window[group[-1]], plan)
     helpers = {}
-    for each in plan.helpers:
-        every = format_duration(each.every * panes.width_us)
-        helpers[f"{_length(each, panes)} every {every}"] = _formulas(each, panes, plan)
+    for number, each in enumerate(plan.families):
+        if not each.windows and plan.grid is not None:
+            every = format_duration(each.every * plan.grid.width_us)
+            helpers[f"{_length(each, plan)} every {every}"] = _formed(number, plan)
+    for number, window in plan.formed_early:
+        helpers[window.name] = _formed(number, plan)
     unmeasured = "number of merges, as nothing is measured yet"
     return {
         "windows": windows,
@@ -203,22 +228,28 @@ def formation(panes: Panes, plan: Consolidation) -> dict[str, Any]:
     }
 
 
-def _formulas(family: Family, panes: Panes, plan: Consolidation) -> str:
-    ways = dict.fromkeys(_formula(way, panes, plan) for way in family.ways[:4])
+def _formed(number: int, plan: Consolidation) -> str:
+    """What the intervals of a family are formed from."""
+    if number >= len(plan.families):
+        inside = plan.nested[number - len(plan.families)].inside
+        return "its panes" if inside is None else f"{inside.name}, side by side, and panes around"
+    family = plan.families[number]
+    ways = dict.fromkeys(_formula(way, plan) for way in family.ways[:4])
     return " or ".join(ways) + (" or ..." if len(family.ways) > 4 else "")
 
 
-def _formula(way: Sequence[Tile], panes: Panes, plan: Consolidation) -> str:
-    terms = [_term(tile, panes, plan) for tile in way]
+def _formula(way: Sequence[Tile], plan: Consolidation) -> str:
+    terms = [_term(tile, plan) for tile in way]
     counted = [(term, len(list(group))) for term, group in itertools.groupby(terms)]
     return " + ".join(f"{count} x {term}" if count > 1 else term for term, count in counted)
 
 
-def _term(tile: Tile, panes: Panes, plan: Consolidation) -> str:
+def _term(tile: Tile, plan: Consolidation) -> str:
     if tile.family == PANE:
         return f"{tile.count} pane{'s' if tile.count > 1 else ''}"
-    return _length(plan.families[tile.family], panes)
+    return _length(plan.families[tile.family], plan)
 
 
-def _length(family: Family, panes: Panes) -> str:
-    return format_duration(family.length * panes.width_us)
+def _length(family: Family, plan: Consolidation) -> str:
+    assert plan.grid is not None
+    return format_duration(family.length * plan.grid.width_us)

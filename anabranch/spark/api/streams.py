@@ -34,7 +34,7 @@ from anabranch.topology.apply import (
 from anabranch.topology.columns import own_names
 from anabranch.topology.durations import Duration
 from anabranch.topology.process import aggregates_of, logic_of
-from anabranch.topology.windows import Session, Window
+from anabranch.topology.windows import AlignedWindow, Window, WindowDefinition
 
 if TYPE_CHECKING:
     from anabranch.spark.api.topology import Topology
@@ -153,7 +153,7 @@ class Stream:
         self,
         *,
         by: str | Iterable[str],
-        windows: Window | Session | Iterable[Window | Session | tuple[Window, ...]],
+        windows: WindowDefinition | Iterable[WindowDefinition | tuple[Window, ...]],
         early: int | Duration | None = None,
         share: bool | None = None,
         name: str | None = None,
@@ -161,7 +161,8 @@ class Stream:
     ) -> Windowed:
         """`compute` and `consolidate` in one call."""
         listed: list[Any] = g.listed_windows(windows)
-        g.check_windows(listed)
+        for each in g.check_windows(listed):
+            each.check_moment(self._app.graph.clock_of(self.name).moment)
         before = self._app.graph
         try:
             return self.compute(by, name=None, **aggregates).consolidate(
@@ -313,7 +314,7 @@ def join(
     right: Stream,
     *,
     by: str | Iterable[str],
-    window: Window | Iterable[Window | tuple[Window, ...]],
+    window: AlignedWindow | Iterable[AlignedWindow | tuple[Window, ...]],
     how: str = "inner",
     name: str | None = None,
 ) -> Joined:
@@ -337,7 +338,7 @@ class Computed:
 
     def consolidate(
         self,
-        *windows: Window | Session | tuple[Window, ...],
+        *windows: WindowDefinition | tuple[Window, ...],
         early: int | Duration | None = None,
         share: bool | None = None,
         name: str | None = None,
@@ -354,6 +355,8 @@ class Computed:
         checked = g.check_windows(windows)
         keys = "_".join(field.name for field in compute.by)
         did = f"by_{keys}" if keys else "in_total"
+        for window in checked:
+            window.check_moment(self._app.graph.clock_of(compute.input).moment)
         node = g.Consolidate(
             name=self._app.name_for(name, self._app.graph.stream_of(compute.input)[0].name, did),
             input=self.name,

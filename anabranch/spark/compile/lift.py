@@ -358,7 +358,7 @@ class Lift:
         if not self._plan.is_first_part(node):
             return f"if({late}, {ELSEWHERE}L, pane)"
         by_all = " and ".join(part.plan.late_sql(watermark_us) for part in parts)
-        outside = " and ".join(f"{part.plan.end_sql()} is null" for part in parts)
+        outside = " and ".join(part.plan.outside_sql() for part in parts)
         left_out = (
             f"case when t is null then {LEFT_OUT}L when {MARKED_SQL} then t "
             f"when {outside} then {OUT}L else {TOO_LATE}L end"

@@ -285,12 +285,14 @@ def groups(values: Array) -> tuple[Array, Array]:
     return starts, order
 
 
-def numbered(pane: Array, width_us: int) -> tuple[Array, Array]:
+def numbered(pane: Array, width_us: int | None) -> tuple[Array, Array]:
     """Distinct panes (and maybe some between them), and the number of each given one among them."""
     if not len(pane):
         return pane, pane
     first, last = int(pane.min()), int(pane.max())
-    if (last - first) // width_us < 1 << 12:
-        return np.arange(first, last + 1, width_us), (pane - first) // width_us
+    if width_us is not None and (last - first) // width_us < 1 << 12:
+        number, rest = np.divmod(pane - first, width_us)
+        if not rest.any():  # none of them is cut
+            return np.arange(first, last + 1, width_us), number
     panes, number = np.unique(pane, return_inverse=True)
     return panes, number

@@ -20,9 +20,9 @@ import numpy as np
 
 from anabranch.plan.operators.base import KeptPartial
 from anabranch.plan.operators.sessions import SessionPlan
-from anabranch.plan.panes import NEVER
 from anabranch.state.codec.blob import Entries
 from anabranch.state.memory.keyed import KeyedState
+from anabranch.topology.windows import NEVER
 from anabranch.types import Array
 
 _FITS = 1 << 62

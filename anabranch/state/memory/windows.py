@@ -16,9 +16,9 @@ from functools import cached_property
 
 import numpy as np
 
-from anabranch.plan.consolidation import PANE
+from anabranch.plan.consolidation import PANE, Piece
 from anabranch.plan.operators.windows import WindowsPlan
-from anabranch.plan.panes import Closing
+from anabranch.plan.panes import Closing, ends_between
 from anabranch.state.codec.blob import Entries
 from anabranch.state.memory.keyed import Formed, KeyedState, groups, numbered
 from anabranch.types import Array
@@ -107,15 +107,14 @@ class WindowsState(KeyedState):
 
     def newest(self, pane: Array, columns: Sequence[Array]) -> int:  # noqa: ARG002
         """The end of the last pane: windows start and end at edges of panes."""
-        return int(pane.max()) + self.plan.panes.width_us - 1
+        return self.plan.panes.end_of(int(pane.max())) - 1
 
     def _late(self, pane: int, chunk: Chunk) -> None:
         """Rows that come after windows with them were formed count in the longer ones that are
         open: what these are formed from gets them too.
         """
-        width = self.plan.panes.width_us
         for (number, end_us), (held, until_us) in self.formed.items():
-            if end_us - self.plan.consolidation.families[number].length * width <= pane < end_us:
+            if pane < end_us and self.plan.consolidation.start_of(number, end_us) <= pane:
                 self.formed[number, end_us] = self._merged([held, chunk]), until_us
 
     def absorb(self, parts: Iterable[tuple[int, Entries]]) -> None:
@@ -137,23 +136,36 @@ class WindowsState(KeyedState):
         """The windows that end in (after, until], with every key that has rows in them, formed as
         the consolidation plan says.
         """
-        closings = self.plan.panes.closings(self.panes, after_us, until_us)
-        ordered = sorted(self.panes) if closings else []
         closed = []
+        intervals = self._ended(after_us, until_us)
+        ordered = sorted(self.panes) if intervals else []
         many = 2 * len(self.formed) + _MANY_FORMED
-        for closing in closings:
+        for number, end_us, closing in intervals:
             if len(self.formed) > many:
-                self._expire(closing.end_us - 1)
+                self._expire(end_us - 1)
                 many = 2 * len(self.formed) + _MANY_FORMED
-            chunk = self._form(
-                self.plan.consolidation.of_window[closing.window],
-                closing.end_us,
-                closing.end_us,
-                ordered,
-            )
+            chunk = self._form(number, end_us, end_us, ordered)
             assert chunk is not None, "a window closes because a pane of it is there"
-            closed.append(Closed(closing, chunk))
+            if closing is not None:
+                closed.append(Closed(closing, chunk))
         return closed
+
+    def _ended(
+        self, after_us: int | None, until_us: int | None
+    ) -> list[tuple[int, int, Closing | None]]:
+        """The intervals that end in (after, until], by end: their families, and the windows that
+        close with them. Helpers that windows will need are formed as soon as they end.
+        """
+        plan = self.plan.consolidation
+        found: list[tuple[int, int, Closing | None]] = []
+        if plan.formed_early and self.panes and until_us is not None:
+            ordered = sorted(self.panes)
+            for number, window in plan.formed_early:
+                ends = ends_between(window, ordered, after_us, until_us)
+                found += [(number, end, None) for end in ends]
+        closings = self.plan.panes.closings(self.panes, after_us, until_us)
+        found += [(plan.of_window[each.window], each.end_us, each) for each in closings]
+        return sorted(found, key=lambda each: each[1])
 
     def open_windows(self, until_us: int | None) -> list[Closed]:
         """The windows that are still open, as they are now."""
@@ -161,9 +173,12 @@ class WindowsState(KeyedState):
         ordered = sorted(self.panes)
         found = []
         for closing in self.plan.panes.closings(self.panes, until_us, last):
-            low, high = bisect_left(ordered, closing.start_us), bisect_left(ordered, closing.end_us)
-            chunk = self._merged([self._pane(pane) for pane in ordered[low:high]])
-            found.append(Closed(closing, chunk, early=True))
+            number = self.plan.consolidation.of_window[closing.window]
+            chunks: list[Chunk] = []
+            for piece in self.plan.consolidation.pieces(number, closing.end_us):
+                held = self.formed.get((piece.family, piece.end_us))
+                chunks += self._between(piece, ordered) if held is None else [held[0]]
+            found.append(Closed(closing, self._merged(chunks), early=True))
         return found
 
     def _form(self, number: int, end_us: int, now_us: int, ordered: Sequence[int]) -> Chunk | None:
@@ -172,34 +187,30 @@ class WindowsState(KeyedState):
         """
         if (held := self.formed.get((number, end_us))) is not None:
             return held[0]
-        family, width = self.plan.consolidation.families[number], self.plan.panes.width_us
-        low, high = (
-            bisect_left(ordered, end_us - family.length * width),
-            bisect_left(ordered, end_us),
-        )
-        if low == high:
+        plan = self.plan.consolidation
+        whole = Piece(PANE, plan.start_of(number, end_us), end_us)
+        panes = bisect_left(ordered, end_us) - bisect_left(ordered, whole.start_us)
+        if not panes:
             return None
-        parts = family.parts((end_us - self.plan.panes.offset_us) // width)
-        chunks: list[Chunk | None] = []
-        if high - low <= sum(part.count for part in parts):
-            chunks += [self._pane(pane) for pane in ordered[low:high]]
-        else:
-            for part in parts:
-                at_us = end_us - part.back * width
-                if part.family != PANE:
-                    chunks.append(self._form(part.family, at_us, now_us, ordered))
-                    continue
-                low, high = (
-                    bisect_left(ordered, at_us - part.count * width),
-                    bisect_left(ordered, at_us),
-                )
-                chunks += [self._pane(pane) for pane in ordered[low:high]]
-        found = [each for each in chunks if each is not None]
+        pieces = plan.pieces(number, end_us)
+        if panes <= sum(piece.count for piece in pieces):
+            pieces = [whole]
+        found: list[Chunk] = []
+        for piece in pieces:
+            if piece.family == PANE:
+                found += self._between(piece, ordered)
+            elif (part := self._form(piece.family, piece.end_us, now_us, ordered)) is not None:
+                found.append(part)
         self.merges += len(found)
         chunk = self._merged(found)
-        if family.kept is not None:
-            self.formed[number, end_us] = chunk, now_us + family.kept * width
+        if (until_us := plan.kept_until(number, end_us, now_us)) is not None:
+            self.formed[number, end_us] = chunk, until_us
         return chunk
+
+    def _between(self, piece: Piece, ordered: Sequence[int]) -> list[Chunk]:
+        """The panes of a part, each as one chunk."""
+        low, high = bisect_left(ordered, piece.start_us), bisect_left(ordered, piece.end_us)
+        return [self._pane(pane) for pane in ordered[low:high]]
 
     def _pane(self, pane: int) -> Chunk:
         """A pane that is being closed: few more rows will come, so its chunks become one."""
@@ -218,11 +229,14 @@ class WindowsState(KeyedState):
 
     def keys_by_length(self, closed: Sequence[Formed]) -> dict[int, float]:
         """How many keys have rows in an interval of so many panes, on average: of the windows that
-        closed, and of their panes.
+        closed, and of their panes. Panes that are cut are not equal, and do not count.
         """
         found: dict[int, list[int]] = {}
         width = self.plan.panes.width_us
-        windows = [each for each in closed if isinstance(each, Closed)]
+        if width is None:
+            return {}
+        spaced = [window.grid is not None for window in self.plan.panes.windows]
+        windows = [each for each in closed if isinstance(each, Closed) and spaced[each.window]]
         for each in windows:
             found.setdefault((each.closing.end_us - each.closing.start_us) // width, []).append(
                 each.keys

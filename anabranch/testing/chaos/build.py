@@ -52,7 +52,7 @@ def _add_windows(stream: Stream, spec: TopologySpec, directory: RunDirectory) ->
         aggregates[name] = getattr(ab, kind)(expression, where=where)
     results = stream.aggregate(
         by=list(spec.keys),
-        windows=[*spec.built_windows(), *spec.sessions()],
+        windows=[*spec.built_windows(), *spec.built_calendars(), *spec.sessions()],
         share=spec.share,
         name="windows",
         **aggregates,

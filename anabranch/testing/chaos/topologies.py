@@ -14,6 +14,7 @@ from anabranch.testing.events import FAR_US, HOUR_US, MINUTE_US, SECOND_US, Even
 from anabranch.testing.reference.chains import HAPPENED
 from anabranch.testing.reference.windows import WindowQuery
 from anabranch.topology.apply import HASH, OSG, ROUND_ROBIN
+from anabranch.topology.calendar import CalendarWindow, calendar
 from anabranch.topology.windows import (
     Session,
     Window,
@@ -39,6 +40,21 @@ _SHAPES = (
     ("hopping", 50 * _S, 70 * _S, 0),
     ("hopping", 3 * _M, 2 * _M, 30 * _S),
     ("cumulative", 6 * _M, 2 * _M, 0),
+)
+_CALENDARS = (
+    ("day", "Europe/Berlin"),
+    ("month", "Europe/Berlin"),
+    ("week", "Asia/Kathmandu"),
+    ("month", "Asia/Kathmandu"),
+    ("day", "Australia/Lord_Howe"),
+    ("day", "America/Sao_Paulo"),
+    ("quarter", "UTC"),
+)
+# A few minutes before days of these zones begin, so that windows close while steps run: a month in
+# Berlin, a month in Kathmandu, the day in Lord Howe on which clocks are put back by half an hour,
+# and a day in Sao Paulo that has no midnight.
+_BEFORE_MIDNIGHTS = tuple(
+    us * _S - 4 * _M for us in (1_709_247_600, 1_711_908_900, 1_712_408_400, 1_541_300_400)
 )
 _AGGREGATES = {
     "count": ("*", "v", "s"),
@@ -117,6 +133,7 @@ class TopologySpec:
     gathered: bool = False  # windows with sketches, users' aggregates, early results read it too
     # Other aggregates of the windows, from the start of a portion of the input on.
     changes: tuple[tuple[int, tuple[AggregateSpec, ...]], ...] = ()
+    calendars: tuple[tuple[str, str], ...] = ()  # units and time zones
 
     def at(self, portion: int) -> TopologySpec:
         """The topology that a portion of the input runs with."""
@@ -129,13 +146,17 @@ class TopologySpec:
     def built_windows(self) -> list[Window]:
         return [window for shape in self.windows for window in _windows(*shape)]
 
+    def built_calendars(self) -> list[CalendarWindow]:
+        return [calendar(unit, timezone=zone) for unit, zone in self.calendars]
+
     def query(self) -> WindowQuery:
         """The same for the reference."""
         built = [(w.name, w.length_us, w.every_us, w.offset_us) for w in self.built_windows()]
+        calendars = [(w.name, w.unit, w.timezone) for w in self.built_calendars()]
         return WindowQuery(
             keys=self.keys,
             event_time="at",
-            windows=built,
+            windows=[*built, *calendars],
             aggregates=self.aggregates,
             delay_us=self.delay_us,
             sessions=[(each.name, each.gap_us) for each in self.sessions()],
@@ -144,6 +165,7 @@ class TopologySpec:
 
     def __str__(self) -> str:
         names = [each.name for each in self.built_windows()]
+        names += [each.name for each in self.built_calendars()]
         names += [each.name for each in self.sessions()]
         parts = [
             f"by {_listed(self.keys)}: {', '.join(dict.fromkeys(names))}",
@@ -189,7 +211,7 @@ def draw_events(rng: random.Random, batches: int) -> EventPlan:
         skew=rng.choice((0.0, 1.1)),
         churn=rng.choice((0.0, 0.1)),
         null_share=rng.choice((0.0, 0.03)),
-        start_us=rng.choice((0, -7 * _M, 1_700_000_000 * _S)),
+        start_us=rng.choice((0, -7 * _M, 1_700_000_000 * _S, *_BEFORE_MIDNIGHTS)),
         span_us=_M,
         disorder_us=rng.choice((0, 10 * _S, 90 * _S)),
         late_share=rng.choice((0.02, 0.1)),
@@ -217,6 +239,7 @@ def draw_topology(rng: random.Random, keys: tuple[str, ...]) -> TopologySpec:
         process=rng.random() < 0.5,
         grouping=rng.choice((None, None, ROUND_ROBIN, HASH, OSG)),
         gathered=rng.random() < 0.5,
+        calendars=tuple(rng.sample(_CALENDARS, rng.choice((0, 1, 2)))),
     )
 
 

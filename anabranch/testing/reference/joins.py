@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 from anabranch.testing.reference.database import connect, quote
-from anabranch.testing.reference.windows import Window
+from anabranch.testing.reference.windows import Calendar, Window, meets
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,7 +31,7 @@ class JoinQuery:
     keys: Sequence[str]
     left_time: str
     right_time: str
-    windows: Sequence[Window]
+    windows: Sequence[Window | Calendar]
     how: Literal["inner", "left", "right", "full"] = "inner"
 
 
@@ -90,17 +90,16 @@ def _load(
 
 
 def _joined(
-    db: duckdb.DuckDBPyConnection, window: Window, query: JoinQuery, final: int | None
+    db: duckdb.DuckDBPyConnection, window: Window | Calendar, query: JoinQuery, final: int | None
 ) -> pa.Table:
     """The results of one window definition."""
-    name, length, _, _ = window
-    label = name.replace("'", "''")
+    label = window[0].replace("'", "''")
     keys = [quote(key) for key in query.keys]
     equal = " AND ".join(f"l.{key} = r.{key}" for key in keys)
     chosen = [
         *(f"COALESCE(l.{key}, r.{key}) AS {key}" for key in keys),
         "COALESCE(l.__start, r.__start) AS window_start",
-        f"window_start + {length} AS window_end",
+        "COALESCE(l.__end, r.__end) AS window_end",
         f"'{label}' AS window_name",
         *(f"{side}.{quote(column)}" for side in "lr" for column in _payload(db, side, query.keys)),
     ]
@@ -115,14 +114,10 @@ def _payload(db: duckdb.DuckDBPyConnection, side: str, keys: Sequence[str]) -> l
     return [name for name in columns if name not in keys and not name.startswith("__")]
 
 
-def in_windows(side: str, window: Window, final: int | None) -> str:
+def in_windows(side: str, window: Window | Calendar, final: int | None) -> str:
     """SQL: the rows of a side, once for each window that takes them and has closed in the end."""
-    _, length, every, offset = window
-    last = f"__at - (((__at - ({offset})) % {every}) + {every}) % {every}"
-    first = f"__last - {(-(-length // every) - 1) * every}"
     return f"""
-        SELECT * FROM (SELECT *, unnest(range({first}, __last + 1, {every})) AS __start
-                       FROM (SELECT *, {last} AS __last FROM {side}))
-        WHERE __start + {length} > __at AND (__closed IS NULL OR __start + {length} > __closed)
-          AND __start + {length} <= {"NULL" if final is None else final}
+        SELECT * FROM ({meets(side, window)})
+        WHERE (__closed IS NULL OR __end > __closed)
+          AND __end <= {"NULL" if final is None else final}
     """

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 Window: TypeAlias = tuple[str, int, int, int]
 """Name, length, slide and offset; times in microseconds."""
 
+Calendar: TypeAlias = tuple[str, str, str]
+"""Name, unit and time zone of windows of the calendar, by DuckDB's own time zones."""
+
 Session: TypeAlias = tuple[str, int]
 """Name and gap of a session; in microseconds."""
 
@@ -53,7 +56,7 @@ class WindowQuery:
 
     keys: Sequence[str]
     event_time: str
-    windows: Sequence[Window]
+    windows: Sequence[Window | Calendar]
     sessions: Sequence[Session] = ()
     aggregates: Sequence[Aggregate] = ()
     delay_us: int = 0
@@ -101,7 +104,7 @@ def expected_late(steps: Steps, query: WindowQuery) -> pa.Table:
     rows = _with_row_and_step(steps)
     with connect() as db:
         _load(db, rows, query)
-        latest_end = [_last_start(window) + f" + {window[1]}" for window in query.windows]
+        latest_end = [_last_end(window) for window in query.windows]
         latest_end += [f"__at + {gap_us}" for _, gap_us in query.sessions]
         contained = " OR ".join(f"{end} > __at" for end in latest_end)
         taken = " OR ".join(
@@ -195,32 +198,58 @@ def _last_start(window: Window) -> str:
     return f"__at - (((__at - ({offset})) % {every}) + {every}) % {every}"
 
 
+def _last_end(window: Window | Calendar) -> str:
+    """SQL: the end of that window."""
+    if len(window) == 3:
+        return _calendar_edge(window, ahead=True)
+    return _last_start(window) + f" + {window[1]}"
+
+
+def _calendar_edge(calendar: Calendar, *, ahead: bool = False) -> str:
+    """SQL: when the unit of the calendar that __at is in began, or when it ends."""
+    _, unit, zone = calendar
+    local = f"date_trunc('{unit}', timezone('{zone}', timezone('UTC', make_timestamp(__at))))"
+    months = {"quarter": "3 months"}.get(unit, f"1 {unit}")
+    local += f" + INTERVAL {months}" if ahead else ""
+    return f"epoch_us(timezone('{zone}', {local}))"
+
+
+def meets(rows: str, window: Window | Calendar) -> str:
+    """SQL: rows with __at, once for each window that they are in, with its __start and __end."""
+    if len(window) == 3:
+        start, end = _calendar_edge(window), _calendar_edge(window, ahead=True)
+        return f"SELECT *, {start} AS __start, {end} AS __end FROM {rows}"
+    _, length, every, _ = window
+    first = f"__last - {(-(-length // every) - 1) * every}"
+    return f"""
+        SELECT *, __start + {length} AS __end
+        FROM (SELECT *, unnest(range({first}, __last + 1, {every})) AS __start
+              FROM (SELECT *, {_last_start(window)} AS __last FROM {rows}))
+        WHERE __end > __at
+    """
+
+
 def _window_results(
     db: duckdb.DuckDBPyConnection,
-    window: Window,
+    window: Window | Calendar,
     keys: Sequence[str],
     aggregates: Sequence[str],
     final: int | None,
 ) -> pa.Table:
     """The results of one window: each row meets every window that it is in."""
-    name, length, every, _ = window
     columns = [quote(key) for key in keys]
-    per_row = -(-length // every)
-    label = name.replace("'", "''")
+    label = window[0].replace("'", "''")
     chosen = [
         *columns,
         "__start AS window_start",
-        f"__start + {length} AS window_end",
+        "__end AS window_end",
         f"'{label}' AS window_name",
     ]
-    starts = f"unnest(range(__last - {(per_row - 1) * every}, __last + 1, {every}))"
     return db.sql(f"""
-        SELECT {", ".join([*chosen, *aggregates])}
-        FROM (SELECT *, {starts} AS __start
-              FROM (SELECT *, {_last_start(window)} AS __last FROM arguments))
-        WHERE __start + {length} > __at AND (__closed IS NULL OR __start + {length} > __closed)
-          AND __start + {length} <= {"NULL" if final is None else final}
-        GROUP BY {", ".join([*columns, "__start"])}
+        SELECT {", ".join([*chosen, *aggregates])} FROM ({meets("arguments", window)})
+        WHERE (__closed IS NULL OR __end > __closed)
+          AND __end <= {"NULL" if final is None else final}
+        GROUP BY {", ".join([*columns, "__start", "__end"])}
     """).to_arrow_table()
 
 

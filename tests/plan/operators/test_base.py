@@ -35,8 +35,10 @@ def test_every_kind_has_a_schema_of_results_with_the_columns_that_it_writes(kind
 
 def test_without_a_watermark_only_rows_without_a_time_or_a_window_are_late() -> None:
     given = nodes()["windows"].plan
-    assert given.late_sql(None) == f"(t is null or {MARKED_SQL} or {given.end_sql()} is null)"
-    assert f"{given.end_sql()} <= get(array(77L), if(t is null, 1, 0))" in given.late_sql(77)
+    end = given.panes.last_end_sql()
+    assert given.late_sql(None) == f"(t is null or {MARKED_SQL} or {end} is null)"
+    assert f"{end} <= get(array(77L), if(t is null, 1, 0))" in given.late_sql(77)
+    assert given.outside_sql() == f"{end} is null"
 
 
 def test_every_part_holds_state_except_the_right_side_of_a_join() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from anabranch.errors import TopologyError
 from anabranch.plan.notes import OperatorNote, note_of
+from anabranch.plan.operators import noted_windows
 from anabranch.plan.operators.joins import JoinContents, JoinInput, JoinNode, JoinPlan, join_plan
 from anabranch.topology import Field, cumulative, sliding, tumbling
 from anabranch.topology.graph import Clock
@@ -174,7 +175,7 @@ def test_other_names_of_the_same_windows_are_no_other_windows() -> None:
     fresh = note_of(node)
     assert isinstance(fresh.contents, JoinContents)
     for window, refused in ((tumbling("60s", name="x"), False), (tumbling("59s"), True)):
-        before = msgspec.structs.replace(fresh.contents, windows=(window,))
+        before = msgspec.structs.replace(fresh.contents, windows=noted_windows.noted([window]))
         text = {**fresh.fingerprint, "windows": window.described}
         old = replace(fresh, fingerprint=text, contents=before)
         found = node.evolved(old, fresh, None)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from anabranch.plan.notes import note_of
 from anabranch.plan.operators.base import Reached
 from anabranch.plan.operators.sessions import SessionNode, with_times
+from anabranch.plan.panes import MARKED_SQL
 from tests.plan.every_kind import nodes
 
 SECOND = 1_000_000
@@ -28,7 +29,9 @@ def test_the_first_and_the_last_event_time_are_kept_after_all_other_partials() -
 
 def test_panes_are_as_wide_as_the_gap_and_a_row_alone_ends_a_gap_after_it() -> None:
     plan = node().plan
-    assert (plan.panes.width_us, plan.end_sql()) == (5 * SECOND, f"(t + {5 * SECOND}L)")
+    assert (plan.panes.width_us, plan.outside_sql()) == (5 * SECOND, "false")
+    assert plan.late_sql(None) == f"(t is null or {MARKED_SQL})"
+    assert f"t + {5 * SECOND}L <= get(array(7L)" in plan.late_sql(7)
 
 
 def test_another_gap_is_refused() -> None:

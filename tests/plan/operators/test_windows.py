@@ -8,6 +8,7 @@ import msgspec
 
 from anabranch.plan.notes import note_of
 from anabranch.plan.operators.base import Reached
+from anabranch.plan.operators.noted_windows import noted
 from anabranch.plan.operators.windows import WindowsContents, WindowsNode, formation
 from anabranch.topology.windows import tumbling
 from tests.plan.every_kind import nodes
@@ -34,7 +35,7 @@ def test_narrower_panes_of_a_checkpoint_are_kept() -> None:
 def test_a_window_that_is_added_is_complete_from_the_first_one_that_is_open() -> None:
     fresh = note_of(node())
     assert isinstance(fresh.contents, WindowsContents)
-    before = msgspec.structs.replace(fresh.contents, windows=(MINUTELY,))
+    before = msgspec.structs.replace(fresh.contents, windows=noted([MINUTELY]))
     old = replace(fresh, fingerprint={**fresh.fingerprint, "windows": "fewer"}, contents=before)
     at = Reached(step=3, watermark_us=5 * MINUTE, newest_us=6 * MINUTE)
     found = node().evolved(old, fresh, at)
@@ -67,7 +68,7 @@ def test_other_names_of_the_same_windows_are_no_other_windows() -> None:
     fresh = note_of(node())
     assert isinstance(fresh.contents, WindowsContents)
     windows = tumbling("60s"), tumbling("600s", name="ten")
-    before = msgspec.structs.replace(fresh.contents, windows=windows)
+    before = msgspec.structs.replace(fresh.contents, windows=noted(windows))
     text = "; ".join(each.described for each in windows)
     old = replace(fresh, fingerprint={**fresh.fingerprint, "windows": text}, contents=before)
     found = node().evolved(

@@ -23,19 +23,20 @@ from anabranch.topology import (
     Field,
     Graph,
     Source,
-    Window,
     hopping,
     sliding,
     tumbling,
 )
+from anabranch.topology.calendar import UNITS, calendar
 from anabranch.topology.graph import Named
+from anabranch.topology.windows import AlignedWindow
 
 FIELDS = (Field("k", "bigint"), Field("at", "timestamp"), Field("v", "bigint"))
 SCHEMA = pa.schema([("k0", pa.int64())])
 SECOND = 1_000_000
 
 
-def plan_of(*windows: Window) -> OperatorPlan:
+def plan_of(*windows: AlignedWindow) -> OperatorPlan:
     named = (
         Named(name="n", aggregate=count(), input_type="int"),
         Named(name="s", aggregate=sum("v"), input_type="bigint"),
@@ -55,6 +56,12 @@ PLANS = [
     plan_of(hopping("3s", every="7s", start="1s"), sliding("10s", every="5s")),
     plan_of(tumbling("1s"), *(sliding(f"{n}s", every="1s") for n in (3, 6, 13)), tumbling("12s")),
     plan_of(sliding("40s", every="1s")),
+]
+HOUR, MARCH = 3600 * SECOND, 475_296 * 3600 * SECOND  # 2024-03-22
+CALENDARS = [
+    plan_of(tumbling("10 minutes"), calendar("month", timezone="Europe/Berlin")),
+    plan_of(tumbling("1 hour"), *(calendar(unit, timezone="Asia/Kathmandu") for unit in UNITS)),
+    plan_of(calendar("day", timezone="Europe/Berlin"), calendar("week")),
 ]
 rows = st.lists(
     st.tuples(st.integers(-3, 40) | st.none(), st.integers(0, 60), st.integers(-9, 9)), max_size=25
@@ -114,6 +121,41 @@ def closed(
             assert key not in found
             found[key] = (int(n), int(total))
     return found
+
+
+@settings(max_examples=25)
+@given(st.sampled_from(CALENDARS), st.data())
+def test_calendar_windows_equal_a_plain_computation(
+    plan: OperatorPlan, data: st.DataObject
+) -> None:
+    """Over three weeks, a few days at a time, with late rows: helpers are formed on the way."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000), "rows"))
+    state, wanted, found = fresh(plan), {}, {}
+    after: int | None = None
+    for number in range(8):
+        at = MARCH + number * 60 * HOUR + rng.integers(-50 * HOUR, 60 * HOUR, 40)
+        ends = [window.last_ends(at) for window in plan.panes.windows]
+        taken = np.max(ends, axis=0) > (-(2**62) if after is None else after)
+        for index, window in enumerate(plan.panes.windows):
+            for time, end in zip(at[taken].tolist(), ends[index][taken].tolist(), strict=True):
+                if after is None or end > after:
+                    key = (time % 3, index, window.start_of(end))
+                    n, total = wanted.get(key, (0, 0))
+                    wanted[key] = (n + 1, total + 2)
+        panes = plan.panes.starts(at[taken])
+        held, counts = np.unique(np.stack([at[taken] % 3, panes]), axis=1, return_counts=True)
+        keys = pa.table({"k0": pa.array(held[0], pa.int64())})
+        rows_of = state.number(keys, held[0] % 4)
+        state.add(rows_of, held[1], [counts, 2 * counts, counts > 0][: len(plan.columns)])
+        if data.draw(st.booleans(), "restart"):
+            state = reborn(plan, state)
+        until = MARCH + number * 60 * HOUR + int(rng.integers(-30 * HOUR, 20 * HOUR))
+        until = until if after is None else max(until, after)
+        found |= closed(plan, state, after, until)
+        state.drop(until)
+        after = until
+    found |= closed(plan, state, after, MARCH + 10_000 * HOUR)
+    assert found == wanted
 
 
 @settings(max_examples=60)

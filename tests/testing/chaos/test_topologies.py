@@ -24,7 +24,16 @@ def drawn(count: int = 80) -> list[TopologySpec]:
 
 def test_everything_that_a_topology_can_have_is_drawn() -> None:
     topologies = drawn()
-    for name in ("then", "restless", "process", "grouping", "gathered", "gaps", "spark_sink"):
+    for name in (
+        "then",
+        "restless",
+        "process",
+        "grouping",
+        "gathered",
+        "gaps",
+        "spark_sink",
+        "calendars",
+    ):
         assert 0.1 < sum(bool(getattr(each, name)) for each in topologies) / 80 < 0.9, name
     assert {kind for each in topologies for kind, *_ in each.windows} == {
         "tumbling",
@@ -37,7 +46,8 @@ def test_everything_that_a_topology_can_have_is_drawn() -> None:
 def test_the_reference_gets_the_windows_that_are_built() -> None:
     for each in drawn():
         query = each.query()
-        assert [name for name, *_ in query.windows] == [w.name for w in each.built_windows()]
+        windows = [*each.built_windows(), *each.built_calendars()]
+        assert [name for name, *_ in query.windows] == [w.name for w in windows]
         assert [name for name, _ in query.sessions] == [s.name for s in each.sessions()]
 
 

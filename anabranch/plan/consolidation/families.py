@@ -17,10 +17,10 @@ from math import lcm
 
 import numpy as np
 
-from anabranch.plan.panes import Panes
+from anabranch.plan.consolidation.nesting import PANE, Nested, Piece, nested_families, nested_merges
+from anabranch.plan.panes import HOUR_US, Panes
+from anabranch.topology.windows import AlignedWindow, Grid
 
-PANE = -1  # in the place of a family: panes themselves
-HOUR_US = 3_600_000_000
 _MANY_WAYS = 24  # a family does not use another where that would take more different ways than this
 _MANY_USED = 24  # nor more others than this
 _LONG = (
@@ -76,10 +76,47 @@ class Consolidation:
     naive_per_hour: float
     cost_per_hour: float
     measured: bool
+    grid: Grid | None = None  # of the panes that families count in
+    nested: tuple[Nested, ...] = ()  # families of windows that cut panes, numbered after the others
 
     @property
     def helpers(self) -> tuple[Family, ...]:
         return tuple(family for family in self.families if not family.windows)
+
+    @property
+    def formed_early(self) -> list[tuple[int, AlignedWindow]]:
+        """Helpers that are formed when their intervals end, before anything asks for them."""
+        first = len(self.families)
+        return [(first + i, e.window) for i, e in enumerate(self.nested) if not e.windows]
+
+    def start_of(self, number: int, end_us: int) -> int:
+        """The start of the interval of a family that ends at a time."""
+        if number >= len(self.families):
+            return self.nested[number - len(self.families)].window.start_of(end_us)
+        assert self.grid is not None
+        return end_us - self.families[number].length * self.grid.width_us
+
+    def pieces(self, number: int, end_us: int) -> list[Piece]:
+        """The parts of the interval of a family that ends at a time, oldest first."""
+        if number >= len(self.families):
+            return self.nested[number - len(self.families)].pieces(end_us)
+        assert self.grid is not None
+        width = self.grid.width_us
+        found = []
+        for part in self.families[number].parts((end_us - self.grid.offset_us) // width):
+            last_us = end_us - part.back * width
+            length = part.count if part.family == PANE else self.families[part.family].length
+            found.append(Piece(part.family, last_us - length * width, last_us, part.count))
+        return found
+
+    def kept_until(self, number: int, end_us: int, now_us: int) -> int | None:
+        """Up to which watermark an interval that is formed now is asked for again; None: never."""
+        last = np.array([end_us - 1], dtype=np.int64)
+        until = [int(e.window.last_ends(last)[0]) for e in self.nested if e.base == number]
+        if number < len(self.families) and (kept := self.families[number].kept) is not None:
+            assert self.grid is not None
+            until.append(now_us + kept * self.grid.width_us)
+        return max(until, default=None)
 
 
 def plan_consolidation(panes: Panes, keys: Keys | None = None) -> Consolidation:
@@ -98,6 +135,37 @@ def _unmeasured(panes: Panes) -> Consolidation:
 def _planned(panes: Panes, keys: Keys | None) -> Consolidation:
     weight = keys or (lambda _: 1.0)
     wanted = _wanted(panes)
+    spaced = _spaced(panes, wanted, weight, measured=keys is not None)
+    windows = [
+        (i, panes.windows[family.windows[0]])
+        for i, family in enumerate(spaced.families)
+        if family.windows
+    ]
+    nested = nested_families(panes, len(spaced.families), windows)
+    if not nested:
+        return spaced
+    merges, naive = nested_merges(nested, panes)
+    of = {
+        window: len(spaced.families) + i for i, each in enumerate(nested) for window in each.windows
+    }
+    of |= {window: i for i, each in enumerate(spaced.families) for window in each.windows}
+    return replace(
+        spaced,
+        of_window=tuple(of[i] for i in range(len(panes.windows))),
+        merges_per_hour=spaced.merges_per_hour + merges,
+        naive_per_hour=spaced.naive_per_hour + naive,
+        cost_per_hour=spaced.cost_per_hour + merges,
+        nested=tuple(nested),
+    )
+
+
+def _spaced(
+    panes: Panes, wanted: Sequence[Family], weight: Keys, *, measured: bool
+) -> Consolidation:
+    """The cheapest plan of the windows that are equally spaced."""
+    if not wanted:
+        return Consolidation((), (), 0.0, 0.0, 0.0, measured, panes.grid)
+    assert panes.width_us is not None
     hourly = HOUR_US / panes.width_us
     best: Consolidation | None = None
     for helpers in _helper_sets(wanted):
@@ -106,14 +174,14 @@ def _planned(panes: Panes, keys: Keys | None) -> Consolidation:
         if best is None or cost < _WORTH * best.cost_per_hour:
             naive = sum(len(f.windows) * hourly / f.every * f.length for f in wanted)
             of = {window: i for i, family in enumerate(families) for window in family.windows}
-            numbers = tuple(of[i] for i in range(len(panes.windows)))
             best = Consolidation(
                 families,
-                numbers,
+                tuple(of[i] for i in sorted(of)),
                 _per_hour(families, hourly, lambda _: 1.0),
                 naive,
                 cost,
-                keys is not None,
+                measured,
+                panes.grid,
             )
     assert best is not None
     return best
@@ -131,12 +199,12 @@ def keys_from(measured: Mapping[int, float]) -> Keys | None:
 
 
 def _wanted(panes: Panes) -> list[Family]:
-    """The windows as families; equal ones are one family."""
+    """The windows that are equally spaced as families; equal ones are one family."""
     found: dict[tuple[int, int, int], list[int]] = {}
     for index, window in enumerate(panes.windows):
-        length, every = window.length_us // panes.width_us, window.every_us // panes.width_us
-        phase = (window.offset_us - panes.offset_us) // panes.width_us + length
-        found.setdefault((length, every, phase % every), []).append(index)
+        shape = None if panes.grid is None else window.in_panes(panes.grid)
+        if shape is not None:
+            found.setdefault(shape, []).append(index)
     return [Family(*shape, windows=tuple(indexes)) for shape, indexes in found.items()]
 
 
