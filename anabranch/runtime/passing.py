@@ -16,6 +16,7 @@ from anabranch.types import to_array
 
 REPORT = -1  # in the place of an operator's number: the row is a report
 WRAPPED = "report"
+_PIECE_BYTES = 32 << 20
 APPLY_REPORT = "apply_report"  # the text of a report, among rows that the lift gives
 
 
@@ -84,6 +85,16 @@ def spread(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
         for each in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in pieces that the JVM can hold in memory; as it is where it is small."""
+    if batch.nbytes <= _PIECE_BYTES or batch.num_rows < 2:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from pieces(batch.slice(0, half))
+    yield from pieces(batch.slice(half))
 
 
 def unwrapped(table: pa.Table) -> pa.Table:

@@ -25,7 +25,15 @@ from anabranch.plan.panes import FARTHEST_US
 from anabranch.runtime.arrivals import decode_dictionaries
 from anabranch.runtime.kinds import works_of
 from anabranch.runtime.operator import ShardWork, WorkPlace
-from anabranch.runtime.passing import REPORT, by_operator, spread, unwrapped, with_reports, wrapped
+from anabranch.runtime.passing import (
+    REPORT,
+    by_operator,
+    pieces,
+    spread,
+    unwrapped,
+    with_reports,
+    wrapped,
+)
 from anabranch.runtime.reports import NodeReport, ShardReport, SlotReport, Written, encoded
 from anabranch.runtime.results import by_window, write_results
 from anabranch.runtime.tasks import NodeOutcome, NodeTask, StateSettings, Watermarks
@@ -86,10 +94,10 @@ class SlotTask:
             return
         schema = pa.schema([("to", pa.int32()), ("report", pa.binary()), *self.onward.items()])
         for table in wrapped(passing):
-            yield spread(table, schema)
+            yield from pieces(spread(table, schema))
         yield spread(pa.table({"to": pa.array([REPORT], pa.int32()), "report": own}), schema)
         for table in attempt.onward:
-            yield spread(table, schema)
+            yield from pieces(spread(table, schema))
 
 
 def _sorted_out(

@@ -72,8 +72,7 @@ SETTINGS: tuple[Setting, ...] = (
             text="one job per step"),
     Setting(name="spark.sql.execution.arrow.maxBytesPerBatch", value="2147483647", scope=Scope.RUN,
             # With a limit in bytes the JVM adds up the sizes of all columns for each row: more than
-            # half of the way to Python. So many rows stay below what a batch can hold, 2 GB, unless
-            # a row has a quarter of a megabyte.
+            # half of the way to Python. Where rows are large, `batches.py` sets one.
             text="the JVM does not add up the size of each row"),
     Setting(name="spark.sql.execution.arrow.maxRecordsPerBatch", value="8192", scope=Scope.RUN,
             text="rows of one batch on the way to Python"),

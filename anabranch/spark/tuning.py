@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
+from anabranch.spark.batches import SUMMED
 from anabranch.spark.settings import EXCLUDED_RULES, Scope, settings_in
 
 _STEP = settings_in(Scope.RUN)
@@ -18,8 +19,11 @@ LOCAL_QUERY = settings_in(Scope.LOCAL_RUN)
 
 
 def tune(session: SparkSession) -> None:
-    """Sets what the plan of a step needs, in a session that is ours."""
-    for name, value in _step_settings(session).items():
+    """Sets what the plan of a step needs, in a session that is ours.
+
+    It runs closing steps and the maps before sinks, whose rows have no guard against large ones.
+    """
+    for name, value in {**_step_settings(session), **SUMMED.settings}.items():
         session.conf.set(name, value)
 
 

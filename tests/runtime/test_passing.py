@@ -8,6 +8,7 @@ from anabranch.runtime.passing import (
     APPLY_REPORT,
     REPORT,
     WRAPPED,
+    pieces,
     unwrapped,
     with_reports,
     wrapped,
@@ -71,3 +72,18 @@ def test_reports_of_applies_come_among_combined_rows_and_pass_by_themselves() ->
     assert passed.to_pylist() == [{"to": REPORT, WRAPPED: b"a report"}]
     assert unwrapped(packed).to_pydict() == {"to": [3, 3], "shard": [7, 7], "k": ["p", "q"]}
     assert with_reports(sent).to_pylist() == [{"to": REPORT, WRAPPED: b"a report"}]
+
+
+def test_a_batch_of_large_rows_goes_on_in_pieces_and_a_small_one_as_it_is() -> None:
+    small = pa.record_batch({"n": [1, 2, 3]})
+    assert list(pieces(small)) == [small]
+    docs = [
+        "x",
+        *("y" * size for size in (40 << 20, 5, 9 << 20, 9 << 20, 9 << 20, 9 << 20, 0)),
+        None,
+    ]
+    large = pa.record_batch({"n": list(range(len(docs))), "doc": docs})
+    found = list(pieces(large))
+    assert pa.Table.from_batches(found).equals(pa.Table.from_batches([large]))
+    assert len(found) > 2
+    assert all(each.nbytes <= 33 << 20 or each.num_rows == 1 for each in found)

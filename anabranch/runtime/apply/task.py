@@ -25,7 +25,7 @@ from anabranch.elastic.grouping.steps import (
 )
 from anabranch.faults import Faults
 from anabranch.runtime.apply.calls import ApplyCalls
-from anabranch.runtime.passing import APPLY_REPORT, REPORT, by_operator, spread
+from anabranch.runtime.passing import APPLY_REPORT, REPORT, by_operator, pieces, spread
 from anabranch.runtime.reports import ApplyReport, Written, encoded
 from anabranch.runtime.results import write_results
 from anabranch.runtime.tasks import Emitted
@@ -120,7 +120,7 @@ class ApplyTask:
                     for at in range(0, len(table), _TAKEN):
                         yield from slots[number].take(table.slice(at, _TAKEN))
                 else:
-                    yield spread(table, self.schema)
+                    yield from pieces(spread(table, self.schema))
         reports = [encoded(each.report()).decode() for each in slots.values()]
         self.faults.at("apply.written", self.step, slot)
         to_driver = pa.array([REPORT] * len(reports), pa.int32())
@@ -189,7 +189,7 @@ class _Slot:
             for each in work.emits if len(made) else ():
                 columns = {place: made.column(name) for name, place in each.columns.items()}
                 to = pa.array(np.full(len(made), each.number, dtype=np.int32))
-                yield spread(pa.table({"to": to, **columns}), self.task.schema)
+                yield from pieces(spread(pa.table({"to": to, **columns}), self.task.schema))
 
     def report(self) -> ApplyReport:
         """What the slot has done, once its files are written."""

@@ -32,6 +32,7 @@ from anabranch.runtime.apply.task import (
 )
 from anabranch.runtime.passing import APPLY_REPORT
 from anabranch.runtime.tasks import Emitted
+from anabranch.spark.batches import BatchLimit, guarded_sql
 from anabranch.spark.compile.columns import Reader, mapped
 from anabranch.spark.compile.lift import Lift
 from anabranch.spark.compile.rowwise import RowWise, Taken, chosen_sql
@@ -129,16 +130,29 @@ class ApplyStages:
         tasks: Sequence[ApplyTask],
         groupings: Mapping[str, Grouping],
         slots: int,
+        limit: BatchLimit,
     ) -> DataFrame:
         """The rows after all applies, as the first level takes them, and the reports."""
         for i, (stage, task) in enumerate(zip(self.stages, tasks, strict=True)):
-            sent = self._given_slots(rows, stage, groupings, slots, first=i == 0).repartitionById(
+            valued = self._valued(rows, stage, limit, first=i == 0)
+            sent = self._given_slots(valued, stage, groupings, slots, first=i == 0).repartitionById(
                 slots, SLOT
             )
             rows = sent.mapInArrow(SparkTask(task), self._ddl)
             if stage.readers:
                 rows = self._read(rows, i, stage)
         return rows
+
+    def _valued(
+        self, rows: DataFrame, stage: ApplyStage, limit: BatchLimit, *, first: bool
+    ) -> DataFrame:
+        """Rows with the hash of the value that decides their cost; none too large for a batch."""
+        number, names = self._lift.number, self._source_names if first else self._names
+        value = chosen_sql("to", {number[a.name]: self._value_sql(a) for a in stage.applies})
+        sizes = {each.name: each.type for each in self._columns if each.name in self._source_names}
+        guarded = f"{guarded_sql(value, sizes, limit)} as {VALUE}"
+        order = [] if first else [f"xxhash64({', '.join(self._hashed())}) as {ORDER}"]
+        return rows.selectExpr(*names, guarded, *order)
 
     def _given_slots(
         self,
@@ -149,9 +163,8 @@ class ApplyStages:
         *,
         first: bool,
     ) -> DataFrame:
-        """Rows with the hash of the value that decides their cost, and their slot."""
+        """Rows with their slot."""
         number, names = self._lift.number, self._source_names if first else self._names
-        value = chosen_sql("to", {number[a.name]: self._value_sql(a) for a in stage.applies})
         way = groupings[stage.applies[0].name].way
         if stage.alone and way != OSG:
             slot = (
@@ -159,10 +172,7 @@ class ApplyStages:
                 if way == HASH
                 else f"pmod({_ROW_NUMBER} + spark_partition_id(), {slots}L)"
             )
-            valued = rows.selectExpr(*names, f"{value} as {VALUE}")
-            return valued.selectExpr("*", f"cast({slot} as int) as {SLOT}")
-        order = [] if first else [f"xxhash64({', '.join(self._hashed())}) as {ORDER}"]
-        valued = rows.selectExpr(*names, f"{value} as {VALUE}", *order)
+            return rows.selectExpr("*", f"cast({slot} as int) as {SLOT}")
         task = ScheduleTask(
             groupings={number[a.name]: (groupings[a.name], a.work.osg) for a in stage.applies},
             slots=slots,
@@ -170,7 +180,7 @@ class ApplyStages:
             unordered=not first,
         )
         given = ", ".join(f"{each.name} {each.type}" for each in self._columns[: len(names)])
-        return valued.mapInArrow(SparkTask(task), f"{given}, {VALUE} bigint, {SLOT} int")
+        return rows.mapInArrow(SparkTask(task), f"{given}, {VALUE} bigint, {SLOT} int")
 
     def _value_sql(self, applied: ApplyPlan) -> str:
         fields = [each.name for each in applied.feed.fields]

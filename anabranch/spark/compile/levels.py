@@ -26,6 +26,7 @@ from anabranch.plan.route import Route
 from anabranch.runtime.passing import APPLY_REPORT, REPORT, WRAPPED
 from anabranch.runtime.slot import SlotTask
 from anabranch.runtime.tasks import ArrivingRows, Emitted, FusedRows, Watermarks
+from anabranch.spark.batches import PASSING, BatchLimit, JobForm, guarded_sql
 from anabranch.spark.compile.applies import ApplyStages
 from anabranch.spark.compile.columns import mapped, needs, partition_sql, shard_sql
 from anabranch.spark.compile.lift import Lift
@@ -66,6 +67,7 @@ class Levels:
         ] = {}  # one for each level: rows cannot be bound twice to the same
         self._taken: dict[PartId, Taken] = {}
         self._columns = SharedColumns()
+        self._limit: BatchLimit | None = None  # that was set for the rows of a stream
         self._template: tuple[object, Template | None] = (
             None,
             None,
@@ -121,9 +123,13 @@ class Levels:
         tasks: Sequence[SlotTask],
         routes: Mapping[ComponentId, Route],
         marks: Watermarks,
-        way: str,
+        form: JobForm,
     ) -> DataFrame:
         """The reports of a step, computed level by level; without rows, a closing step."""
+        if rows is not None and self._limit != form.limit:
+            self._limit = form.limit
+            for name, value in form.limit.settings.items():
+                rows.sparkSession.conf.set(name, value)
         if not self.plan.components:  # applies only: what is left are their reports
             if rows is None:
                 return session.range(0)
@@ -134,17 +140,17 @@ class Levels:
             frame = (
                 session.range(0, slots, 1, slots)
                 if rows is None
-                else self.lift(rows, marks, routes, way)
+                else self.lift(rows, marks, routes, form)
             )
             for level, task in enumerate(tasks, 1):
                 if level > 1:
-                    frame = self._exchanged(frame, self.plan.at(level), routes)
+                    frame = self._exchanged(frame, self.plan.at(level), routes, form.limit)
                 frame = frame.mapInArrow(SparkTask(task), self._gives(task, tasks))
             return frame
 
         if rows is None or self.plan.applies or not self.lift.is_reusable:
             return made()
-        query = (way, *((name, each.slots, each.slot_of) for name, each in routes.items()))
+        query = (form, *((name, each.slots, each.slot_of) for name, each in routes.items()))
         known, template = self._template
         found = None
         if known == query and template is not None:
@@ -169,7 +175,11 @@ class Levels:
         return schema
 
     def _exchanged(
-        self, frame: DataFrame, components: Sequence[Component], routes: Mapping[ComponentId, Route]
+        self,
+        frame: DataFrame,
+        components: Sequence[Component],
+        routes: Mapping[ComponentId, Route],
+        limit: BatchLimit,
     ) -> DataFrame:
         """Rows for the operators of a level made ready and sent to their slots; other rows pass."""
         rowwise = self._bound(frame.sparkSession, components[0].level)
@@ -208,8 +218,14 @@ class Levels:
         # reported before.
         spread = ", ".join(["shard", *(each.name for each in self._packed.columns)])
         passing = f"if(to = {REPORT}, 0, pmod(hash({spread}), {slots}))"
-        text = f"coalesce({slot}, {passing})"
+        text = self._guarded(f"coalesce({slot}, {passing})", limit)
         return ready.repartitionById(slots, self._columns.once(text, lambda: F.expr(text)))
+
+    def _guarded(self, text: str, limit: BatchLimit) -> str:
+        """An expression that lets no row pass that is too large for a batch."""
+        sizes = {each.name: each.type for each in self._packed.columns}
+        passing = PASSING if limit.row_bytes is not None else limit
+        return guarded_sql(guarded_sql(text, sizes, limit), {WRAPPED: "binary"}, passing)
 
     def check(self, session: SparkSession) -> None:
         """Refuses, before anything runs, maps on results that cannot be done row by row."""

@@ -26,6 +26,7 @@ from anabranch.plan.panes import ELSEWHERE, LEFT_OUT, MARKED_SQL, OUT, TOO_LATE
 from anabranch.plan.route import Route
 from anabranch.runtime.passing import APPLY_REPORT, REPORT
 from anabranch.runtime.tasks import Watermarks
+from anabranch.spark.batches import JobForm, guarded_sql
 from anabranch.spark.compile.ahead import BATCH_CLOCK, judged_after_applies, judges_of
 from anabranch.spark.compile.columns import (
     Reader,
@@ -247,7 +248,7 @@ class Lift:
         rows: DataFrame,
         marks: Watermarks,
         routes: Mapping[ComponentId, Route],
-        way: str = LIFT_FIRST,
+        form: JobForm,
     ) -> DataFrame:
         """The combined rows in the partitions of their slots."""
         watermark_us = marks.late_before_us
@@ -262,22 +263,38 @@ class Lift:
         }
         reports = {REPORT: "0"} if self._reports else {}
         slot_of = {**partition_sql(components, routes, self.number), **later, **reports}
-        partition = chosen_sql("to", slot_of)
-        slot = self._columns.once(partition, lambda: F.expr(partition))
+        slot = chosen_sql("to", slot_of)
         shard = f"{self._shard_sql()} as shard"
         if self._all_raw:
             numbered = [f"{self._pane()} as pane", f"{self._arrival_sql()} as {ARRIVAL}"]
             rows = self._select(rows, [*(name for name in rows.columns if name != "t"), *numbered])
-            return self._select(rows, ["*", shard]).repartitionById(slots, slot)
-        if way == LIFT_FIRST:
+            rows = self._select(rows, ["*", shard])
+            return self._sent(slots, slot, rows, form)
+        if form.way == LIFT_FIRST:
             lifted = self._combined(self._timed(self._in_place(rows), watermark_us), [])
-            return self._select(
-                lifted, ["*", shard, "spark_partition_id() as part"]
-            ).repartitionById(slots, slot)
-        routed = self._select(self._timed(rows, watermark_us), ["*", shard]).withColumn(
-            "slot", slot
-        )
-        return self._combined(routed.repartitionById(slots, "slot"), ["slot", "shard"])
+            lifted = self._select(lifted, ["*", shard, "spark_partition_id() as part"])
+            return self._sent(slots, slot, lifted, form)
+        routed = self._select(self._timed(rows, watermark_us), ["*", shard])
+        routed = self._select(routed, ["*", f"{slot} as slot"])
+        combined = self._combined(routed.repartitionById(slots, "slot"), ["slot", "shard"])
+        names = self._columns.once(("names", form), lambda: combined.columns)
+        shard = f"{self._guarded('shard', combined, form)} as shard"
+        return self._select(combined, [shard if name == "shard" else name for name in names])
+
+    def _sent(self, slots: int, slot: str, rows: DataFrame, form: JobForm) -> DataFrame:
+        """Rows in the partitions of their slots."""
+        text = self._guarded(slot, rows, form)
+        return rows.repartitionById(slots, self._columns.once(text, lambda: F.expr(text)))
+
+    def _guarded(self, text: str, rows: DataFrame, form: JobForm) -> str:
+        """An expression that lets no row pass that is too large for a batch."""
+
+        def made() -> str:
+            sizes = {name: kind for name, kind in rows.dtypes if name != APPLY_REPORT}
+            return guarded_sql(text, sizes, form.limit)
+
+        guarded: str = self._columns.once(("guarded", text, form), made)
+        return guarded
 
     def _in_place(self, rows: DataFrame) -> DataFrame:
         """Rows of which Spark believes that they lie by a key, so that it combines them where they

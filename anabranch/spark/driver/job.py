@@ -12,6 +12,7 @@ from anabranch.errors import StepError
 from anabranch.plan.ids import APPLIES
 from anabranch.plan.lifting import AUTO
 from anabranch.runtime.reports import StepReports
+from anabranch.spark.batches import SUMMED, Batches, JobForm, large_row
 from anabranch.spark.driver.causes import cause_of
 from anabranch.spark.driver.context import Notice, RunContext, RunState
 from anabranch.spark.driver.tasks import Missing, StepTasks
@@ -35,6 +36,7 @@ class JobRunner:
     def __init__(self, context: RunContext, notify: Callable[[Notice], None]) -> None:
         self._context, self._notify = context, notify
         self._numbers = itertools.count(1)
+        self._batches = Batches()
 
     def run(self, rows: DataFrame | None, tasks: StepTasks, state: RunState) -> JobResult:
         """Runs the job until it succeeds, a few times at most.
@@ -43,12 +45,15 @@ class JobRunner:
         open it any more.
         """
         retries = self._context.settings.retries
-        for attempt in itertools.count(1):
+        attempt = 1
+        while True:
             distrust = attempt > min(retries, _TRUSTING_ATTEMPTS)
             tried = tasks.attempt(next(self._numbers), distrust=distrust)
             try:
                 return JobResult(reports=self._collect(rows, tried, state), attempts=attempt)
             except Exception as error:  # noqa: BLE001 - whatever a job may fail of
+                if self._makes_smaller_batches(tasks.step, large_row(error)):
+                    continue
                 cause, permanent = cause_of(error)
                 if attempt > retries or permanent:
                     times = "1 attempt" if attempt == 1 else f"{attempt} attempts"
@@ -58,7 +63,17 @@ class JobRunner:
                     ) from None
                 text = f"step {tasks.step}: attempt {attempt} failed: {cause}"
                 self._notify(Notice("retry", text))
-        raise AssertionError
+                attempt += 1
+
+    def _makes_smaller_batches(self, step: int, row_bytes: int | None) -> bool:
+        """Whether a job may run again because a row was too large for its batches."""
+        if row_bytes is None or not self._batches.lower(row_bytes):
+            return False
+        limit = self._batches.limit
+        most = f"{limit.bytes >> 20} MB" if limit.row_bytes is None else f"{limit.rows} rows"
+        text = f"step {step}: a row has {row_bytes:,} bytes; batches now have at most {most}"
+        self._notify(Notice("batches", text))
+        return True
 
     def restore(
         self, rows: DataFrame | None, tasks: StepTasks, state: RunState, missing: Missing
@@ -85,10 +100,10 @@ class JobRunner:
 
     def _collect(self, rows: DataFrame | None, tasks: StepTasks, state: RunState) -> StepReports:
         """Runs one Spark job with one action, and gives its reports if none is missing."""
-        levels = state.levels
+        levels, limit = state.levels, SUMMED if rows is None else self._batches.limit
         if tasks.applies and rows is not None:
             slots = state.routes[APPLIES].slots
-            rows = levels.stages(rows, tasks.applies, state.groupings, slots)
+            rows = levels.stages(rows, tasks.applies, state.groupings, slots, limit)
         lift = self._context.settings.lift
         frame = levels.job(
             self._context.session,
@@ -96,9 +111,11 @@ class JobRunner:
             tasks.slots,
             state.routes,
             tasks.marks,
-            state.lifting.way if lift == AUTO else lift,
+            JobForm(state.lifting.way if lift == AUTO else lift, limit),
         )
         with quiet_expressions():
             reports = StepReports.decoded(row.report for row in frame.collect())
         reports.check_complete(tasks.expected())
+        if rows is not None:
+            self._batches.step_done()
         return reports
