@@ -100,6 +100,14 @@ class ClaimedState:
         that are not active, where it is more than it may be.
         """
         self._hold.acquire()
+        try:
+            self._claim(location, operators)
+        except BaseException:
+            self._hold.release()
+            raise
+        return self
+
+    def _claim(self, location: str, operators: Collection[PartId]) -> None:
         mine = self._host.root / self._id
         mine.mkdir(exist_ok=True)
         _check_below(mine)
@@ -110,7 +118,6 @@ class ClaimedState:
         (mine / _NOTE).write_text(json.dumps({"location": location}))
         _remove_orphans(self._host)
         self.gave_way = self._make_room(ENOUGH_BYTES)
-        return self
 
     def hold(self) -> None:
         """Uses the state again after `release()`."""
@@ -249,7 +256,10 @@ def _check_below(mine: Path) -> None:
     for place, directories, names in os.walk(mine):
         for name in (*directories, *names):
             path = Path(place, name)
-            found = path.lstat()
+            try:
+                found = path.lstat()
+            except FileNotFoundError:  # a run that still ends has removed it
+                continue
             if stat.S_ISLNK(found.st_mode):
                 raise StateError(f"{path} is a symbolic link; remove it: rm {path}")
             if found.st_uid != os.getuid():

@@ -162,6 +162,7 @@ def test_links_and_files_of_others_below_the_state_are_refused(host: Host, tmp_p
     (place / "00000").symlink_to(tmp_path)
     with pytest.raises(StateError, match=r"00000 is a symbolic link; remove it: rm "):
         ClaimedState(host, "r", ROOM).claim("s3://b/r", [C])
+    assert not local_states(host)[0].active, "a claim that fails holds nothing"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may give files to others")
