@@ -169,8 +169,8 @@ def _why(plan: Plan, reason: FusionReason) -> str:
     ]
     node = next((each for each in nodes if not is_plain(each)), nodes[0])
     if not reason.fused and not is_plain(node):
-        if node.feed.maps:
-            maps = ", ".join(each.name for each in node.feed.maps)
+        maps = ", ".join(each.name for each in node.feed.maps if each.window is None)
+        if maps:
             return f"maps run in Spark SQL, between two slot tasks: {maps}"
         inputs = ", ".join(str(each) for each in node.inputs[1:])
         return f"expressions and filters run in Spark SQL, between two slot tasks: {inputs}"
@@ -184,7 +184,7 @@ def _reason(component: Component) -> str:
             "a global aggregate has no partition attributes: one shard does the work, "
             "whatever the number of slots"
         )
-    maps = any(node.feed.maps for node in component.nodes)
+    maps = any(each.window is None for node in component.nodes for each in node.feed.maps)
     before = "maps accept any partitioning, so they run before the exchange; " if maps else ""
     names = list(dict.fromkeys(name for node in component.nodes for name in node.partitioned))
     if len(names) == 1:

@@ -16,7 +16,7 @@ from anabranch.plan.planners.cost import Adaptation
 from anabranch.plan.planners.measured import Measures, OperatorMeasures
 from anabranch.plan.planners.registry import AUTO, PLANNERS
 from anabranch.topology import Compute, Consolidate, Field, Graph, Source, tumbling
-from anabranch.topology.graph import Join, Named
+from anabranch.topology.graph import Join, Map, Named
 
 FIELDS = (Field("a", "string"), Field("b", "string"), Field("at", "timestamp"))
 
@@ -237,3 +237,28 @@ def test_a_planner_that_is_not_there_is_refused_with_those_that_are() -> None:
         match=r"unknown planner 'best'; valid: auto, unfused, .*, exact, set cover, cola",
     ):
         make_plan(tolls(), "best")
+
+
+def test_the_stream_of_one_window_needs_no_spark_sql() -> None:
+    graph = windows(
+        Graph(name="t").add(
+            Source(name="s", fields=FIELDS, event_time="at", unit_us=None, delay_us=0)
+        ),
+        "fine",
+        "s",
+        "ab",
+    )
+    fields = graph.fields_of("fine")
+    one = Map(name="fine[1 minutes]", input="fine", fn=len, fields=fields, window="1 minutes")
+    graph = graph.add(one)
+    for aggregate, fused in ((sum("fine_n"), True), (sum("fine_n + 1"), False)):
+        named = (Named(name="n", aggregate=aggregate, input_type="bigint"),)
+        made = graph.add(Compute(name="c", input=one.name, by=FIELDS[:1], aggregates=named))
+        made = made.add(Consolidate(name="coarse", input="c", windows=(tumbling("5 minutes"),)))
+        text = explain(made, make_plan(made))
+        assert ("fine + coarse" in text) == fused
+        assert "operators: fine -> fine[1 minutes] -> c -> coarse" in text
+        assert "maps run in Spark SQL" not in text
+        assert "maps accept any partitioning" not in text
+        why = "not fused: expressions and filters run in Spark SQL, between two slot tasks: fine_n + 1"
+        assert (why in text) != fused

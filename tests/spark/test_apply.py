@@ -321,7 +321,7 @@ def test_results_of_windows_pass_an_apply_on_their_way_to_a_sink(
         [{"k": k, "text": f"{n}"} for k, n in counts]
     )
     with pytest.raises(
-        ab.TopologyError, match=r"windows behind apply 'apply' need the event time, column 'window'"
+        ab.TopologyError, match=r"windows after apply 'apply' need the event time, column 'window'"
     ):
         named.compute("k", n=ab.count())
     kept = sums.apply(lambda row: row, schema="*", form="rows", name="kept")
@@ -348,13 +348,13 @@ def test_what_makes_no_sense_is_refused_when_the_topology_is_built(spark: SparkS
     refused("column 'm' of type map<string,int> cannot be hashed", cost_by="m")
     refused("batch_rows=0; valid: 1 row or more", batch_rows=0)
     refused(r"osg=0.5; valid: ab.Osg\(", osg=0.5)
-    refused("has column 'x' twice", schema="*, x int")
+    refused("has a duplicate column 'x'", schema="*, x int")
     refused("schema='y dubble' is not one", schema="y dubble")
     refused("schema=5; valid: a text", schema=5)
     lost = source.apply(doubled, schema="id bigint", name="lost")
     with pytest.raises(
         ab.TopologyError,
-        match="windows behind apply 'lost' need the event time, column 'at' of type timestamp",
+        match="windows after apply 'lost' need the event time, column 'at' of type timestamp",
     ):
         lost.compute("id", n=ab.count())
     with pytest.raises(ab.TopologyError, match="apply 'lost' has no dead letters"):

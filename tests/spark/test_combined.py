@@ -239,7 +239,7 @@ def test_a_static_run_combines_expressions_with_filters(spark: SparkSession) -> 
     [
         ({}, "arrival", "reads nothing"),
         ({"n": ab.count()}, "event_time", "order='arrival'"),
-        ({"k": ab.count()}, "arrival", "'k' in columns"),
+        ({"k": ab.count()}, "arrival", "an aggregate named 'k'"),
         ({"n": "v"}, "arrival", "'v' is not an aggregate"),
         ({"n": ab.sum("w")}, "arrival", "w does not fit the stream's columns"),
     ],

@@ -82,7 +82,7 @@ def found_in(rows: list[dict[str, Any]]) -> dict[tuple[str, datetime], tuple[int
     }
 
 
-INTERNALS = re.compile(r"\._j(vm|df|sc|c|sparkSession)\b|^\s*(from|import) py4j", re.MULTILINE)
+INTERNALS = re.compile(r"\._j(vm|df|sc|c|sparkSession)\b|pyspark\.sql\.classic")
 
 
 def test_internals_of_spark_are_used_in_two_modules_only() -> None:

@@ -96,7 +96,7 @@ def test_windows_behind_an_apply_need_the_event_time_that_it_keeps() -> None:
     lost = source().add(apply("a", "rows", fields=FIELDS[:1]))
     with pytest.raises(
         TopologyError,
-        match="windows behind apply 'a' need the event time, column 'at' of type timestamp",
+        match="windows after apply 'a' need the event time, column 'at' of type timestamp",
     ):
         lost.clock_of("a")
     assert lost.clock_or_none("a") is None

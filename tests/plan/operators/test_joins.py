@@ -119,7 +119,7 @@ def test_a_cumulative_window_is_all_its_windows() -> None:
         ({"how": "outer"}, "unknown how 'outer'; valid: inner, left, right, full"),
         ({"how": ["left"]}, "unknown how"),
         ({"windows": []}, "at least one window"),
-        ({"windows": ["5 minutes"]}, "'5 minutes' is no window for a join"),
+        ({"windows": ["5 minutes"]}, "'5 minutes' cannot be the window of a join"),
         ({"windows": [tumbling("5m"), tumbling("5m")]}, "two windows are named"),
         (
             {"kinds": ("timestamp", "timestamp_ntz")},

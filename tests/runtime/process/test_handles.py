@@ -74,7 +74,7 @@ def test_a_key_has_one_timer_of_each_name_and_none_in_the_past() -> None:
     assert call.timers == {"second": 90}
     with pytest.raises(ValueError, match=r"a timer in the past: 1970-01-01 00:00:00.000050"):
         ctx.timer(50)
-    with pytest.raises(TypeError, match="the name of a timer is a text, not 5"):
+    with pytest.raises(TypeError, match="the name of a timer must be a string, got 5"):
         ctx.timer(60, 5)  # type: ignore[arg-type]
 
 

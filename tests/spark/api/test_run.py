@@ -543,7 +543,7 @@ def test_mistakes_are_refused_when_the_topology_is_built(job: Job, spark: SparkS
         stream.map(lambda df: df.withColumn("r", F.rand()))
     with pytest.raises(ab.TopologyError, match="must keep the event-time column 'at'"):
         stream.map(lambda df: df.drop("at"))
-    with pytest.raises(ab.TopologyError, match="must return a DataFrame; it returned int"):
+    with pytest.raises(ab.TopologyError, match="must return a DataFrame, got int"):
         stream.map(lambda _: 5)  # type: ignore[arg-type, return-value]
     with pytest.raises(ab.TopologyError, match="not a sink"):
         stream.aggregate(by="k", windows=ab.tumbling("1m"), n=ab.count()).to("out")

@@ -138,5 +138,5 @@ def test_what_is_no_history_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="has no history: valid are a checkpoint"):
         read_history(str(tmp_path))
     (tmp_path / "x.parquet").write_bytes(b"PAR1 not at all")
-    with pytest.raises(CheckpointError, match=r"x.parquet is no history of a run"):
+    with pytest.raises(CheckpointError, match=r"x.parquet is not the history of a run"):
         read_history(str(tmp_path / "x.parquet"))
