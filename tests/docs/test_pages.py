@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +29,19 @@ PAGES = [
 ]
 
 
+@contextlib.contextmanager
+def working_directory(spark: SparkSession, path: Path) -> Iterator[None]:
+    """Spark's relative paths are below a directory, as if its process had been started there."""
+    hadoop = spark._jvm.org.apache.hadoop.fs
+    files = hadoop.FileSystem.get(spark.sparkContext._jsc.hadoopConfiguration())
+    before = files.getWorkingDirectory()
+    files.setWorkingDirectory(hadoop.Path(str(path)))
+    try:
+        yield
+    finally:
+        files.setWorkingDirectory(before)
+
+
 def named(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
@@ -45,8 +62,11 @@ def test_the_code_of_a_page_prints_what_the_page_shows(
     page: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    program = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", program)  # classes find their names there
     try:
-        found = run_page(page.read_text(), named(page), {"__name__": "__main__"})
+        with working_directory(spark, tmp_path):
+            found = run_page(page.read_text(), named(page), vars(program))
     finally:
         for query in spark.streams.active:
             query.stop()

@@ -178,7 +178,7 @@ SOURCES = [
     Mistake(
         "ahead in words",
         lambda d: d.app().source(d.rows(), event_time="at", ahead="never"),
-        ("'never'", "1 day"),
+        ("'never'", "24h"),
     ),
     Mistake(
         "idle for no time",
@@ -212,7 +212,7 @@ NAMES = [
     Mistake(
         "fuse a source",
         lambda d: (p := d.pages()).app.fuse(p, d.clicks()),
-        ("'clicks'", "n_by_page"),
+        ("'clicks'", "clicks_by_page"),
     ),
 ]
 
@@ -240,7 +240,7 @@ AGGREGATES = [
     Mistake(
         "the time of day",
         lambda d: d.pages(n=ab.max("current_timestamp()")),
-        ("current_timestamp()", "deterministic"),
+        ("current_timestamp()", "current time"),
     ),
     Mistake("an aggregate in one", lambda d: d.pages(n=ab.sum("max(ms)")), ("max(ms)",)),
     Mistake(

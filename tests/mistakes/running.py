@@ -163,10 +163,10 @@ def _other_types(job: Job) -> Callable[[], None]:
 
 RUNNING = [
     RunningMistake("a process that raises", ("'mine'", "page ", "ZeroDivision"), _process(Raising)),
-    RunningMistake("1.5 for a bigint", ("'mine'", "'n'", "1.5", "int64"), _process(Fractions)),
-    RunningMistake("2 ** 40 for an int", ("'mine'", "'n'", "int32"), _process(TooLarge)),
+    RunningMistake("1.5 for a bigint", ("'mine'", "'n'", "1.5", "bigint"), _process(Fractions)),
+    RunningMistake("2 ** 40 for an int", ("'mine'", "'n'", "type int"), _process(TooLarge)),
     RunningMistake("other columns", ("'mine'", "m", "n"), _process(OtherColumns)),
-    RunningMistake("not rows", ("'mine'", "5"), _process(NotRows)),
+    RunningMistake("not rows", ("'mine'", "'int'"), _process(NotRows)),
     RunningMistake("an unknown column", ("'nothing'", "ms", "'mine'"), _process(UnknownColumn)),
     RunningMistake("a timer in the past", ("1999", "watermark"), _process(TimerInThePast)),
     RunningMistake("a timer for nothing", ("on_timer", "'mine'"), _process(TimerWithoutMethod)),

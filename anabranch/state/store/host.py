@@ -84,9 +84,7 @@ def open_host(root: str | None) -> Host:
     Refuses a root that others could read or write.
     """
     path = Path(root) if root else default_root()
-    try:
-        path.mkdir(parents=True, mode=0o700)
-    except FileExistsError:
+    if not _made(path):
         _check_root(path)
     name = path / "host"
     if not name.exists():
@@ -99,6 +97,15 @@ def open_host(root: str | None) -> Host:
         finally:
             draft.unlink()
     return Host(path, name.read_text())
+
+
+def _made(path: Path) -> bool:
+    """Makes a directory that is ours alone; False where something has that name already."""
+    try:
+        path.mkdir(parents=True, mode=0o700)
+    except FileExistsError:
+        return False
+    return True
 
 
 def owner_name(uid: int) -> str:

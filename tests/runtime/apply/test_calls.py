@@ -87,10 +87,9 @@ def test_a_failing_row_is_named_with_its_values_the_operator_and_the_cause(form:
     rows = table([1.0] * 40 + [-9.0] + [1.0] * 40)
     with pytest.raises(ApplyError) as caught:
         calls(form)(rows, None)
-    assert (
-        str(caught.value)
-        == "apply 'roots' failed on row {'id': 40, 'x': -9.0}: ValueError: negative"
-    )
+    failed = "apply 'roots' failed on row {'id': 40, 'x': -9.0}: ValueError: negative (at "
+    assert str(caught.value).startswith(failed)
+    assert "test_calls.py:" in str(caught.value)
 
 
 @pytest.mark.parametrize(
