@@ -93,5 +93,5 @@ def test_sinks_are_written_one_after_another_between_the_points_of_the_protocol(
 
 def test_a_sink_that_fails_is_named() -> None:
     made, state = outputs([outlet("w0", Kept("disk full"))])
-    with pytest.raises(StepError, match="sink 'to w0' .* failed in step 7, .*: disk full"):
+    with pytest.raises(StepError, match=r"sink 'to w0' .* failed in step 7, .*: disk full"):
         made.write(state, 7, reports(), lambda _: None)
