@@ -15,6 +15,8 @@ import anabranch as ab
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from anabranch.spark.api.streams import Windowed
+
 # What a message must not contain: the insides of Spark, of Java and of Python.
 INSIDES = re.compile(
     r"Traceback|org\.apache|java\.|py4j|Py4J|calling o\d+|\bat 0x|site-packages|\.scala|"
@@ -44,7 +46,7 @@ class Desk:
         """A stream of these rows, as the source of a topology."""
         return self.app().source(self.rows(), event_time="at", delay="0 seconds", name="clicks")
 
-    def pages(self, **changes: object) -> ab.Windowed:
+    def pages(self, **changes: object) -> Windowed:
         """An aggregate over them; its arguments may be replaced."""
         given = {"by": "page", "windows": [ab.tumbling("10 minutes")], "n": ab.count(), **changes}
         return self.clicks().aggregate(**given)

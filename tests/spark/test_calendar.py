@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from anabranch.spark.api.streams import Windowed
+
 DAY_US = 24 * HOUR_US
 TEN = ("10 minutes", 10 * MINUTE_US, 10 * MINUTE_US, 0)
 IDENTITY = ["k", "window_start", "window_end", "window_name"]
@@ -58,7 +60,7 @@ def calendars(zone: str, *units: str) -> list[tuple[str, str, str]]:
     return [(f"{unit} in {zone}", unit, zone) for unit in units]
 
 
-def aggregated(app: ab.Topology, rows: DataFrame, query: WindowQuery, **given: Any) -> ab.Windowed:
+def aggregated(app: ab.Topology, rows: DataFrame, query: WindowQuery, **given: Any) -> Windowed:
     """The topology of a query of calendar windows and of windows of ten minutes."""
     windows: list[Any] = [
         ab.tumbling("10 minutes") if each == TEN else ab.calendar(each[1], timezone=str(each[2]))
