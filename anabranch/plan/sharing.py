@@ -39,7 +39,7 @@ def share_or_not(
     wanted: bool | None = None,
     rows: float = ROWS_A_KEY_AND_HOUR,
 ) -> Sharing:
-    """The cheaper of both ways, for so many rows per key and hour; or the one that is wanted."""
+    """The cheaper of both ways, for so many rows a key and hour; or the one that is wanted."""
     apart = _by_name(windows)
     if len(apart) <= 1:
         return Sharing(
@@ -47,11 +47,11 @@ def share_or_not(
         )
     costs = {True: _cost([tuple(windows)], rows), False: _cost(apart, rows)}
     shared = costs[True] <= costs[False] if wanted is None else wanted
-    costs_text = {
+    told = {
         True: f"shared panes take {costs[True]:,.0f} us",
         False: f"panes of their own {costs[False]:,.0f} us",
     }
-    reason = f"{costs_text[shared]} per key and hour of {rows:,.0f} rows, {costs_text[not shared]}"
+    reason = f"{told[shared]} per key and hour of {rows:,.0f} rows, {told[not shared]}"
     if wanted is not None:
         reason = f"as asked for, or as the checkpoint has it ({reason})"
     return Sharing(

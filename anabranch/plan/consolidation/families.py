@@ -259,9 +259,8 @@ def _ways(family: Family, shorter: Sequence[Family], weight: Keys) -> tuple[tupl
 
 
 def _usable(family: Family, shorter: Sequence[Family]) -> tuple[list[int], int]:
-    """The families to form this one from, and how many ways that makes.
-
-    First come those that always have the same place in it.
+    """The families to form this one from, those first that lie in it always in the same way; and
+    how many ways that makes.
     """
 
     def turns(other: Family) -> int:
@@ -344,7 +343,7 @@ def _parts(families: Sequence[int], shorter: Sequence[Family]) -> tuple[Tile, ..
 
 
 def _used(formed: Sequence[Family]) -> list[Family]:
-    """Without the helpers that no window needs; parts are numbered again."""
+    """Without the helpers that no window needs; parts are numbered anew."""
     needed = {i for i, family in enumerate(formed) if family.windows}
     for i in range(len(formed) - 1, -1, -1):
         if i in needed:
