@@ -3,7 +3,7 @@
 `ANABRANCH_FAULTS` holds them, separated by semicolons: `POINT@STEP=ACTION` or
 `POINT@STEP/SLOT=ACTION`. Each fires once in a checkpoint's life when
 `ANABRANCH_FAULTS_FIRED` names a directory for marks;
-else once per process. docs/reliability.md lists the points.
+else once per process. docs/reference/fault-points.md lists the points.
 """
 
 from __future__ import annotations

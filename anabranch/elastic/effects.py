@@ -32,7 +32,7 @@ def judge(
         if route != change.route:
             notes.append(
                 f"{change.component}: route {change.route.version} was not applied, "
-                f"{version} is; decided anew"
+                f"{version} is; decided again"
             )
             continue
         since = [

@@ -125,7 +125,7 @@ def figures_of(decision: Decision) -> dict[str, float]:
                 f"{name}: slots before": change.before,
                 f"{name}: slots after": change.route.slots,
             }
-            what, scale = "longest slot us a row", 1e6
+            what, scale = "longest slot us per row", 1e6
         else:
             found[f"{name}: shards moved"] = change.moved
             what, scale = "longest slot over mean", 1.0

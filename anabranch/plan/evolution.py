@@ -94,7 +94,7 @@ def changed_aggregates(
 
     `begun` are those that start empty, and from when on they are complete.
     """
-    told = []
+    found = []
     for name, text in new.items():
         if name not in old:
             what = f"aggregate {name!r} is new"
@@ -106,16 +106,16 @@ def changed_aggregates(
             continue
         since = begun.get(name)
         if name not in begun:
-            told.append(f"{what}, and complete: its partials are kept for others already")
+            found.append(f"{what}, and complete: its partials are kept for others already")
         elif since is None:
-            told.append(f"{what} and starts empty")
+            found.append(f"{what} and starts empty")
         else:
             when = f"null in {started} before {instant_text(since)}"
-            told.append(f"{what} and starts empty: {when}")
-    told += [
+            found.append(f"{what} and starts empty: {when}")
+    found += [
         f"aggregate {name!r} is gone, its state is forgotten" for name in old if name not in new
     ]
-    return tuple(told)
+    return tuple(found)
 
 
 def instant_text(us: int) -> str:

@@ -222,7 +222,7 @@ def _text(plan: Plan, facts: dict[str, Any]) -> str:
 def _cost(fusion: dict[str, Any]) -> str:
     """What is communicated and moved, and what it would be with every operator by itself."""
     unit = (
-        "rows a step between components"
+        "rows per step between components"
         if fusion["measured"]
         else "between components, a stream counted as 1"
     )

@@ -64,7 +64,8 @@ class Lifting:
         way = other if costs[other] < _WORTH * costs[settled] else settled
         reason = (
             f"of 100 rows {100 * by_partition:.0f} remain where each partition combines its own, "
-            f"{100 * in_all:.0f} in all: {costs[way]:.2f} us a row against {costs[_other(way)]:.2f}"
+            f"{100 * in_all:.0f} in all: {costs[way]:.2f} us per row "
+            f"against {costs[_other(way)]:.2f}"
         )
         if way == ROUTE_FIRST and routed >= _TRY_AGAIN:
             return replace(

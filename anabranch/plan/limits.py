@@ -1,4 +1,4 @@
-"""How many slots a component can use: more than it has values of its attributes would be idle."""
+"""The most slots that a component can use: as many as it has values of its attributes."""
 
 from __future__ import annotations
 

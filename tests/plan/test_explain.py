@@ -136,7 +136,7 @@ def test_costs_stand_beside_those_of_the_unfused_plan_in_every_format() -> None:
     assert (facts["communication"], facts["communication_unfused"]) == (1, 9 + 1 + 1)
     assert (facts["adaptation"], facts["adaptation_unfused"]) == (0, 0)
     told = (
-        "1 rows a step between components + 0 for state that moves; unfused 11 + 0; "
+        "1 rows per step between components + 0 for state that moves; unfused 11 + 0; "
         "planned by greedy"
     )
     assert f"  cost: {told}" in explain(graph, plan, "text", known)

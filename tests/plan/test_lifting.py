@@ -26,7 +26,7 @@ def test_rows_are_sent_first_where_every_partition_has_the_same_keys() -> None:
     assert chosen.way == ROUTE_FIRST
     assert chosen.reason == (
         "of 100 rows 90 remain where each partition combines its own, 5 in all: "
-        "0.56 us a row against 1.44"
+        "0.56 us per row against 1.44"
     )
     assert chosen.next(routed(SAME_KEYS_EVERYWHERE)).way == ROUTE_FIRST
 

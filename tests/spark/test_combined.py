@@ -191,7 +191,7 @@ def test_results_of_windows_are_combined_in_their_slot_and_behind_an_exchange(
     app = topology(spark, tmp_path, windows=True)
     text = app.explain()
     assert (
-        "reads:     a row a key and step: rows = count(*), sum = total(v), count(v), most = greatest(v), count(v)"
+        "reads:     one row per key and step: rows = count(*), sum = total(v), count(v), most = greatest(v), count(v)"
         in text
     ), text
     assert "row by row for" not in text

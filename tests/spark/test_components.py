@@ -381,7 +381,7 @@ def test_another_plan_at_a_restart_and_between_two_steps_changes_no_results(
     run.replan("fusion by attributes")
     assert run.awaitTermination(120)
     assert [event.text for event in run.events if event.kind == "plan"] == [
-        "components w0, w3, w1, w2 -> w0 + w1 + w2, w3 by fusion by attributes, 0 rows a step between them; state in other shards: w0, w1"
+        "components w0, w3, w1, w2 -> w0 + w1 + w2, w3 by fusion by attributes, 0 rows per step between them; state in other shards: w0, w1"
     ]
     run.finish()
     given: list[pa.Table | None] = []

@@ -163,10 +163,10 @@ class ProcessNode(Node):
             f"    process:   {facts['process']}",
         ]
         if facts["combined"]:
-            lines.append(f"    reads:     a row a key and step: {', '.join(facts['combined'])}")
+            lines.append(f"    reads:     one row per key and step: {', '.join(facts['combined'])}")
         return [
             *lines,
-            f"    state:     {facts['state']}, a value a key",
+            f"    state:     {facts['state']}, one value per key",
             f"    results:   ({facts['output']}){time}",
         ]
 

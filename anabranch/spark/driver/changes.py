@@ -156,7 +156,7 @@ def _replanned(context: RunContext, state: RunState, plan: Plan) -> tuple[RunSta
     before, after = ", ".join(_names(state.plan)), ", ".join(_names(plan))
     text = (
         f"components {before} -> {after} by {plan.fusion.planner}, "
-        f"{plan.fusion.communication:,.6g} rows a step between them; "
+        f"{plan.fusion.communication:,.6g} rows per step between them; "
         f"state in other shards: {', '.join(map(str, moved)) or 'none'}"
     )
     return replace(state, plan=plan, routes=routes, levels=levels), Notice("plan", text)
