@@ -57,7 +57,7 @@ class _Comparison:
         steps, query = self._steps, self._query
         final: FinalWatermark = "finish" if self._plan.finish else "closing"
         wanted = expected_with_changes(
-            steps, query, self._phases(), whole=WHOLE, final_watermark=final
+            self._taken, query, self._phases(), whole=WHOLE, final_watermark=final
         )
         self._compare("out", "results", "DuckDB", wanted, _by_window(query.keys))
         if self._topology.late_sink:
