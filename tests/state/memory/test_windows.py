@@ -123,7 +123,7 @@ def closed(
     return found
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.sampled_from(CALENDARS), st.data())
 def test_calendar_windows_equal_a_plain_computation(
     plan: OperatorPlan, data: st.DataObject
