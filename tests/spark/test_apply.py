@@ -351,7 +351,7 @@ def test_what_makes_no_sense_is_refused_when_the_topology_is_built(spark: SparkS
     refused(r"osg=0.5; valid: ab.Osg\(", osg=0.5)
     refused("has a duplicate column 'x'", schema="*, x int")
     refused("schema='y dubble' is not a schema", schema="y dubble")
-    refused("schema=5; valid: a text", schema=5)
+    refused("schema=5; valid: a string", schema=5)
     lost = source.apply(doubled, schema="id bigint", name="lost")
     with pytest.raises(
         ab.TopologyError,
