@@ -7,12 +7,13 @@ its plans as columns, and rows that it need not exchange.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from py4j.java_gateway import get_field
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import _to_seq
@@ -206,6 +207,7 @@ class Expressions:
         self._expression = sql.classic.ExpressionUtils.expression
         self._alias = sql.catalyst.expressions.Alias
         self._scala = scala_of(session._jvm)
+        self._parser = session._jsparkSession.sessionState().sqlParser()
 
     def column(self, expression: Any) -> Column:
         """An expression as a column."""
@@ -218,9 +220,16 @@ class Expressions:
 
     def named(self, value: Any, name: str, number: Any) -> Column:
         """A column or an expression that others know by a number."""
-        nil, none = self._scala.nil, self._scala.none
         expression = self._expression(value._jc) if isinstance(value, Column) else value
-        return self.column(self._alias(expression, name, number, nil, none, nil))
+        return self.column(self._named(expression, name, number))
+
+    def parsed(self, text: str, name: str, number: Any) -> Any:
+        """An expression of a plan, from Spark SQL, that others know by a number."""
+        return self._named(self._parser.parseExpression(text), name, number)
+
+    def _named(self, expression: Any, name: str, number: Any) -> Any:
+        nil, none = self._scala.nil, self._scala.none
+        return self._alias(expression, name, number, nil, none, nil)
 
 
 def without_checksums(session: SparkSession) -> None:
@@ -240,6 +249,11 @@ def jseq(rows: DataFrame, expressions: Iterable[str]) -> Any:
     """Spark SQL expressions as a sequence of columns in the JVM."""
     context = rows.sparkSession.sparkContext
     return _to_seq(context, expressions, lambda text: F.expr(str(text))._jc)
+
+
+def jlist(context: SparkContext, elements: Sequence[Any]) -> Any:
+    """Objects of the JVM as a sequence there, which plans take."""
+    return _to_seq(context, elements).toIndexedSeq()
 
 
 def jcolumns(rows: DataFrame, columns: Iterable[Column]) -> Any:

@@ -391,3 +391,23 @@ def _commits(place: Path) -> list[Commit]:
     checkpoint = open_checkpoint(Files(str(place)))
     assert checkpoint is not None
     return list(checkpoint.commits.values())
+
+
+def test_another_clock_compiles_no_query_again(spark: SparkSession, tmp_path: Path) -> None:
+    write_batches([timed(*range(60 * i, 60 * i + 60)) for i in range(7)], tmp_path / "in")
+    jvm: Any = spark._jvm
+    compiled: list[int] = []
+
+    def count(_frame: DataFrame, _step: int) -> None:
+        metrics = jvm.org.apache.spark.metrics.source.CodegenMetrics
+        compiled.append(metrics.METRIC_COMPILATION_TIME().getCount())
+
+    app = ab.Topology("compiled")
+    source = app.source(stream(spark, tmp_path / "in"), event_time="at", delay="1 second")
+    source.aggregate(by="k", windows=ab.tumbling("1 minute"), n=ab.count()).to(count)
+    run = start(app, tmp_path, slots=2, lift="lift first")
+    assert len({each.clock_us for each in _commits(tmp_path / "chk")} - {None}) == 7
+    assert len(run.recentProgress) >= 7
+    *first, _closing = compiled  # from the third step on windows close
+    assert len(first) == 5
+    assert first[-1] == first[1], compiled

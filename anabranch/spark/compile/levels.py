@@ -154,12 +154,11 @@ class Levels:
         known, template = self._template
         found = None
         if known == query and template is not None:
-            found = template.over(
-                rows, [(SparkTask(task), self._gives(task, tasks)) for task in tasks]
-            )
+            functions = [(SparkTask(task), self._gives(task, tasks)) for task in tasks]
+            found = template.over(rows, self.lift.judging(marks), functions)
         frame = made() if found is None else found
         if known != query:
-            self._template = query, Template.of(frame, rows)
+            self._template = query, Template.of(frame, rows, self.lift.judging(marks))
         return frame
 
     def _gives(self, task: SlotTask, tasks: Sequence[SlotTask]) -> StructType:

@@ -27,7 +27,11 @@ from anabranch.plan.route import Route
 from anabranch.runtime.passing import APPLY_REPORT, REPORT
 from anabranch.runtime.tasks import Watermarks
 from anabranch.spark.batches import JobForm, guarded_sql
-from anabranch.spark.compile.ahead import BATCH_CLOCK, judged_after_applies, judges_of
+from anabranch.spark.compile.ahead import (
+    judges_of,
+    judging_sql,
+    with_judged_times,
+)
 from anabranch.spark.compile.columns import (
     Reader,
     mapped,
@@ -87,11 +91,6 @@ class Lift:
         self._reports = [APPLY_REPORT] if plan.applies else []  # rows that report what applies did
         self._columns = SharedColumns()
         self._judges = judges_of(plan)
-        self._made = {  # those who read what applies make: their rows were not judged before
-            self.number[node.name]: self._judges[node.feed.stream]
-            for node in self.nodes
-            if plan.applied(node.feed.stream) is not None
-        }
         # By source, the number of the node that sees all its rows and reports their latest time.
         self.watched: dict[str, int] = {}
 
@@ -146,26 +145,18 @@ class Lift:
         return {**found, **self.lifted[node.name]}
 
     def prepare(
-        self,
-        frames: Mapping[str, DataFrame],
-        metrics: Mapping[str, str] | None = None,
-        clock_us: int | None = None,
+        self, frames: Mapping[str, DataFrame], metrics: Mapping[str, str] | None = None
     ) -> DataFrame:
         """The rows of all sources with the maps applied and only what a step needs.
 
-        The latest event time of a source is told by a node that sees all its rows. Where maps leave
+        A node that sees all rows of a source reports their latest event time. Where maps leave
         rows out for each of them, Spark observes it at the source, row by row and outside of
         compiled code: a third of the time that combining the rows takes.
-
-        clock_us: the clock of static rows. That of a stream is the time of the batch, which Spark
-        logs before it runs the batch: one that runs again has the same.
         """
-        now = BATCH_CLOCK if clock_us is None else f"{clock_us}L"
         prepared: DataFrame | None = None
         for source in self._plan.sources:
             frame = frames[source.name]
             readers, judge = self.readers[source.name], self._judges[source.name]
-            judged = judge.sql(now)
             clock = Clock(source.event_time, dict(frame.dtypes)[source.event_time], source.unit_us)
             if (
                 metrics is not None
@@ -173,20 +164,20 @@ class Lift:
             ):
                 self.watched[source.name] = watching
             if metrics is None or source.name in self.watched:
-                rows = self._pack(frame, readers, judged)
+                rows = self._pack(frame, readers)
             else:
-                observed = partial(judge.observed, clock=clock, now=now, name=metrics[source.name])
+                observed = partial(judge.observed, clock=clock, name=metrics[source.name])
                 names = {
-                    *needed_columns(frame, self._pack(frame, readers, judged)),
+                    *needed_columns(frame, self._pack(frame, readers)),
                     source.event_time,
                 }
                 narrow = frame.select(
                     *(F.col(quoted(name)) for name in frame.columns if name in names)
                 )
                 try:
-                    rows = self._pack(observed(narrow), readers, judged)
+                    rows = self._pack(observed(narrow), readers)
                 except Exception:  # noqa: BLE001 - a map that names all columns itself
-                    rows = self._pack(observed(frame), readers, judged)
+                    rows = self._pack(observed(frame), readers)
             prepared = rows if prepared is None else prepared.unionAll(rows)
         assert prepared is not None, "a plan has a source"
         return prepared
@@ -240,8 +231,14 @@ class Lift:
         numbers = ", ".join(str(self.number[node.name]) for node in self._raw)
         return f"if(to in ({numbers}), monotonically_increasing_id(), null)"
 
-    def _pack(self, frame: DataFrame, readers: Sequence[Reader], judged: str) -> DataFrame:
-        return packed_rows(frame, readers, self._packed, judged, tagged=bool(self._tagged))
+    def _pack(self, frame: DataFrame, readers: Sequence[Reader]) -> DataFrame:
+        return packed_rows(frame, readers, self._packed, tagged=bool(self._tagged))
+
+    def judging(self, marks: Watermarks) -> str:
+        """What becomes of the event time t of a row in a step, as Spark SQL."""
+        assert marks.clock_us is not None, "a step with rows has a clock"
+        by_number = {self.number[node.name]: self._judges[node.feed.stream] for node in self.nodes}
+        return judging_sql(by_number, marks.clock_us)
 
     def __call__(
         self,
@@ -252,8 +249,6 @@ class Lift:
     ) -> DataFrame:
         """The combined rows in the partitions of their slots."""
         watermark_us = marks.late_before_us
-        if self._plan.applies:
-            rows = judged_after_applies(rows, self._made, marks.clock_us)
         components = self._plan.at(1)
         slots = sum(routes[component.name].slots for component in components)
         later = {
@@ -265,13 +260,17 @@ class Lift:
         slot_of = {**partition_sql(components, routes, self.number), **later, **reports}
         slot = chosen_sql("to", slot_of)
         shard = f"{self._shard_sql()} as shard"
+        judged = self.judging(marks)
+        if form.way == LIFT_FIRST and not self._all_raw:
+            rows = self._in_place(rows)
+        rows = with_judged_times(rows, judged)
         if self._all_raw:
             numbered = [f"{self._pane()} as pane", f"{self._arrival_sql()} as {ARRIVAL}"]
             rows = self._select(rows, [*(name for name in rows.columns if name != "t"), *numbered])
             rows = self._select(rows, ["*", shard])
             return self._sent(slots, slot, rows, form)
         if form.way == LIFT_FIRST:
-            lifted = self._combined(self._timed(self._in_place(rows), watermark_us), [])
+            lifted = self._combined(self._timed(rows, watermark_us), [])
             lifted = self._select(lifted, ["*", shard, "spark_partition_id() as part"])
             return self._sent(slots, slot, lifted, form)
         routed = self._select(self._timed(rows, watermark_us), ["*", shard])

@@ -21,12 +21,9 @@ _TO = "__to"
 
 
 def packed_rows(
-    frame: DataFrame, readers: Sequence[Reader], packed: Packed, judged: str, *, tagged: bool
+    frame: DataFrame, readers: Sequence[Reader], packed: Packed, *, tagged: bool
 ) -> DataFrame:
-    """The rows of one source for each of its readers, in the columns that all share.
-
-    judged: what becomes of the event time t.
-    """
+    """The rows of one source for each of its readers, in the columns that all share."""
     stays: dict[int, Column] = {}
     columns: dict[int, dict[str, Column]] = {}
     if len(readers) == 1:
@@ -61,9 +58,7 @@ def packed_rows(
             *((each.name, each.type) for each in packed.columns),
         ]
     ]
-    rows = rows.select(*(tags if tagged else []), *made)
-    # Apart from the columns: an expression that is used twice would be computed twice.
-    return rows.selectExpr(*(f"{judged} as t" if name == "t" else name for name in rows.columns))
+    return rows.select(*(tags if tagged else []), *made)
 
 
 def lift_aggregates(

@@ -12,9 +12,9 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.serializers import CloudPickleSerializer
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-from anabranch.spark.jvm import analyzed, scala_of
+from anabranch.spark.jvm import Expressions, analyzed, each_of, jlist, scala_of
 
 _pickler: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]  # as Spark itself does
 _LARGEST = 1 << 20  # bytes of a function that go with a query; Spark broadcasts a larger one
@@ -25,13 +25,14 @@ class Template:
     `mapInArrow`.
     """
 
-    def __init__(self, query: DataFrame) -> None:
+    def __init__(self, query: DataFrame, judging: str) -> None:
         self._session, self._jsession = query.sparkSession, query._jdf.sparkSession()
         self._scala = scala_of(self._session._jvm)
         chain = [analyzed(query)]
         while not chain[-1].children().isEmpty():
             chain.append(chain[-1].children().head())
-        self._leaf, *self._nodes = reversed(chain)
+        self._leaf, times, *self._nodes = reversed(chain)
+        self._times = _Times(times, judging, self._session)
         self._functions = {
             i: _Function(each, self._session._jvm)
             for i, each in enumerate(self._nodes)
@@ -44,27 +45,27 @@ class Template:
         )
 
     @classmethod
-    def of(cls, query: DataFrame, rows: DataFrame) -> Template | None:
+    def of(cls, query: DataFrame, rows: DataFrame, judging: str) -> Template | None:
         """A query over some rows as a template; None where it has other rows too, or Spark's
-        internals have changed.
+        internals have changed. First of all, `judging` is what it makes of event times.
         """
         try:
-            made = cls(query)
+            made = cls(query, judging)
             given = analyzed(rows)
             chained = all(node.children().size() == 1 for node in made._nodes)
             same = (
                 made._leaf.nodeName() == given.nodeName() == "LogicalRDD"
                 and made._leaf.rdd().id() == given.rdd().id()
             )
-        except (Py4JError, TypeError):
+        except (Py4JError, TypeError, ValueError):
             return None
         return made if chained and same else None
 
     def over(
-        self, rows: DataFrame, functions: Sequence[tuple[Callable[..., Any], Any]]
+        self, rows: DataFrame, judging: str, functions: Sequence[tuple[Callable[..., Any], Any]]
     ) -> DataFrame | None:
-        """The query over other rows and with other functions, in the order in which they run, each
-        with the schema of what it gives.
+        """The query over other rows, which judges event times in another way, and with other
+        functions, in the order in which they run, each with the schema of what it gives.
 
         None where a function must be brought to its tasks in another way, or Spark's internals have
         changed.
@@ -76,17 +77,17 @@ class Template:
             broadcast.clear()
             return None
         try:
-            return self._filled(rows, iter(pickled))
+            return self._filled(rows, judging, iter(pickled))
         except (Py4JError, TypeError):
             return None
 
-    def _filled(self, rows: DataFrame, functions: Iterator[bytes]) -> DataFrame:
+    def _filled(self, rows: DataFrame, judging: str, functions: Iterator[bytes]) -> DataFrame:
         scala = self._scala
         rdd = analyzed(rows).rdd()
         lies = (
             self._lies if self._by is None else scala.partitioning(self._by, rdd.getNumPartitions())
         )
-        plan = scala.rows_of(rdd, self._output, lies, self._jsession)
+        plan = self._times.over(scala.rows_of(rdd, self._output, lies, self._jsession), judging)
         for i, node in enumerate(self._nodes):
             plan = (
                 self._functions[i].over(plan, next(functions))
@@ -94,6 +95,28 @@ class Template:
                 else node.withNewChildren(scala.one(plan))
             )
         return DataFrame(scala.datasets.ofRows(self._jsession, plan), self._session)
+
+
+class _Times:
+    """The first operator of a query, which judges event times; the clock changes in every step."""
+
+    def __init__(self, node: Any, judging: str, session: SparkSession) -> None:
+        self._node, self._judging, self._context = node, judging, session.sparkContext
+        self._columns = list(each_of(node.projectList()))
+        self._at = [each.name() for each in self._columns].index("t")
+        self._number = self._columns[self._at].exprId()
+        self._expressions = Expressions(session)
+        self._one = scala_of(session._jvm).one
+
+    def over(self, plan: Any, judging: str) -> Any:
+        """The operator over another plan; what it makes is known by the same numbers as before."""
+        if judging != self._judging:
+            named = self._expressions.parsed(judging, "t", self._number)
+            self._columns[self._at] = named
+            self._node = self._node.copy(jlist(self._context, self._columns), plan)
+            self._judging = judging
+            return self._node
+        return self._node.withNewChildren(self._one(plan))
 
 
 class _Function:

@@ -184,7 +184,7 @@ def compile_run(
         metrics = {source.name: f"anabranch-{uuid.uuid4().hex}" for source in plan.sources}
     else:
         clock_us = time.time_ns() // 1000
-    rows = levels.lift.prepare(frames, metrics or None, clock_us)
+    rows = levels.lift.prepare(frames, metrics or None)
     levels.check(session)
     return Compiled(levels=levels, rows=rows, metrics=metrics, clock_us=clock_us)
 

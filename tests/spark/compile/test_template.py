@@ -1,4 +1,6 @@
-"""A query that is analysed once gives, over other rows and with other functions, what it would give if it were made anew."""
+"""A query that is analysed once gives, over other rows and with other functions, what it would
+give if it were made again.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
+from anabranch.spark.compile.ahead import with_judged_times
 from anabranch.spark.compile.template import Template
 from anabranch.spark.jvm import in_place
 
@@ -20,7 +24,7 @@ SCHEMA = StructType([StructField("k", LongType()), StructField("n", LongType())]
 
 def given(spark: SparkSession, rows: int, keys: int, partitions: int) -> DataFrame:
     """Rows as a streaming query hands them over."""
-    made = spark.range(0, rows, 1, partitions).selectExpr(f"id % {keys} as k", "id as v")
+    made = spark.range(0, rows, 1, partitions).selectExpr(f"id % {keys} as k", "id as t")
     return in_place(made, "k")
 
 
@@ -35,11 +39,16 @@ def times(
     return function
 
 
+def judging(least: int) -> str:
+    """Marks times before this one."""
+    return f"if(t < get(array({least}L), if(t is null, 1, 0)), -1L, t)"
+
+
 def query(rows: DataFrame, factor: int) -> DataFrame:
     counted = (
-        rows.groupBy("k")
-        .count()
-        .withColumnRenamed("count", "n")
+        with_judged_times(rows, judging(0))
+        .groupBy("k")
+        .agg(F.count_if(F.col("t") >= 0).alias("n"))
         .repartitionById(2, (rows["k"] % 2).cast("int"))
     )
     return counted.mapInArrow(times(factor), SCHEMA)
@@ -54,24 +63,28 @@ def counts(frame: DataFrame) -> dict[int, int]:
 
 def test_other_rows_and_functions_go_through_the_same_query(spark: SparkSession) -> None:
     rows = given(spark, 100, 5, 2)
-    template = Template.of(query(rows, 1), rows)
+    template = Template.of(query(rows, 1), rows, judging(0))
     assert template is not None
-    for size, keys, partitions, factor in ((60, 3, 2, 1), (70, 7, 3, 10), (0, 1, 1, 1)):
+    cases = ((60, 3, 2, 1, 0), (70, 7, 3, 10, 0), (70, 7, 3, 2, 33), (0, 1, 1, 1, 5))
+    for size, keys, partitions, factor, least in cases:
         others = given(spark, size, keys, partitions)
-        frame = template.over(others, [(times(factor), SCHEMA)])
+        frame = template.over(others, judging(least), [(times(factor), SCHEMA)])
         assert frame is not None
         assert frame._jdf.queryExecution().executedPlan().toString().count("Exchange ") == 1
-        assert counts(frame) == {k: factor * len(range(k, size, keys)) for k in range(keys) if size}
+        expected: dict[int, int] = {}
+        for t in range(size):
+            expected[t % keys] = expected.get(t % keys, 0) + factor * (t >= least)
+        assert counts(frame) == expected
 
 
 def test_a_function_that_is_too_large_goes_another_way(spark: SparkSession) -> None:
     rows = given(spark, 10, 2, 1)
-    template = Template.of(query(rows, 1), rows)
+    template = Template.of(query(rows, 1), rows, judging(0))
     assert template is not None
-    assert template.over(rows, [(times(1, bytes(2 << 20)), SCHEMA)]) is None
+    assert template.over(rows, judging(0), [(times(1, bytes(2 << 20)), SCHEMA)]) is None
 
 
 def test_a_query_over_several_rows_is_no_template(spark: SparkSession) -> None:
     rows, others = given(spark, 10, 2, 1), given(spark, 10, 2, 1)
-    assert Template.of(rows.unionAll(others), rows) is None
-    assert Template.of(query(rows, 1), others) is None
+    assert Template.of(rows.unionAll(others), rows, judging(0)) is None
+    assert Template.of(query(rows, 1), others, judging(0)) is None
