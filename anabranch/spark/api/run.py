@@ -39,6 +39,7 @@ from anabranch.state.store.local import ClaimedState
 from anabranch.topology.durations import Duration, duration_us
 
 _POLL_S = 0.1
+_SOURCES_S, _SOURCES_PAUSE_S = 30.0, 0.002
 
 
 class Run:
@@ -77,6 +78,7 @@ class Run:
             writer = writer.trigger(**self._trigger.arguments)
         quiet_callbacks()
         self.query = writer.start()
+        _wait_for_sources(self.query)
         files = self._stepper.context.checkpoint.files
         self._spark = StartedQuery(self.query, compiled.metrics, files)
         self._started.set()
@@ -332,3 +334,16 @@ def _seconds(timeout: object) -> float:
             "'2 minutes'"
         )
     return float(timeout)
+
+
+def _wait_for_sources(query: StreamingQuery) -> None:
+    """Waits until a query has made its sources.
+
+    They take settings of the user's session, among them how their log is written, when they are
+    made: in a thread of the query, some time after its start.
+    """
+    deadline = time.monotonic() + _SOURCES_S
+    while query.isActive and time.monotonic() < deadline:
+        if not str(query.status["message"]).startswith("Initializing"):
+            return
+        time.sleep(_SOURCES_PAUSE_S)
