@@ -1,7 +1,7 @@
 """The import rule of the house: each room and what it may import; everything else is forbidden.
 
-Sources are parsed, never imported; an import for types alone counts too. The picture in docs/architecture.md is made from
-the table: `python tests/test_imports.py` writes it again.
+Sources are parsed, never imported; an import for types alone counts too. The picture in docs/explanation/architecture.md
+is made from the table: `python tests/test_imports.py` writes it again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = Path(__file__).parent.parent / "anabranch"
-PICTURE = PACKAGE.parent / "docs" / "architecture.md"
+PICTURE = PACKAGE.parent / "docs" / "explanation" / "architecture.md"
 BEGIN, END = "<!-- packages: made by tests/test_imports.py -->", "<!-- end of packages -->"
 
 _PURE_BASE = "aggregates errors topology types"

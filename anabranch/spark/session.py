@@ -39,7 +39,9 @@ def spark_session(
     directory: str | os.PathLike[str] | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A Spark session with the settings that make a run fast and safe; docs/settings.md lists them.
+    """A Spark session with the settings that make a run fast and safe.
+
+    docs/reference/settings.md lists them.
 
     master: as in Spark (default: this machine, "local[*]", or what spark-submit was given). cores:
     how many to use (default: all). directory: where Spark stores its own files (default: as Spark

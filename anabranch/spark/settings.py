@@ -1,7 +1,7 @@
 """Spark's settings, each declared once: its value, what it is for, and what it costs to miss it.
 
 `ab.spark_session()` sets those of a session, and each run sets its own. The table in
-docs/settings.md is made from here: `python -m anabranch.spark.settings` prints it.
+docs/reference/settings.md is made from here; `python -m anabranch.spark.settings` prints it.
 """
 
 from __future__ import annotations

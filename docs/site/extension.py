@@ -4,6 +4,7 @@
 {commands}: every command with its --help.
 {metrics}: every figure of a step.
 {settings} anabranch.Elastic: the fields of a class, with default and meaning.
+{spark-settings}: every setting of Spark that sessions and runs have from us.
 {pages}: a list of all pages in the folder, then those that it names.
 {picture} panes: one of docs/site/pictures; the text in the block is its caption.
 mermaid: drawn as docs/site/mermaid.py reads it.
@@ -22,7 +23,8 @@ from sphinx.application import Sphinx
 from sphinx.directives.other import TocTree
 from sphinx.util.docutils import SphinxDirective
 
-from anabranch.metrics import as_table
+from anabranch.metrics import as_table as metrics_table
+from anabranch.spark.settings import as_table as spark_settings_table
 from docs.site.docstrings import as_rst
 from docs.site.flowchart import draw_chart
 from docs.site.mermaid import Chart, MermaidError, read
@@ -119,8 +121,9 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("build-finished", _write_colours)
     app.add_directive("api", _made_by(api_page))
     app.add_directive("commands", _made_by(commands_page))
-    app.add_directive("metrics", _made_by(as_table))
+    app.add_directive("metrics", _made_by(metrics_table))
     app.add_directive("settings", _made_by(settings_page))
+    app.add_directive("spark-settings", _made_by(spark_settings_table))
     app.connect("autodoc-process-docstring", _convert)
     app.connect("autodoc-process-signature", _hide_constructor)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -14,6 +14,7 @@ import anabranch as ab
 import anabranch.testing
 import anabranch.workloads
 from anabranch.metrics import METRICS
+from anabranch.spark.settings import SETTINGS
 from docs.site.pictures import PICTURES
 from docs.site.sources import _elsewhere
 
@@ -89,6 +90,11 @@ def test_every_figure_and_command_is_in_the_reference(site: Path) -> None:
     commands = text_of(site / "reference" / "cli.html")
     for command in ("anabranch run", "anabranch bench windows", "anabranch chaos"):
         assert f"Usage: {command}" in commands
+
+
+def test_every_setting_of_spark_is_in_the_reference(site: Path) -> None:
+    page = text_of(site / "reference" / "settings.html")
+    assert [each.name for each in SETTINGS if each.name not in page] == []
 
 
 def test_mermaid_blocks_are_drawn(site: Path) -> None:

@@ -1,6 +1,6 @@
 """How panes are shared: rows are counted once, in panes, and windows are put together from those.
 
-Panes by `plan/panes.py`, what each window is formed from by `plan/consolidation.py`.
+Panes by `plan/panes.py`, what each window is formed from by `plan/consolidation/`.
 """
 
 from __future__ import annotations
