@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from anabranch.types import Array
 
-DOCS = Path(__file__).parent.parent.parent / "docs" / "aggregates.md"
+DOCS = Path(__file__).parent.parent.parent / "docs" / "reference" / "aggregates.md"
 KEEP = 40
 
 

@@ -180,7 +180,7 @@ class Stream:
         order: str = "event_time",
         name: str | None = None,
     ) -> Processed:
-        """State of your own per key, in Python, with event-time timers; see docs/process.md.
+        """State of your own per key in Python, with event-time timers: docs/reference/process.md.
 
         The class declares `state` (a type, or a dict of columns for the vectorised form) and
         `output` (columns of its results besides the keys, as in Spark: "n bigint, at timestamp"),
