@@ -2,7 +2,8 @@
 
 `Progress` is what users read, one per committed step; a test checks that its fields are the
 declared ones. The columns of the history, the labels of the live view and the table in
-docs/metrics.md are made from the declarations: `python -m anabranch.metrics` prints that table.
+docs/reference/metrics.md are made from the declarations: `python -m anabranch.metrics` prints that
+table.
 
 To add a figure: declare it here, measure it, and give `Progress` a field for it.
 """

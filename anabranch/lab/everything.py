@@ -1,10 +1,11 @@
-"""`anabranch lab all`: every experiment, one after another, and docs/papers.md made from what they
-find.
+"""`anabranch lab all`: every experiment, one after another, and the page made from what they find:
+docs/research/papers.md.
 """
 
 from __future__ import annotations
 
 import json
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,20 +36,18 @@ PAPERS = {
     "osg": "OSG (DABS-Storm 5)",
 }
 SPARK = "enorm-throughput"
+PAGE = Path("docs/research/papers.md")
+_WIDTH = 110
 _HOW = (
     (
-        "Each claim is tested by direction, by a factor (ours is at least half as strong as the "
-        "paper's effect) or exactly; a test reads"
+        "A claim is tested by direction, by a factor (our effect is at least half as strong as "
+        "the paper's) or exactly. A test compares our figure with the paper's. A direction is a "
+        "ratio or a difference, so the paper's side is 1 or 0."
     ),
     (
-        "from ours to the paper's. Directions are ratios or differences, of which the paper's "
-        "side is 1 or 0. Figures of the papers'"
+        "Figures of the papers' clusters come from the simulator in `anabranch/lab/`. Its modules "
+        f"say what the papers leave open, and what was chosen. `{SPARK}` is measured on Spark."
     ),
-    (
-        "clusters come from the simulator (`anabranch/lab/`): its modules say what the papers "
-        "leave open and what was taken for it."
-    ),
-    f"`{SPARK}` is measured on Spark.",
 )
 
 
@@ -108,25 +107,24 @@ def as_page(found: Sequence[TimedReport], seed: int) -> str:
             f"Made by `anabranch lab all{_which(found)} --seed {seed}`; do not edit. {held} of "
             f"{len(claims)} claims hold."
         ),
-        "",
-        *_HOW,
     ]
+    for each in _HOW:
+        lines += ["", *textwrap.wrap(each, _WIDTH)]
     for prefix, title in PAPERS.items():
         own = [claim for claim in claims if claim.id.partition("-")[0] == prefix]
         if own:
             lines += ["", f"## {title}", "", *_table(own)]
     failed = [claim for claim in claims if not claim.holds]
     lines += ["", "## What does not hold, and why", ""]
-    lines += [
-        f"- **{claim.id}**, {claim.what}: {claim.why or 'no reason is known.'}" for claim in failed
-    ] or ["Everything holds."]
-    noted = [claim for claim in claims if claim.note]
+    reasons = [(claim.id, claim.why or "No reason is known.") for claim in failed]
+    lines += _by_text(reasons) or ["Everything holds."]
+    noted = [(claim.id, claim.note) for claim in claims if claim.note]
     if noted:
-        lines += ["", "## What rests on a choice or a constant of ours", ""]
-        lines += [f"- **{claim.id}**, {claim.what}: {claim.note}" for claim in noted]
+        lines += ["", "## What depends on a choice or a constant of ours", "", *_by_text(noted)]
     lines += ["", "## Settings", ""]
     for ran in found:
-        lines.append(f"- `{ran.report.lab}`: {json.dumps(dict(ran.report.settings))}")
+        given = "; ".join(f"{name}: {_value(each)}" for name, each in ran.report.settings.items())
+        lines += _item(f"`{ran.report.lab}`: {given}")
     lines += [
         f"- `{name}`: not run for this page"
         for name in LABS
@@ -140,6 +138,32 @@ def _which(found: Sequence[TimedReport]) -> str:
     if set(names) == set(LABS):
         return ""
     return " --no-spark" if set(names) == set(LABS) - {SPARK} else f" --only {','.join(names)}"
+
+
+def _by_text(texts: Sequence[tuple[str, str]]) -> list[str]:
+    """An item per text, with the ids of all claims that share it."""
+    ids: dict[str, list[str]] = {}
+    for name, text in texts:
+        ids.setdefault(text, []).append(f"**{name}**")
+    return [line for text, names in ids.items() for line in _item(f"{', '.join(names)}: {text}")]
+
+
+def _item(text: str) -> list[str]:
+    """The lines of an item of a list."""
+    return textwrap.wrap(
+        f"- {text}",
+        _WIDTH,
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _value(setting: object) -> str:
+    """A setting as people read it."""
+    if isinstance(setting, list | tuple):
+        return ", ".join(map(_value, setting))
+    return setting if isinstance(setting, str) else json.dumps(setting)
 
 
 def _table(claims: Sequence[Claim]) -> list[str]:
@@ -166,12 +190,12 @@ def all_command(
     ] = True,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write the page there; without --only or --no-spark: docs/papers.md."),
+        typer.Option(help=f"Write the page there; without --only or --no-spark: {PAGE}."),
     ] = None,
     seed: Seed = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Run every experiment and write docs/papers.md: what holds, what does not, and why.
+    """Run every experiment and write docs/research/papers.md: what holds, what does not, and why.
 
     Example: anabranch lab all --only osg,dabs --out papers.md
     """
@@ -183,7 +207,7 @@ def all_command(
     for name in names:
         if name not in LABS:
             raise TopologyError(unknown("--only", name, LABS))
-    page = out or (Path("docs/papers.md") if set(names) == set(LABS) else None)
+    page = out or (PAGE if set(names) == set(LABS) else None)
     if page is not None and not page.absolute().parent.is_dir():
         raise TopologyError(f"--out {page} is in a folder that does not exist")
     found = run_all(names, seed)

@@ -17,7 +17,7 @@ from anabranch.plan.panes import panes_of
 from anabranch.topology.windows import AlignedWindow
 
 # Microseconds, measured on two cores with four partials; relations matter, not the seconds. See
-# docs/performance.md.
+# docs/research/performance.md.
 _LIFT_US = 0.2  # a row that is combined in the JVM
 _PARTIAL_US = 1.6  # a partial that goes through the exchange into its pane
 _MERGE_US = 0.03  # a partial that is merged into a window

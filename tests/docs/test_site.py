@@ -85,7 +85,7 @@ def test_the_reference_has_every_public_name(site: Path, page: str, module: obje
 
 
 def test_every_figure_and_command_is_in_the_reference(site: Path) -> None:
-    metrics = text_of(site / "metrics.html")
+    metrics = text_of(site / "reference" / "metrics.html")
     assert [each.name for each in METRICS if f">{each.name}<" not in metrics] == []
     commands = text_of(site / "reference" / "cli.html")
     for command in ("anabranch run", "anabranch bench windows", "anabranch chaos"):

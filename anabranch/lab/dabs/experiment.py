@@ -99,35 +99,35 @@ FIGURES = {
 }
 _MORE = {14: 2, 16: 2}  # times as many runs, where losses are alike
 _PEAKS = (
-    "the peaks find learning with the one or two slots that a minute's mean rate needs at 80 % "
-    "usage. Where it knows slots for 50 %, and AutoScale+ reserves 0.9 of a core instead of 0.5, "
-    "it loses 13.3 against 16.0 and the claim holds, near the paper's 13 and 18; but then "
-    "learning has as many slots as incremental in Fig. 12 (1.00 instead of 1.37, the paper 1.64). "
-    "Where it knows slots for 20 % and nothing else changes, it loses 3.4 against 8.2"
+    "At the peaks learning has the one or two slots that a minute's mean rate needs at 80 % usage. "
+    "Where it knows slots for 50 %, and AutoScale+ reserves 0.9 of a core instead of 0.5, it loses "
+    "13.3 against 16.0 and the claim holds, near the paper's 13 and 18. But then learning has as "
+    "many slots as incremental in Fig. 12 (1.00 instead of 1.37; the paper: 1.64). Where it knows "
+    "slots for 20 % and nothing else changes, it loses 3.4 against 8.2."
 )
 _RESERVED = (
-    "AutoScale+ reserves half a core for a slot, as the authors' topologies do: twice what it "
-    "needs. With 0.9 of a core it loses 7.6 against 2.9 and the claim holds, but then it is 18 s "
-    "behind the input, learning 4 s"
+    "AutoScale+ reserves half a core per slot, as the authors' topologies do: twice what it needs. "
+    "With 0.9 of a core it loses 7.6 against 2.9 and the claim holds. But then it is 18 s behind "
+    "the input, and learning 4 s."
 )
 _USAGE = (
-    "incremental goes by usage, as the paper says. By rows that came over rows that were done, as "
-    "the published sources do, it has 6.3 slots against 2.5 and the claim holds; but then it "
-    "loses nothing in Fig. 12, 13 and 15, and claims about its losses fail"
+    "Incremental decides by usage, as the paper says. If it decides by rows that came over rows "
+    "that were done, as in the published sources, it has 6.3 slots against 2.5 and the claim "
+    "holds. But then it loses nothing in Fig. 12, 13 and 15, and claims about its losses fail."
 )
 _LIMITED = (
-    "eight slots at most and half a core reserved, as published with the topologies; with ten and "
+    "Eight slots at most and half a core reserved, as published with the topologies. With ten and "
     "0.3, published elsewhere, AutoScale+ has 3.3 slots on average, with 36 and 0.5 it has 3.9, "
-    "incremental 3.1: the claim fails"
+    "and incremental 3.1: then the claim fails."
 )
 _PACED = (
-    "the source takes 5 ms for a row beside the time between two: an estimate, made when the "
-    "losses with 0, 3 and 5 ms were known. With 3 ms incremental loses 36 % and with 0 ms 45 %, "
-    "and the claim fails. All other verdicts stay"
+    "The source takes 5 ms per row beside the time between two rows. That is an estimate, made "
+    "when the losses with 0, 3 and 5 ms were known. With 3 ms incremental loses 36 % and with 0 ms "
+    "45 %, and the claim fails. All other verdicts stay."
 )
 _HALF = (
-    "half a core is reserved for a slot, as published; with 0.9, the default of a live run, "
-    "AutoScale+ has fewer slots than incremental, loses 10 % and is late, and the claim fails"
+    "Half a core is reserved per slot, as published. With 0.9, the default of a live run, "
+    "AutoScale+ has fewer slots than incremental, loses 10 % and is late, and the claim fails."
 )
 
 
@@ -252,13 +252,17 @@ def claims_of(figure: int, found: Mapping[str, PolicyOutcome]) -> list[Claim]:
     claims = [
         _below(
             f"{figure}-latency",
-            "mean latency s, DABS less the best other",
+            "mean latency in s, DABS minus the best other",
             ours.latency_s,
             steps.latency_s,
             learnt.latency_s,
         ),
         _below(
-            f"{figure}-loss", "loss %, DABS less the best other", ours.lost, steps.lost, learnt.lost
+            f"{figure}-loss",
+            "loss in %, DABS minus the best other",
+            ours.lost,
+            steps.lost,
+            learnt.lost,
         ),
     ]
     if figure == 16:
@@ -267,7 +271,7 @@ def claims_of(figure: int, found: Mapping[str, PolicyOutcome]) -> list[Claim]:
             *claims,
             Claim(
                 id="dabs-16-units",
-                what="slots, DABS less the most others",
+                what="slots, DABS minus the most of the others",
                 paper=0,
                 ours=units,
                 test="> paper",
@@ -277,7 +281,11 @@ def claims_of(figure: int, found: Mapping[str, PolicyOutcome]) -> list[Claim]:
     return [
         *claims,
         Claim(
-            id="dabs-17-limit", what="DABS loses %", paper=10, ours=ours.lost, test="<= 1.5 * paper"
+            id="dabs-17-limit",
+            what="loss of DABS, in %",
+            paper=10,
+            ours=ours.lost,
+            test="<= 1.5 * paper",
         ),
     ]
 
@@ -299,12 +307,12 @@ def _insensitive(
     figure: int, ours: PolicyOutcome, steps: PolicyOutcome, learnt: PolicyOutcome
 ) -> list[Claim]:
     if figure == 13:
-        against = "loss %, learning less AutoScale+ (paper 13 and 18: against itself)"
+        against = "loss in %, learning minus AutoScale+ (paper: 13 and 18, to its own disadvantage)"
         return [
             _below("13-learning", against, learnt.lost, ours.lost, why=_PEAKS),
             _below(
                 "13-incremental",
-                "loss %, AutoScale+ less incremental (paper 18 and 19)",
+                "loss in %, AutoScale+ minus incremental (paper: 18 and 19)",
                 ours.lost,
                 steps.lost,
             ),
@@ -312,20 +320,20 @@ def _insensitive(
     return [
         Claim(
             id="dabs-12-loss",
-            what="AutoScale+ loses %",
+            what="loss of AutoScale+, in %",
             paper=7,
             ours=ours.lost,
             test="<= 1.5 * paper",
         ),
         _below(
             "12-order",
-            "loss %, AutoScale+ less incremental (paper 7 and 29)",
+            "loss in %, AutoScale+ minus incremental (paper: 7 and 29)",
             ours.lost,
             steps.lost,
         ),
         Claim(
             id="dabs-12-units",
-            what="slots, incremental / AutoScale+ (paper 1.18)",
+            what="slots, incremental / AutoScale+ (paper: 1.18)",
             paper=1,
             ours=steps.units / ours.units,
             test="> paper",
@@ -333,7 +341,7 @@ def _insensitive(
         ),
         Claim(
             id="dabs-12-units-learning",
-            what="slots, incremental / learning (paper 1.64)",
+            what="slots, incremental / learning (paper: 1.64)",
             paper=1,
             ours=steps.units / learnt.units,
             test="> paper",
@@ -350,21 +358,21 @@ def _sensitive(
         return [
             Claim(
                 id="dabs-15-loss",
-                what="DABS loses %",
+                what="loss of DABS, in %",
                 paper=4.8,
                 ours=ours.lost,
                 test="<= 1.5 * paper",
             ),
             _below(
                 "15-worst",
-                "loss %, the worst other less incremental",
+                "loss in %, the worst other minus incremental",
                 max(ours.lost, learnt.lost),
                 steps.lost,
             ),
-            _below("15-lag", "s behind the input, DABS less learning", ours.lag_s, learnt.lag_s),
+            _below("15-lag", "lag in s, DABS minus learning", ours.lag_s, learnt.lag_s),
             Claim(
                 id="dabs-15-units",
-                what="slots, incremental less the most others",
+                what="slots, incremental minus the most of the others",
                 paper=0,
                 ours=units,
                 test="> paper",
@@ -374,8 +382,7 @@ def _sensitive(
     return [
         Claim(
             id="dabs-14-alike",
-            what="loss %, greatest less least: at most half of what lies between 7 and 29 in Fig. "
-            "12",
+            what="loss in %, largest minus smallest (paper: 29 minus 7, in Fig. 12)",
             paper=22,
             ours=max(losses) - min(losses),
             test="<= 0.5 * paper",
@@ -383,17 +390,20 @@ def _sensitive(
         ),
         _below(
             "14-learning",
-            "loss %, learning less AutoScale+ (the paper, against itself)",
+            "loss in %, learning minus AutoScale+ (paper: to its own disadvantage)",
             learnt.lost,
             ours.lost,
             why=_RESERVED,
         ),
         _below(
-            "14-learning-incremental", "loss %, learning less incremental", learnt.lost, steps.lost
+            "14-learning-incremental",
+            "loss in %, learning minus incremental",
+            learnt.lost,
+            steps.lost,
         ),
         _below(
             "14-lag",
-            "s behind the input, AutoScale+ less the best other",
+            "lag in s, AutoScale+ minus the best other",
             ours.lag_s,
             steps.lag_s,
             learnt.lag_s,

@@ -26,8 +26,8 @@ from anabranch.lab.simulator import zipf
 
 _BATCH = 32
 _SKEWED = (
-    "with a skew of 1.5 and looks after 64 rows; with a skew of 1 and looks after 256 rows OSG "
-    "was no better than round robin"
+    "With a skew of 1.5 and a window of 64 rows. With a skew of 1 and a window of 256 rows, OSG "
+    "was no better than round robin."
 )
 
 
@@ -154,14 +154,14 @@ def experiment(setting: OsgSetting) -> LabReport:
     claims = [
         Claim(
             id="osg-bound",
-            what="greatest makespan / ((2 - 1/k) optimum)",
+            what="largest makespan / ((2 - 1/k) * optimum)",
             paper=1,
             ours=bound,
             test="<= paper",
         ),
         Claim(
             id="osg-bound-tight",
-            what="the same for the rows that are worst for it",
+            what="the same for the rows that are worst for OSG",
             paper=1,
             ours=tight,
             test="== paper",

@@ -8,28 +8,29 @@ from dataclasses import dataclass
 from anabranch.lab.claims import Claim
 
 _SHORT = (
-    "judged in orders of magnitude, half of the paper's two; Storm's buffers hold some 0.25 s of "
-    "rows, no latency is longer"
+    "Judged in orders of magnitude: half of the paper's two is enough. Storm's buffers hold some "
+    "0.25 s of rows, so no latency is longer."
 )
 _BATCHES = (
-    "how many shards one repartition carries was inferred from the paper's own figures, this one "
-    "among them"
+    "How many shards one repartition moves was inferred from the paper's own figures, this one "
+    "among them."
 )
 _GIVEN = (
-    "what an agreement takes is a constant of elastic/baselines.py, from the paper; the queue "
-    "before it is simulated"
+    "The time of an agreement is a constant of elastic/policies/baselines.py, from the paper. The "
+    "queue before it is simulated."
 )
 _ORDERS = (
-    "orders are made up, and the gain hangs on them: with a cheap transactor it was 23 % over "
-    "static and nothing over the other; over resource-centric it is 59 to 119 % for seeds 1 to 5"
+    "The orders are made up, and the gain depends on them. With a cheap transactor it was 23 % "
+    "over static and nothing over resource-centric. With these orders it is 59 to 119 % over "
+    "resource-centric for seeds 1 to 5."
 )
 _CHURN = (
-    "direction yes, factor no: all cores are given out every second, so each change of demand "
-    "moves some, and shards with them (10 MB/s; the paper 2.4); with a latency target that leaves "
-    "cores free (1.7 ms) it is 0.2 against 11.9 MB/s, a factor of 66, but a third of the "
-    "throughput is lost"
+    "The direction holds, the factor does not. All cores are given out every second. So each "
+    "change of demand moves some of them, and shards with them (10 MB/s; the paper: 2.4). With a "
+    "latency target that leaves cores free (1.7 ms) it is 0.2 against 11.9 MB/s, a factor of 66, "
+    "but a third of the throughput is lost."
 )
-_CLOCK = "measured by the clock: another program was running"
+_CLOCK = "Measured by the clock, while another program was running."
 _HALF = ">= 0.5 * paper"
 
 
@@ -45,55 +46,63 @@ class PaperClaim:
 
 
 PAPER = {
-    "6-static": PaperClaim("throughput static / elasticutor, omega 2", 1, "< paper"),
-    "6-flat": PaperClaim("static, least throughput over omega / greatest", 1, _HALF),
-    "6-rc-before": PaperClaim("throughput resource-centric / static, omega 0", 1, "> paper"),
+    "6-static": PaperClaim("throughput, static / elasticutor, omega 2", 1, "< paper"),
+    "6-flat": PaperClaim("throughput of static, lowest over omega / highest", 1, _HALF),
+    "6-rc-before": PaperClaim("throughput, resource-centric / static, omega 0", 1, "> paper"),
     "6-collapse": PaperClaim(
-        "orders of magnitude by which resource-centric latency grows, omega 0 to 16",
+        "latency of resource-centric, omega 16 / omega 0, orders of magnitude",
         2,
         _HALF,
         _SHORT,
     ),
     "6-gap": PaperClaim(
-        "orders of magnitude, latency resource-centric at 16 over elasticutor at 0",
+        "latency, resource-centric at 16 / elasticutor at 0, orders of magnitude",
         2,
         _HALF,
         _SHORT,
     ),
     "6-loss": PaperClaim("throughput of elasticutor, omega 16 / omega 0", 1, ">= 0.9 * paper"),
-    "6-lead": PaperClaim("throughput elasticutor / resource-centric, omega 16", 1, "> paper"),
-    "7-rc": PaperClaim("seconds of the dip after a shuffle, resource-centric", 10, _HALF, _BATCHES),
-    "7-ec": PaperClaim("seconds of the dip after a shuffle, elasticutor", 3, "<= paper"),
-    "7-gap": PaperClaim("dip of resource-centric less that of elasticutor, s", 7, _HALF),
+    "6-lead": PaperClaim("throughput, elasticutor / resource-centric, omega 16", 1, "> paper"),
+    "7-rc": PaperClaim("dip after a shuffle, resource-centric, in s", 10, _HALF, _BATCHES),
+    "7-ec": PaperClaim("dip after a shuffle, elasticutor, in s", 3, "<= paper"),
+    "7-gap": PaperClaim("dip, resource-centric minus elasticutor, in s", 7, _HALF),
     "9-ec": PaperClaim(
-        "ms to move a shard, elasticutor, 32 or so upstream", 2, "<= 2 * paper", _GIVEN
+        "time to move a shard, elasticutor, about 32 upstream, in ms", 2, "<= 2 * paper", _GIVEN
     ),
-    "9-flat": PaperClaim("elasticutor, 256 executors upstream / 1", 1, "<= 1.5 * paper", _GIVEN),
-    "9-orders": PaperClaim("orders of magnitude, resource-centric / elasticutor", 2, _HALF, _GIVEN),
-    "9-grows": PaperClaim("resource-centric, 256 executors upstream / 1", 1, "> paper", _GIVEN),
-    "10-scales": PaperClaim("cores' worth of rows that one executor does on 256 cores", 256, _HALF),
-    "10-8kb": PaperClaim("the same with rows of 8 KB: no further than 16", 16, "<= 1.5 * paper"),
-    "10-light": PaperClaim("the same with 0.01 ms a row: no further than 16", 16, "<= 1.5 * paper"),
-    "13-shards": PaperClaim("throughput with 256 shards / with 4", 1, "> paper"),
-    "13-less": PaperClaim("gain of 256 to 1024 shards / of 4 to 16", 1, "< paper"),
-    "13-static": PaperClaim("as many executors as cores / static", 1, "<= 1.25 * paper"),
-    "13-elastic": PaperClaim("an executor a host / as many as cores", 1, "> paper"),
-    "13-one": PaperClaim("one executor, 8 KB rows / default", 0.5, "<= paper"),
-    "16-throughput-static": PaperClaim("% more throughput than static", 100, _HALF, _ORDERS),
+    "9-flat": PaperClaim("the same, 256 executors upstream / 1", 1, "<= 1.5 * paper", _GIVEN),
+    "9-orders": PaperClaim(
+        "time to move, resource-centric / elasticutor, orders of magnitude", 2, _HALF, _GIVEN
+    ),
+    "9-grows": PaperClaim(
+        "time to move, resource-centric, 256 executors upstream / 1", 1, "> paper", _GIVEN
+    ),
+    "10-scales": PaperClaim(
+        "rows that one executor does on 256 cores, in cores' worth", 256, _HALF
+    ),
+    "10-8kb": PaperClaim("the same with rows of 8 KB: at most about 16", 16, "<= 1.5 * paper"),
+    "10-light": PaperClaim("the same with 0.01 ms per row: at most about 16", 16, "<= 1.5 * paper"),
+    "13-shards": PaperClaim("throughput, 256 shards / 4", 1, "> paper"),
+    "13-less": PaperClaim("gain from 256 to 1024 shards / from 4 to 16", 1, "< paper"),
+    "13-static": PaperClaim("throughput, one executor per core / static", 1, "<= 1.25 * paper"),
+    "13-elastic": PaperClaim("throughput, one executor per host / one per core", 1, "> paper"),
+    "13-one": PaperClaim("throughput of one executor, rows of 8 KB / default", 0.5, "<= paper"),
+    "16-throughput-static": PaperClaim("throughput above static, in %", 100, _HALF, _ORDERS),
     "16-latency-static": PaperClaim(
-        "orders of magnitude, latency static / elasticutor", 1, _HALF, _ORDERS
+        "latency, static / elasticutor, orders of magnitude", 1, _HALF, _ORDERS
     ),
-    "16-throughput-rc": PaperClaim("% more throughput than resource-centric", 100, _HALF, _ORDERS),
+    "16-throughput-rc": PaperClaim("throughput above resource-centric, in %", 100, _HALF, _ORDERS),
     "16-latency-rc": PaperClaim(
-        "orders of magnitude, latency resource-centric / elasticutor", 1, _HALF, _ORDERS
+        "latency, resource-centric / elasticutor, orders of magnitude", 1, _HALF, _ORDERS
     ),
     "t2-state": PaperClaim("state moved, naive-EC / elasticutor", 13.9 / 2.4, _HALF, why=_CHURN),
     "t2-state-less": PaperClaim("state moved, naive-EC / elasticutor: more", 1, "> paper"),
     "t2-remote": PaperClaim("remote data, naive-EC / elasticutor", 235.3 / 21.6, _HALF),
     "t2-remote-less": PaperClaim("remote data, naive-EC / elasticutor: more", 1, "> paper"),
-    "t3-2x": PaperClaim("throughput, twice the hosts", 121.3 / 66.6, ">= 0.9 * paper"),
-    "t3-4x": PaperClaim("throughput, four times the hosts", 218.6 / 66.6, ">= 0.9 * paper"),
-    "t3-ms": PaperClaim("ms to schedule, by the clock, at most", 5.7, "<= 2 * paper", _CLOCK),
+    "t3-2x": PaperClaim("throughput, twice the hosts / once", 121.3 / 66.6, ">= 0.9 * paper"),
+    "t3-4x": PaperClaim("throughput, four times the hosts / once", 218.6 / 66.6, ">= 0.9 * paper"),
+    "t3-ms": PaperClaim(
+        "time to schedule, by the clock, at most, in ms", 5.7, "<= 2 * paper", _CLOCK
+    ),
 }
 
 

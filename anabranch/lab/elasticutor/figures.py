@@ -186,7 +186,7 @@ def scaling(setting: ElasticutorSetting) -> FigureResult:
             "10-light": used["0.01 ms"][-1],
         }
     )
-    what = f"cores' worth of rows that one executor does on {most} cores"
+    what = f"rows that one executor does on {most} cores, in cores' worth"
     claims[0] = replace(claims[0], what=what, paper=most)
     rows = [(name, *values) for name, values in used.items()]
     charts = [

@@ -137,11 +137,13 @@ def experiment(
         for _ in range(random_sets)
     ]
     carried = max(abs(each.merges - each.merges_done) for each in (given, *others))
-    claims = [_claim("enorm-7-carried-out", "merges planned less carried out, at most", 0, carried)]
+    claims = [
+        _claim("enorm-7-carried-out", "merges planned minus merges done, at most", 0, carried)
+    ]
     if given.windows == [window.name for window in parse_windows(PAPER)] and width_us == 60_000_000:
         claims = [
-            _claim("enorm-7", "merges an hour, planned", 86, given.merges),
-            _claim("enorm-7-naive", "merges an hour, naive", 240, given.naive),
+            _claim("enorm-7", "merges per hour, planned", 86, given.merges),
+            _claim("enorm-7-naive", "merges per hour, naive", 240, given.naive),
             *claims,
         ]
     rows = [

@@ -30,7 +30,7 @@ INSTANT, DISRUPTIVE, SMOOTH = "instant", "disruptive", "smooth"
 _PANE_S, _LONGEST_S = 60.0, 600.0
 _SIZES = (1_000, 10_000, 50_000, 100_000, 500_000)  # keys of a shard
 _NEGLIGIBLE_S = 0.1
-_MODEL = "by the cost model of elastic/split.py, in which a split shard moves without its state"
+_MODEL = "By the cost model of place/split.py, in which a split shard moves without its state."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ def pauses(setting: MigrationSetting) -> tuple[list[Claim], Table, list[Chart]]:
     claims = [
         _claim(
             "10-instant",
-            "longest pause, instant, s (negligible)",
+            "instant: longest pause, in s (paper: negligible)",
             _NEGLIGIBLE_S,
             max(instant),
             "<= paper",
@@ -87,7 +87,7 @@ def pauses(setting: MigrationSetting) -> tuple[list[Claim], Table, list[Chart]]:
         ),
         _claim(
             "10-flat",
-            "instant, pause of the largest state / the smallest",
+            "instant: pause with the largest state / with the smallest",
             1,
             instant[-1] / instant[0],
             "<= 1.5 * paper",
@@ -95,30 +95,30 @@ def pauses(setting: MigrationSetting) -> tuple[list[Claim], Table, list[Chart]]:
         ),
         _claim(
             "10-grows",
-            "disruptive, pause of the largest state / the smallest",
+            "disruptive: pause with the largest state / with the smallest",
             1,
             disruptive[-1] / disruptive[0],
             "> paper",
         ),
         _claim(
             "11-split",
-            "split: done after, s (negligible)",
+            "split: time until done, in s (paper: negligible)",
             _NEGLIGIBLE_S,
             max(instant),
             "<= paper",
             _MODEL,
         ),
-        _claim("11-smooth", "combine smoothly: pause, s", 0, max(smooth), "== paper"),
+        _claim("11-smooth", "combine smoothly: pause, in s", 0, max(smooth), "== paper"),
         _claim(
             "11-smooth-lasts",
-            "combine smoothly: s until done, over those of the largest state moved",
+            "time until done, combine smoothly / move the largest state",
             1,
             _LONGEST_S / disruptive[-1],
             "> paper",
         ),
         _claim(
             "11-disruptive",
-            "combine disruptively: pause of the largest state / the smallest",
+            "combine disruptively: pause with the largest state / with the smallest",
             1,
             disruptive[-1] / disruptive[0],
             "> paper",
@@ -177,13 +177,13 @@ def overheads(setting: MigrationSetting) -> tuple[list[Claim], Table, list[Chart
     )
     ratio = max(max(a, b) / min(a, b) for a, b in zip(instant[1:], disruptive[1:], strict=True))
     note = (
-        "where a key comes eight times in a pane; with ten times the keys, less than once each, "
-        "instant costs a third of it"
+        "A key comes eight times per pane here. With ten times the keys each comes less than "
+        "once, and instant costs a third of disruptive."
     )
     claims = [
         _claim(
             "12",
-            "greatest ratio of the overheads of instant and disruptive",
+            "overheads of instant and disruptive: largest ratio",
             1,
             ratio,
             "<= 1.5 * paper",

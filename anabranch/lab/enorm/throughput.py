@@ -82,25 +82,25 @@ def experiment(setting: ThroughputSetting) -> LabReport:
     )
     rates = [float(each["anabranch_rows_per_s"]) for each in (base, keys, more)]
     speeds = {number: float(case["anabranch_rows_per_s"]) for number, case in chain.items()}
-    small = "a step has a fixed cost beside rows and exchanges, which small inputs do not hide"
+    small = "A step has a fixed cost beside rows and exchanges, and small inputs do not hide it."
     claims = [
         _claim(
             "9-keys",
-            "throughput with twice the keys / before: little less",
+            "throughput, twice the keys / once: slightly less",
             1,
             rates[1] / rates[0],
             ">= 0.75 * paper",
         ),
         _claim(
             "9-windows",
-            "throughput with six windows / with two: little less",
+            "throughput, six windows / two: slightly less",
             1,
             rates[2] / rates[0],
             ">= 0.75 * paper",
         ),
         _claim(
             "9-split",
-            "throughput, split in two components / combined in one",
+            "throughput, split into two components / combined in one",
             1,
             speeds[3] / speeds[4],
             "< paper",
@@ -108,7 +108,7 @@ def experiment(setting: ThroughputSetting) -> LabReport:
         ),
         _claim(
             "16",
-            "four computes fused / none, throughput",
+            "throughput, four operators fused / none",
             3,
             speeds[4] / speeds[1],
             ">= 0.5 * paper",
@@ -116,7 +116,7 @@ def experiment(setting: ThroughputSetting) -> LabReport:
         ),
         _claim(
             "16-components",
-            "one component / two, throughput (paper 512 s / 456 s)",
+            "throughput, one component / two (paper: 512 s / 456 s)",
             1,
             speeds[4] / speeds[3],
             "> paper",
