@@ -1,4 +1,4 @@
-"""Spark's Python workers: they are started before the first batch, and must have this package."""
+"""Starts Spark's Python workers before the first batch, and checks that they have this package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCHEMA = "python string, version string, error string"
 
 
 def warm_up(session: SparkSession) -> None:
-    """Starts Python workers that import what slot tasks need; refuses workers that cannot."""
+    """Starts Python workers that import what slot tasks need. Refuses workers that cannot."""
     context = session.sparkContext
     key = f"{context.applicationId}"
     if key in _warm:
@@ -37,7 +37,7 @@ def warm_up(session: SparkSession) -> None:
 
 
 def _probe() -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """What a worker runs. It is sent as code: a worker without the package can run it."""
+    """What a worker runs. It is sent as code, so that a worker without the package can run it."""
 
     def probe(batches: Iterable[Any]) -> Iterator[Any]:
         import sys

@@ -367,7 +367,7 @@ def test_another_plan_at_a_restart_and_between_two_steps_changes_no_results(
     [moved] = [
         event.text for event in run.events if "partitioned by other attributes" in event.text
     ]
-    assert "the state of w0, w1 has other shards" in moved
+    assert "the state of w0, w1 was moved to other shards" in moved
     write_batches(steps[4:], tmp_path / "in", first=4)
     run = fused.topology().start(
         checkpoint=tmp_path / "checkpoint",
