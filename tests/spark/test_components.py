@@ -422,7 +422,7 @@ def test_a_start_that_is_refused_changes_nothing(spark: SparkSession, tmp_path: 
     )
     with pytest.raises(
         ab.TopologyError,
-        match="operator 'other' after map has stack, and other operators need the same rows",
+        match="operator 'other' after map has stack, and other operators read the same rows",
     ):
         app.start(
             checkpoint=tmp_path / "checkpoint",

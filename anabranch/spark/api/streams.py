@@ -126,8 +126,8 @@ class Stream:
         )
         if dead_letters and any(each.name == ERROR_COLUMN for each in fields):
             raise TopologyError(
-                f"rows that fail get a column {ERROR_COLUMN!r}, and the stream has one; rename it "
-                "in a map()"
+                f"{ERROR_COLUMN!r} is the column that failed rows get for their error; rename "
+                "yours in a map()"
             )
         if dead_letters and self._app.graph.root_of(self.name).stateful:
             raise NotYetError(

@@ -1,8 +1,8 @@
-"""Event times are judged where rows are read: one too far ahead of the clock must not move the
-watermark, and one near year 1 or year 9999 would have windows that Python cannot show.
+"""Event times are checked where rows are read.
 
-Such a row has a mark in the place of its event time. A mark is less than every time, so it is never
-the latest one.
+One that is too far ahead of the clock must not move the watermark. One near year 1 or year 9999
+would have windows that Python cannot show. In such rows a mark replaces the event time. A mark is
+less than every time, so it is never the latest one.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ _TIME = "__event_time"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """Which event times of a source are too far away."""
+    """Finds the event times of a source that are too far away."""
 
     ahead_us: int | None  # of the clock
     reach_us: int  # how far windows reach from their rows
 
     def sql(self, now: str, t: str = "t") -> str:
-        """An event time, or a mark where it is too far away. `now` is the clock as Spark SQL."""
+        """SQL of an event time, or a mark if it is too far away. `now` is the clock as SQL."""
         first, last = FIRST_US + self.reach_us, LAST_US - self.reach_us
         beyond = f"when {t} < {first}L or {t} > {last}L then {OUT_OF_RANGE}L"
         if self.ahead_us is None:
             return f"case {beyond} else {t} end"
-        # An element of an array, at a place that Spark cannot know, is data and not code: the query
-        # is not compiled again for another clock.
+        # Spark does not know the index in advance, so the array is data and not code. The query is
+        # not compiled again for another clock.
         limit = f"get(array({now} + {min(self.ahead_us, LAST_US)}L), if({t} is null, 1, 0))"
         return f"case when {t} > {limit} then {AHEAD}L {beyond} else {t} end"
 
     def observed(self, rows: DataFrame, clock: Clock, now: str, name: str) -> DataFrame:
-        """The same rows. Spark observes the latest of their times under a name, marks excepted."""
+        """The same rows. Spark observes their latest event time under a name, without marks."""
         timed = rows.select("*", event_micros(clock).alias(_TIME))
         judged = timed.withColumn(_TIME, F.expr(self.sql(now, _TIME)))
         counted = F.when(F.col(_TIME) >= -FARTHEST_US, F.col(_TIME))
@@ -51,9 +51,9 @@ class Judge:
 
 
 def judges_of(plan: Plan) -> dict[str, Judge]:
-    """What judges the event times of each source, and of what applies make of it."""
-    # One margin for all: a row is judged once, whichever operators take it. Those that read results
-    # judge these themselves.
+    """The judge of each source, and of the applies that read it."""
+    # One margin for all: a row is judged once for all operators. Operators that read results judge
+    # these themselves.
     reading = [node for node in plan.nodes if node.feed.stream in plan.entries]
     reaches = [node.plan.panes.reach_us for node in reading]
     reach_us = max([*reaches, *(each.delay_us for each in plan.sources)])
@@ -66,7 +66,10 @@ def judges_of(plan: Plan) -> dict[str, Judge]:
 def judged_after_applies(
     rows: DataFrame, judges: Mapping[int, Judge], clock_us: int | None
 ) -> DataFrame:
-    """Rows with judged event times where applies have made them, by the operator they are for."""
+    """Rows in which the event times that applies returned are judged too.
+
+    `judges` are by the number of the operator that a row is for.
+    """
     if not judges:
         return rows
     texts = " ".join(f"when {to} then {each.sql(f'{clock_us}L')}" for to, each in judges.items())
@@ -75,6 +78,6 @@ def judged_after_applies(
 
 
 def observed_micros(metrics: Any, name: str) -> int | None:
-    """The largest event time in an observation of a batch, None where it had none."""
+    """The largest event time in an observation of a batch; None if it has none."""
     row = metrics.get(name)
     return None if row.isEmpty() or row.get().isNullAt(0) else int(row.get().getLong(0))

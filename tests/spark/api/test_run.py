@@ -391,7 +391,7 @@ def test_a_directory_with_results_of_another_checkpoint_is_refused(job: Job) -> 
         job.add_table(batch)
     job.start(availableNow=True).awaitTermination(120)
     with pytest.raises(
-        ab.TopologyError, match=r"out holds results up to step 4, and this checkpoint is at step 1"
+        ab.TopologyError, match=r"out holds results up to step 4, but this checkpoint is at step 1"
     ):
         job.topology().start(checkpoint=job.root / "another", state_root=job.root / "state")
 
