@@ -110,8 +110,7 @@ class Topology:
 
         - rows: any DataFrame, streaming for `start()` or static for `run_batch()`.
         - event_time: the event-time column.
-        - delay: how much later than newer rows a row may come; by default "0 seconds", with a
-          warning.
+        - delay: how late a row may come after newer ones; by default "0 seconds", with a warning.
         - unit: of a numeric event time: "seconds", "milliseconds", "microseconds" or "nanoseconds"
           since 1970.
         - idle_after: a source that is silent for this long does not hold back the watermark; by

@@ -1,5 +1,4 @@
-"""Checks expressions of aggregates and filters: one value per row, the same if a step runs again.
-"""
+"""Checks expressions of aggregates and filters: one value per row, the same in every attempt."""
 
 from __future__ import annotations
 

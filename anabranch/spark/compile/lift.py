@@ -94,8 +94,7 @@ class Lift:
         self.watched: dict[str, int] = {}
 
     def adopt_prepared_rows(self, before: Lift) -> None:
-        """Uses the rows that another lift has prepared. They fit: plans change, but nodes do not.
-        """
+        """Uses the rows that another lift has prepared. They fit: plans change, nodes do not."""
         assert (self._packed, self.number, self._keys) == (
             before._packed,
             before.number,
