@@ -64,7 +64,7 @@ class Metric:
     shown: Mapping[Shown, str]  # per place: what it is listed by there; "": it is one value
     low: float | None = 0.0
     high: float | None = None
-    optional: bool = False  # None where it is not known
+    optional: bool = False  # it may be None, if it is unknown
     label: str = ""  # in the live view
 
     def holds(self, value: object) -> bool:

@@ -77,7 +77,7 @@ class Observers:
         for observer in tuple(self._observers):
             try:
                 call(observer)
-            except Exception as error:  # noqa: BLE001 - whatever it is, rows must go on
+            except Exception as error:  # noqa: BLE001 - no error of an observer may end the run
                 self._observers.remove(observer)
                 self._failed.append((observer, error))
 

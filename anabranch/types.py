@@ -104,9 +104,9 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def to_array(values: pa.Array | pa.ChunkedArray, dtype: np.dtype[Any], missing: object) -> Array:
-    """An Arrow column as an array, with `missing` where it has null.
+    """An Arrow column as an array, with `missing` instead of null.
 
-    Numbers become floats as in Spark's cast.
+    Numbers become floats in the same way as in Spark's cast.
     """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
@@ -142,7 +142,7 @@ def to_arrow(values: Array, name: str, valid: Array | None = None) -> pa.Array:
 
 
 def exact_array(values: Any, kind: pa.DataType) -> pa.Array:
-    """Python values as an Arrow column; raises a ValueError where a value would change.
+    """Python values as an Arrow column. Raises a ValueError if a value would change.
 
     As in pyarrow's safe casts, 2.0 is a whole number and 1.5 is not. pyarrow itself is less strict
     with Python values: it cuts off fractions, and turns numbers too large for a float into

@@ -78,7 +78,7 @@ class NodeTask:
     restore: Mapping[int, list[Stored]] = field(default_factory=dict)  # from the durable log
     others: tuple[OperatorPlan, ...] = ()  # other parts of the operator, which read the same rows
     first: bool = True  # this part reports the rows that no part takes
-    early: bool = False  # also write windows that are still open, as they are
+    early: bool = False  # also write the current results of open windows
     late: bool = False  # some sink wants the rows that are left out
     # The column with the latest event times, if this operator reports them for its source.
     seen: str | None = None

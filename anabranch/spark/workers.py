@@ -25,7 +25,7 @@ def warm_up(session: SparkSession) -> None:
     tasks, ours = context.defaultParallelism, _version()
     try:
         found = session.range(0, tasks, 1, tasks).mapInArrow(_probe(), _SCHEMA).collect()
-    except Exception as error:  # noqa: BLE001 - whatever a worker died of
+    except Exception as error:  # noqa: BLE001 - a worker may fail for any reason
         raise AnabranchError(_text("cannot start", _cause(str(error)), context.master)) from None
     for python, version, why in found:
         if why is not None:

@@ -1,7 +1,7 @@
 """Calls a user's function with Arrow rows in its form, times it by value, and finds failed rows.
 
 If a function of batches fails, it is called again with each half of the batch, until the rows are
-found on which it fails. It may be, as it is stateless and does not depend on how rows are batched.
+found on which it fails. That is safe: it is stateless and does not depend on how rows are batched.
 Rows whose value is frequent get batches of their own, so that their time is known.
 """
 

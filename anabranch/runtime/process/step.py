@@ -1,7 +1,7 @@
 """A step of `process` in a slot: it gets rows and due timers, and returns results and cells.
 
-Cells are behind a port: shards in LMDB for the slot task, a dict for the tester. So the tester
-runs the same code as a run.
+Cells come from a port: shards in LMDB for the slot task, a dict for the tester. So the tester runs
+the same code as a run.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ class Stream:
 
         - by: the key columns, one name or several.
         - windows: one window or several, such as `ab.tumbling("10 minutes")`.
-        - early: how often windows that are still open are written, a number of steps or a time
+        - early: how often current results of open windows are written, a number of steps or a time
           such as "10 seconds"; by default never. See `consolidate`.
         - share: whether windows share panes; by default what costs less.
         - name: of the operator; by default made from the input and the keys.
@@ -343,7 +343,7 @@ def _schema(schema: object, given: StructType) -> StructType:
     rest = text[1:].strip().removeprefix(",").strip() if star else text
     try:
         added = StructType.fromDDL(rest) if rest else StructType([])
-    except Exception as error:  # noqa: BLE001 - whatever Spark says about it
+    except Exception as error:  # noqa: BLE001 - Spark may raise anything
         raise TopologyError(
             f"schema={schema!r} is not a schema: {str(error).strip().splitlines()[0]}"
         ) from None
@@ -405,9 +405,9 @@ class Computed:
         """Adds windows. Returns their results as a stream.
 
         - windows: one or several, such as `ab.tumbling("10 minutes")`.
-        - early: how often windows that are still open are written as they are, a number of steps or
-          a time such as "10 seconds"; by default never. All results then have a column `early`. It
-          is true for open windows and false for complete ones.
+        - early: how often current results of open windows are written, a number of steps or a time
+          such as "10 seconds"; by default never. All results then have a column `early`. It is true
+          for open windows and false for complete ones.
         - share: True makes all windows from panes that they share, False makes each window from
           panes of its own; by default what costs less.
         - name: of the operator; by default made from the input and the keys.

@@ -116,8 +116,7 @@ class Topology:
         - idle_after: a source that is silent for this long does not hold back the watermark; by
           default it always does.
         - ahead: rows whose event time is further ahead of the clock are left out, so that one bad
-          row cannot move the watermark. `.late` has them, with the reason "ahead". None takes all
-          rows.
+          row cannot move the watermark. `.late` has them, with the reason "ahead". None: no limit.
         - name: of the source; by default "source". A second source needs a name.
 
         Raises a `TopologyError` if there is no event time, or if an argument is not valid.
@@ -174,7 +173,8 @@ class Topology:
         - adaptation: what it costs to move state between slots. The default is nothing, as all
           slots are on one host.
 
-        Raises a `CheckpointError` or a `TopologyError` if the checkpoint does not fit the topology.
+        Raises a `CheckpointError` if the checkpoint does not fit the topology, or a
+        `TopologyError` if an argument is not valid.
         """
         found = None if checkpoint is None else open_checkpoint(Files(located(checkpoint)))
         measures, groupings = Measures(shards=SHARDS), Statistics().groupings

@@ -39,7 +39,7 @@ def type_of(rows: DataFrame, value: object, what: str) -> str:
     try:
         chosen = rows.select(expression(value, rows.columns).alias("x"))
         kind = chosen.schema["x"].dataType.simpleString()
-    except Exception as error:  # noqa: BLE001 - whatever Spark says about the expression
+    except Exception as error:  # noqa: BLE001 - Spark may raise anything
         reason = str(error).strip().splitlines()[0]
         raise TopologyError(
             f"{what}: {text_of(value)} does not fit the stream's columns "

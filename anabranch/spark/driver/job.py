@@ -51,7 +51,7 @@ class JobRunner:
             tried = tasks.attempt(next(self._numbers), distrust=distrust)
             try:
                 return JobResult(reports=self._collect(rows, tried, state), attempts=attempt)
-            except Exception as error:  # noqa: BLE001 - whatever a job may fail of
+            except Exception as error:  # noqa: BLE001 - a job may fail for any reason
                 if self._makes_smaller_batches(tasks.step, large_row(error)):
                     continue
                 cause, permanent = cause_of(error)

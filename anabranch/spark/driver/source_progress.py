@@ -42,7 +42,7 @@ def logged_clock_ms(entry: bytes) -> int:
 
 
 def backlog(source: Mapping[str, Any]) -> float | None:
-    """Rows that wait after the end of the batch; None where that is not known."""
+    """The rows that wait after the end of the batch; None if unknown."""
     start, end, latest = (
         numbers_of(source.get(name)) for name in ("startOffset", "endOffset", "latestOffset")
     )
@@ -58,7 +58,7 @@ def backlog(source: Mapping[str, Any]) -> float | None:
 
 
 def numbers_of(offset: object) -> dict[str, float] | None:
-    """The numbers in an offset, by their path in it; None where it has none."""
+    """The numbers in an offset, by their path in it; None if it has none."""
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)
