@@ -1,16 +1,17 @@
 """Anabranch: elastic, self-tuning keyed stream processing on Apache Spark, in Python.
 
-What a topology needs is here. Made-up input is in `ab.workloads`, helpers for tests are in
-`ab.testing`.
+This module has all that a topology needs. Generated input is in `ab.workloads`, helpers for tests
+are in `ab.testing`.
 
-What needs Spark is imported when it is first used: a Python worker loads `anabranch.runtime` alone.
+Names that need Spark are imported when they are first used. So a Python worker loads
+`anabranch.runtime` only.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from anabranch.aggregates import functions
-from anabranch.aggregates.functions import *  # noqa: F403 - that module has the one list
+from anabranch.aggregates.functions import *  # noqa: F403 - that module lists its names
 from anabranch.elastic.settings import Elastic, Guards
 from anabranch.errors import (
     AnabranchError,
@@ -100,7 +101,7 @@ _NEEDS_SPARK = {
 }
 
 
-# Packages beside the topology, imported when they are first used.
+# Packages that are imported when they are first used.
 _PACKAGES = ("testing", "workloads")
 
 

@@ -1,4 +1,4 @@
-"""All errors of Anabranch: one hierarchy. A message names the bad value and the valid ones."""
+"""All errors of Anabranch, in one hierarchy. A message names the bad value and the valid ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class AnabranchError(Exception):
 
 
 class TopologyError(AnabranchError, ValueError):
-    """The topology, or an argument given with it, is not valid."""
+    """The topology, or an argument of one of its calls, is not valid."""
 
 
 class NotYetError(TopologyError):
@@ -20,9 +20,10 @@ class NotYetError(TopologyError):
 
 
 class CheckpointError(AnabranchError):
-    """The checkpoint does not fit.
+    """The checkpoint cannot be used.
 
-    It is of another topology, has another driver, expects another batch, or lacks a file.
+    It belongs to another topology, another driver has taken it over, it expects another batch, or
+    a file is missing.
     """
 
 
@@ -31,46 +32,46 @@ class StateError(AnabranchError):
 
 
 class StateFullError(StateError):
-    """The place of shards or files is full; the step was not committed and nothing is lost."""
+    """The disk for state or files is full. The step was not committed, and nothing is lost."""
 
 
 class ShardHeldError(StateError):
-    """Another process holds the shard and did not let go in time."""
+    """Another process holds the shard and did not release it in time."""
 
 
 class FencedError(StateError):
-    """A newer attempt has taken this shard; this attempt must stop."""
+    """A newer attempt has taken this shard, so this attempt must stop."""
 
 
 class StepError(AnabranchError):
-    """A step failed in all of its attempts."""
+    """A step failed, and trying again cannot help or has not helped."""
 
 
 class ApplyError(AnabranchError):
-    """The function of an apply failed on a row, or returned what its schema does not say."""
+    """The function of an apply failed on a row, or returned what does not fit its schema."""
 
 
 def unknown(what: str, value: object, valid: Iterable[object]) -> str:
-    """The sentence for a value that is not among the valid ones."""
+    """The message for a value that is not one of the valid ones."""
     return f"unknown {what} {value!r}; valid: {', '.join(str(each) for each in valid) or 'none'}"
 
 
 def place_of(error: BaseException) -> str:
-    """Where in a user's code an error was raised, to be added to a message; else empty.
+    """Where in the user's code an error was raised, to add to a message; empty if elsewhere.
 
-    A worker reports messages and not tracebacks of causes, so the place is part of the message.
+    A worker reports messages without the tracebacks of causes, so the place is in the message.
     """
     frames = traceback.extract_tb(error.__traceback__)
     return place_in([(each.filename, each.lineno or 0, each.name) for each in frames])
 
 
 def place_in(frames: Iterable[tuple[str, int, str]]) -> str:
-    """The same from the file, the line and the function of each frame, the innermost last."""
+    """The same, from the file, line and function of each frame. The innermost frame is last."""
     users = [each for each in frames if _is_the_users(each[0])]
     return " (at {}:{} in {})".format(*users[-1]) if users else ""
 
 
-# Frames of these files are not the user's: what is installed, Python itself, Spark.
+# Frames of these files are not the user's: installed packages, Python itself, Spark.
 _INSTALLED = ("/site-packages/", "/dist-packages/", "/lib/python3", "/pyspark/", "/pyspark.zip/")
 _PACKAGE = Path(__file__).parent
 

@@ -1,9 +1,9 @@
 """Named points at which a fault can be set from outside, to prove that no crash changes a result.
 
-`ANABRANCH_FAULTS` holds them, separated by semicolons: `POINT@STEP=ACTION` or
-`POINT@STEP/SLOT=ACTION`. Each fires once in a checkpoint's life when
-`ANABRANCH_FAULTS_FIRED` names a directory for marks;
-else once per process. docs/reference/fault-points.md lists the points.
+The variable `ANABRANCH_FAULTS` lists faults, separated by semicolons: `POINT@STEP=ACTION` or
+`POINT@STEP/SLOT=ACTION`. Each fault fires once per process. If `ANABRANCH_FAULTS_FIRED` names a
+directory, fired faults are marked there, and each fires once as long as the directory is kept.
+docs/reference/fault-points.md lists the points.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from anabranch.errors import AnabranchError, unknown
 
-# Numbered as the protocol runs: in the driver, then inside a slot task.
+# In the order of the protocol: first those of the driver, then those inside a slot task.
 DRIVER_POINTS = (
     "step.begin",
     "job.before",
@@ -47,14 +47,14 @@ _FORM = re.compile(r"([a-z.]+)@(\d+)(?:/(\d+))?=([a-z]+)(\d+)?")
 
 
 class InjectedError(AnabranchError):
-    """A fault that was asked for."""
+    """A fault that `ANABRANCH_FAULTS` asks for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens at a point of a step.
+    """A fault at a point of a step.
 
-    The process is killed, the task fails, or the process stops for some seconds.
+    It kills the process, makes the task fail, or stops the process for some seconds.
     """
 
     point: str
@@ -70,22 +70,22 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """The faults that are set. Without any, `at` costs one comparison."""
+    """The faults that are set. Without any, `at` costs next to nothing."""
 
     faults: tuple[Fault, ...] = ()
     marks: str | None = None
-    # Steps that only wrote state again: faults are set for those that take rows or close windows.
+    # Steps that only rewrote state. A fault's step counts those that take rows or close windows.
     uncounted: int = 0
 
     def at(self, point: str, step: int, slot: int | None = None) -> None:
-        """The code passes a point; a fault that is set for it happens now."""
+        """Makes the faults happen that are set for this point. The code calls it at each point."""
         for fault in self.faults:
             here = (fault.point, fault.step) == (point, step - self.uncounted)
             if here and fault.slot in (None, slot) and _first_time(fault, self.marks):
                 _act(fault)
 
     def not_counting(self, uncounted: int) -> Faults:
-        """The same faults, where this many of the steps so far do not count."""
+        """The same faults, given how many of the steps so far do not count."""
         return replace(self, uncounted=uncounted) if self.faults else self
 
 
@@ -102,7 +102,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Faults:
 
 
 def parse(text: str) -> Fault:
-    """A fault as it is written in the environment."""
+    """Reads a fault, as it is written in the environment."""
     match = _FORM.fullmatch(text.strip())
     if not match:
         raise AnabranchError(f"fault {text!r} is not POINT@STEP=ACTION or POINT@STEP/SLOT=ACTION")

@@ -1,9 +1,8 @@
-"""Every figure of a step, declared once: name, unit, range, what it means and where it is shown.
+"""Every figure of a step, declared once: name, unit, range, meaning and where it is shown.
 
-`Progress` is what users read, one per committed step; a test checks that its fields are the
-declared ones. The columns of the history, the labels of the live view and the table in
-docs/reference/metrics.md are made from the declarations: `python -m anabranch.metrics` prints that
-table.
+Users read `Progress`, one per committed step. A test checks that its fields are declared here.
+The columns of the history, the labels of the live view and the table of metrics in the docs are
+made from these declarations. `python -m anabranch.metrics` prints that table.
 
 To add a figure: declare it here, measure it, and give `Progress` a field for it.
 """
@@ -16,7 +15,7 @@ from enum import StrEnum
 
 
 class MetricUnit(StrEnum):
-    """What a figure counts; it says how the figure is stored and shown."""
+    """The unit of a figure. It decides how the figure is stored and shown."""
 
     COUNT = "count"
     ROWS = "rows"
@@ -29,7 +28,7 @@ class MetricUnit(StrEnum):
     SHARE = "share"
     FLAG = "yes or no"
     NAME = "name"
-    FIGURES = "figures"  # several of each, which are declared by themselves
+    FIGURES = "figures"  # a group of figures, each of which has its own declaration
 
     @property
     def type(self) -> type:
@@ -62,10 +61,10 @@ class Metric:
     name: str
     unit: MetricUnit
     text: str
-    shown: Mapping[Shown, str]  # where, and what it is listed by there; empty: one value
+    shown: Mapping[Shown, str]  # per place: what it is listed by there; "": it is one value
     low: float | None = 0.0
     high: float | None = None
-    optional: bool = False  # None where it is not known
+    optional: bool = False  # it may be None, if it is unknown
     label: str = ""  # in the live view
 
     def holds(self, value: object) -> bool:
@@ -83,7 +82,7 @@ class Metric:
 
     @property
     def range(self) -> str:
-        """The values that it can have, as people read them."""
+        """The range of its values, for people to read."""
         if self.unit in {MetricUnit.FLAG, MetricUnit.NAME, MetricUnit.FIGURES} or self.low is None:
             return ""
         return f"{self.low:g} or more" if self.high is None else f"{self.low:g} to {self.high:g}"
@@ -117,11 +116,11 @@ METRICS: tuple[Metric, ...] = (
     _figure("finished_at", _U.CLOCK, "when the step ended", progress="", history=""),
     _figure("rows_in", _U.ROWS, "rows taken from sources, once per operator that reads them",
             progress="", apply="", history="shard", live="", steps="", label="rows in"),
-    _figure("rows_per_s", _U.RATE, "rows in over the time of the step; of a source: that arrive",
+    _figure("rows_per_s", _U.RATE, "rows in per second of the step; of a source: rows that arrive",
             optional=True, source="", live="", steps="", label="rows/s"),
     _figure("duration_s", _U.SECONDS, "time of the step; in the history as Spark measured it",
             progress="", history="", live="", steps="", label="step time"),
-    _figure("rows_out", _U.ROWS, "rows that sinks got; of a component: that left it",
+    _figure("rows_out", _U.ROWS, "rows that sinks got; of a component: rows that left it",
             progress="", apply="", history="shard", live="", steps="", label="results"),
     _figure("left_out", _U.ROWS,
             "rows that were late, ahead of the clock, in no window, or failed in an apply",
@@ -143,14 +142,14 @@ METRICS: tuple[Metric, ...] = (
     _figure("component", _U.NAME, "the component that the row is about", history=""),
     _figure("level", _U.COUNT, "the level of the component; 0: applies", history=""),
     _figure("parents", _U.NAME, "the components that feed it", history="component"),
-    _figure("slots", _U.COUNT, "slots of the component; in progress of the one with most",
+    _figure("slots", _U.COUNT, "slots of the component; in progress: of the largest component",
             low=1, progress="", history="", live="", label="slots"),
     _figure("slots_of", _U.COUNT, "slots of each component, and of all applies together",
             low=1, progress="component"),
     _figure("shards", _U.COUNT, "shards per component", low=1, progress=""),
     _figure("route_version", _U.COUNT, "version of the component's route", history=""),
     _figure("slot_of", _U.COUNT, "the slot of each shard", history="shard"),
-    _figure("slot_s", _U.SECONDS, "time of the slot task, or of the rows of an apply in it",
+    _figure("slot_s", _U.SECONDS, "time of the slot task; of an apply: time of its rows there",
             progress="slot", apply="slot", history="slot"),
     _figure("slot_phases_s", _U.SECONDS, "time of each phase of slot tasks, added up",
             progress="phase"),
@@ -181,7 +180,7 @@ METRICS: tuple[Metric, ...] = (
 
 
 def shown_in(where: Shown) -> Iterator[Metric]:
-    """The figures that are shown somewhere, in their order."""
+    """The figures that are shown in one place, in their order."""
     return (each for each in METRICS if where in each.shown)
 
 

@@ -1,8 +1,7 @@
-"""Who follows a run: one small port, to which the event log, the history of steps and others
-attach.
+"""Observers of a run: the event log, the history of steps and others implement this small port.
 
-Nothing in a run depends on an observer. One that fails, such as one whose disk is full, is reported
-once and detached; the run goes on.
+Nothing in a run depends on an observer. If one fails, for example because its disk is full, the
+failure is reported once, the observer is detached, and the run goes on.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Event:
 
 
 class Observer:
-    """Follows a run: the port. It overrides what it needs; calls come one at a time."""
+    """The port. A subclass overrides the calls it needs; they come one at a time."""
 
     def step(self, progress: Progress) -> None:
         """A step was committed."""
@@ -39,7 +38,7 @@ class Observer:
         """Something happened that a person should know."""
 
     def flush(self) -> None:
-        """Writes what waits to be written."""
+        """Writes everything that has not been written yet."""
 
 
 class Observers:
@@ -65,7 +64,7 @@ class Observers:
         self._each(lambda observer: observer.flush())
 
     def failures(self) -> list[str]:
-        """What to report about observers that were detached since the last call."""
+        """A message for each observer that was detached since the last call."""
         found = [
             f"{type(observer).__name__} failed and is off from now on: {type(error).__name__}: "
             f"{error}"
@@ -78,7 +77,7 @@ class Observers:
         for observer in tuple(self._observers):
             try:
                 call(observer)
-            except Exception as error:  # noqa: BLE001 - whatever it is, rows must go on
+            except Exception as error:  # noqa: BLE001 - no error of an observer may end the run
                 self._observers.remove(observer)
                 self._failed.append((observer, error))
 

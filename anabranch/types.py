@@ -1,7 +1,7 @@
 """Column types by their Spark SQL name ("bigint", "decimal(10,2)"), and their values in arrays.
 
-Whole numbers, dates and times are int64, floats are float64; text, binary, decimals and all that is
-nested are objects. Types are names here so that nothing below the Spark layer needs Spark.
+Whole numbers, dates and times are int64 and floats are float64. Strings, binary, decimals and
+nested values are objects. Types are names here so that nothing below the Spark layer needs Spark.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def arrow_type(name: str) -> pa.DataType:
 def column_type(name: str, *, maps: bool = False) -> pa.DataType:
     """The Arrow type of a column that is a key or a result.
 
-    Arrays and structs of such types are too, and maps where `maps` allows them.
+    It may be an array or a struct of such types. With `maps=True` it may be a map too.
     """
     if (inner := element_of(name)) is not None:
         return pa.list_(column_type(inner, maps=maps))
@@ -76,7 +76,7 @@ def struct_fields(name: str) -> dict[str, str] | None:
 
 
 def split_fields(text: str) -> list[str]:
-    """The parts of a list of columns; commas inside a type do not part."""
+    """The parts of a list of columns. A comma inside a type does not separate parts."""
     parts, depth = [""], 0
     for character in text:
         depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
@@ -104,9 +104,9 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def to_array(values: pa.Array | pa.ChunkedArray, dtype: np.dtype[Any], missing: object) -> Array:
-    """An Arrow column as an array, with `missing` where it has null.
+    """An Arrow column as an array, with `missing` instead of null.
 
-    Numbers become floats as in Spark's cast.
+    Numbers become floats in the same way as in Spark's cast.
     """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
@@ -117,7 +117,7 @@ def to_array(values: pa.Array | pa.ChunkedArray, dtype: np.dtype[Any], missing: 
     elif pa.types.is_date(values.type):
         values = values.cast(pa.int32())
     elif pa.types.is_decimal(values.type):
-        # Arrow's own way to a float is off by a bit in one case of seven.
+        # Arrow's own cast to a float is off by one bit in one of seven cases.
         values = values.cast(pa.string())
     values = values.cast(pa.int64()) if dtype == np.int64 else values.cast(pa.float64(), safe=False)
     if values.null_count:
@@ -142,10 +142,11 @@ def to_arrow(values: Array, name: str, valid: Array | None = None) -> pa.Array:
 
 
 def exact_array(values: Any, kind: pa.DataType) -> pa.Array:
-    """Python values as an Arrow column; raises a ValueError where a value would change.
+    """Python values as an Arrow column. Raises a ValueError if a value would change.
 
     As in pyarrow's safe casts, 2.0 is a whole number and 1.5 is not. pyarrow itself is less strict
-    with Python values: it cuts off fractions, and makes infinity of what a float cannot hold.
+    with Python values: it cuts off fractions, and turns numbers too large for a float into
+    infinity.
     """
     made = pa.array(values, type=kind)
     if isinstance(made, pa.ChunkedArray):
@@ -155,7 +156,7 @@ def exact_array(values: Any, kind: pa.DataType) -> pa.Array:
 
 
 def _refuse_changed(values: Iterable[Any], kind: pa.DataType) -> None:
-    """Refuses values that a column of a type holds only in part; all of them can be converted."""
+    """Refuses values that lose something in a column of this type. All values can be converted."""
     if pa.types.is_list(kind):
         _refuse_changed(chain.from_iterable(_present(values)), kind.value_type)
     elif pa.types.is_map(kind):
@@ -193,10 +194,10 @@ def objects(values: Iterable[object]) -> Array:
 
 
 def ordered(values: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
-    """The values of a column without nulls as Python values that are equal, and sort, as in Spark.
+    """The values of a column without nulls, as Python values that compare and sort as in Spark.
 
-    Floats become whole numbers, in the order of their bits: -0.0 is 0.0, and NaN is NaN and above
-    all numbers. A struct is a tuple.
+    Floats become whole numbers, in the order of their bits: -0.0 equals 0.0, and NaN equals NaN
+    and is above all numbers. A struct becomes a tuple.
     """
     if (fields := struct_fields(name)) is not None:
         if isinstance(values, pa.ChunkedArray):
@@ -214,7 +215,7 @@ def ordered(values: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
 
 
 def from_ordered(values: Sequence[Any], name: str) -> pa.Array:
-    """The column that such Python values came from."""
+    """The column for values that `ordered` returned."""
     if (fields := struct_fields(name)) is not None:
         arrays = [
             from_ordered([each[i] for each in values], kind)
@@ -229,13 +230,13 @@ def from_ordered(values: Sequence[Any], name: str) -> pa.Array:
 
 
 def _by_bits(bits: Array) -> Array:
-    """Bits of a float as a whole number of the same order, and back."""
+    """The bits of a float as a whole number that sorts the same way, and back."""
     flipped: Array = bits ^ ((bits >> 63) & np.int64(0x7FFF_FFFF_FFFF_FFFF))
     return flipped
 
 
 def from_lists(column: pa.Array | pa.ChunkedArray, name: str) -> Iterator[list[Any]]:
-    """The lists in a column of arrays, of ordered values; an empty one for null."""
+    """The lists in a column of arrays, with values as in `ordered`; null becomes an empty list."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     flat = ordered(column.flatten(), name)
@@ -248,7 +249,10 @@ def from_lists(column: pa.Array | pa.ChunkedArray, name: str) -> Iterator[list[A
 def to_lists(
     values: Sequence[Collection[Any] | None], name: str, *, null: bool = False
 ) -> pa.Array:
-    """A column of arrays from lists of ordered values; None becomes an empty array, or null."""
+    """A column of arrays, from lists of values as in `ordered`.
+
+    None becomes an empty array, or null with `null=True`.
+    """
     lengths = np.array([0 if each is None else len(each) for each in values], dtype=np.int32)
     flat = [value for each in values if each is not None for value in each]
     offsets = np.concatenate([np.zeros(1, dtype=np.int32), np.cumsum(lengths, dtype=np.int32)])
@@ -257,9 +261,10 @@ def to_lists(
 
 
 def integer_sql(name: str, x: str) -> str | None:
-    """Spark SQL of a value as a whole number that is equal exactly where the value is.
+    """Spark SQL that turns a value into a whole number. Equal values get equal numbers, and others
+    do not.
 
-    None where the values do not fit into an int64.
+    None if values of the type do not fit into an int64.
     """
     if name in WHOLE or name == "boolean":
         return f"cast({x} as bigint)"

@@ -1,4 +1,4 @@
-"""Rows as they arrive at an operator of a slot: from the exchange, or from the one before it."""
+"""Rows as they arrive at an operator of a slot: from the exchange, or from another operator."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from anabranch.types import Array, to_array
 
 @dataclass(frozen=True, slots=True)
 class RowColumns:
-    """Rows one by one: shard, keys, inputs (None: a constant), event time, and what is kept of
-    whole rows.
+    """Rows that are not combined: shard, keys, inputs, event time, and the columns that are kept.
+
+    An input that is None is a constant.
     """
 
     shards: Array
@@ -28,12 +29,12 @@ class RowColumns:
     payload: Sequence[pa.ChunkedArray | pa.Array] = ()
 
     def panes(self, panes: Panes) -> Array:
-        """The pane of each row, or a mark where it has no time or a window that nobody can show."""
+        """The pane of each row; a mark if it has no time, or a window that Python cannot show."""
         known = (self.t < -FARTHEST_US) | panes.can_show(self.t)
         return pane_starts(np.where(known, self.t, OUT_OF_RANGE), panes)[0]
 
     def only(self, at: Array) -> RowColumns:
-        """The rows at some places."""
+        """The rows at some indices."""
         index = pa.array(at)
         keys, payload = (
             [each.take(index) for each in columns] for columns in (self.keys, self.payload)
@@ -48,10 +49,10 @@ class RowColumns:
 
 
 def pane_starts(times: Array, panes: Panes) -> tuple[Array, Array | None]:
-    """The panes of some times, marks as they are; and for times of one pane different numbers, 0,
-    1, ..., None where each pane has one time.
+    """The panes of some times, and a number that differs between times of one pane.
 
-    Where panes are cut, Spark gives a time in the pane, and may give several of one.
+    Marks stay as they are. Numbers are 0, 1, ...; they are None if each pane has one time only.
+    If panes are cut, Spark passes a time inside the pane, and may pass several times of one pane.
     """
     if not panes.cuts and panes.width_us is not None:
         width, offset = panes.width_us, panes.offset_us
@@ -66,7 +67,7 @@ def pane_starts(times: Array, panes: Panes) -> tuple[Array, Array | None]:
 def arrived_partials(
     incoming: pa.Table, plan: OperatorPlan, named: ArrivingRows
 ) -> Sequence[Array]:
-    """The columns of all partials of rows that were combined on their way."""
+    """The columns of all partials, from rows that were combined before they were sent."""
     return [
         column
         for kept in plan.kept
@@ -79,7 +80,7 @@ def arrived_partials(
 def arrived_rows(
     incoming: pa.Table, shards: Array, plan: OperatorPlan, named: ArrivingRows
 ) -> RowColumns:
-    """Rows of an earlier level, one by one."""
+    """Rows of an earlier level, which are not combined."""
     keys = [incoming.column(named.columns[f"k{i}"]) for i in range(len(plan.keys))]
     count = 1 + max((kept.input for kept in plan.kept), default=0)
     inputs = [
@@ -97,9 +98,7 @@ def arrived_rows(
 
 
 def rows_of_results(upstream: Sequence[NodeOutcome], fused: FusedRows) -> RowColumns | None:
-    """Complete results of an operator as rows of the next: they happened just before the end of
-    their window.
-    """
+    """The complete results of an operator, as rows of the next one."""
     given = [
         (each.results, each.shards)
         for each in upstream
@@ -139,7 +138,7 @@ def rows_of_results(upstream: Sequence[NodeOutcome], fused: FusedRows) -> RowCol
 
 
 def _happened(time: pa.Array) -> Array:
-    """When results happened: just before the end of their window, or as they say themselves."""
+    """The event time of results: just before the end of their window, or their own column."""
     if pa.types.is_struct(time.type):
         ends: Array = time.field("end").cast(pa.int64()).to_numpy()
         return ends - 1
@@ -147,7 +146,7 @@ def _happened(time: pa.Array) -> Array:
 
 
 def decode_dictionaries(table: pa.Table) -> pa.Table:
-    """The table with text as text, where it is numbers of texts."""
+    """The table, with dictionary columns as plain columns."""
     for i, each in enumerate(table.schema):
         if pa.types.is_dictionary(each.type):
             table = table.set_column(i, each.name, table.column(i).cast(each.type.value_type))

@@ -13,7 +13,9 @@ _CACHED_SLOTS = 64
 
 
 class Owner(NamedTuple):
-    """Whose decoded slots these are. A later run may have another plan, so the epoch counts."""
+    """The operator that decoded slots belong to. A later run may have another plan, so the epoch
+    is part of it.
+    """
 
     checkpoint: str
     part: PartId
@@ -21,9 +23,9 @@ class Owner(NamedTuple):
 
 
 class DecodedCache:
-    """Decoded slots of this process, least recently used out first.
+    """The decoded slots of this process. The least recently used is removed first.
 
-    One that is being changed is not in it.
+    A slot that is in use is not in the cache.
     """
 
     def __init__(self, size: int) -> None:
@@ -33,11 +35,11 @@ class DecodedCache:
         )
 
     def take(self, owner: Owner, shards: frozenset[int]) -> NumberedState[Any, Any] | None:
-        """The slot of exactly these shards."""
+        """Removes and returns the slot of exactly these shards."""
         return self._slots.pop((owner, shards), None)
 
     def nearest(self, owner: Owner, shards: Collection[int]) -> NumberedState[Any, Any] | None:
-        """The slot that has most of these shards, where it has at least half of them."""
+        """Removes and returns the slot with most of these shards, if it has at least half."""
         near = [key for key in self._slots if key[0] == owner]
         best = max(near, key=lambda key: len(key[1].intersection(shards)), default=None)
         if best is None or 2 * len(best[1].intersection(shards)) < max(1, len(shards)):
@@ -47,9 +49,9 @@ class DecodedCache:
     def put(self, owner: Owner, state: NumberedState[Any, Any]) -> None:
         """Keeps a slot.
 
-        Another that shares half of its shards with it, or more, is what it was under an older
-        route and goes. One that shares few stays: its slot comes yet in this step and continues
-        with it. But no shard is held three times for long.
+        A cached slot with at least half of its shards in this one is removed: it is this slot under
+        an older route. One with fewer shards in common stays, because another task of this step
+        may still use it. But there are at most two copies per shard, on average.
         """
         shards = frozenset(state.versions)
         for key in [

@@ -1,6 +1,4 @@
-"""A join in a slot task: rows of both sides wait in one state, and a window joins them when it
-closes.
-"""
+"""A join in a slot task: one state keeps the rows of both sides until their window closes."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ from anabranch.types import Array, column_type, to_array
 
 
 class JoinWork(StateWork):
-    """One attempt at a join of a slot; `task` is that of its left side."""
+    """One attempt at a join in a slot. `task` is the task of its left side."""
 
     def __init__(self, task: NodeTask, place: WorkPlace) -> None:
         super().__init__(task, place)
@@ -44,7 +42,7 @@ class JoinWork(StateWork):
 
     @classmethod
     def of(cls, task: NodeTask, tasks: Sequence[NodeTask], place: WorkPlace) -> Self:
-        """The work of both sides; it belongs to the left one."""
+        """The work of both sides. It belongs to the left side."""
         work = cls(task, place)
         work._tasks += [
             each for each in tasks if each.operator == task.operator and each is not task
@@ -105,8 +103,8 @@ class JoinWork(StateWork):
     def _arrived(
         self, task: NodeTask, plan: JoinSide, incoming: pa.Table | None, upstream: Upstream
     ) -> tuple[pa.Table, Array, Array, Array] | None:
-        """The rows of a side as a table of keys and payload, with their shards, panes, and how
-        often each came.
+        """The rows of a side: a table of keys and payload, shards, panes, and how often each row
+        came.
         """
         given = task.rows
         if isinstance(given, ArrivingRows) and given.combined:
@@ -144,7 +142,7 @@ class JoinWork(StateWork):
 
 
 def _of_side(left_out: pa.Table, plan: JoinSide) -> pa.Table:
-    """Late rows of one side in the columns that both have."""
+    """The late rows of one side, in the columns of both sides."""
     rows = left_out.append_column("side", pa.array([plan.side] * len(left_out), pa.string()))
     columns = {
         each.name: rows.column(each.name)

@@ -1,4 +1,4 @@
-"""The registry of works: what a slot task does with an operator, by the kind of its plan."""
+"""The registry of works: the code of a slot task for an operator, by the kind of its plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORKS: Mapping[str, type[ShardWork[Any, Any]]] = {
 
 
 def works_of(tasks: Sequence[NodeTask], place: WorkPlace) -> dict[PartId, ShardWork[Any, Any]]:
-    """The works of a slot, one for each operator, or part of one, that holds state."""
+    """The works of a slot: one for each operator, or part of an operator, that holds state."""
     return {
         each.plan.part: WORKS[each.plan.kind].of(each, tasks, place)
         for each in tasks

@@ -1,4 +1,4 @@
-"""Which rows no open window takes, and why, by their panes, in the slot task."""
+"""Which rows no open window takes, and why, by their panes. Slot tasks use it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from anabranch.types import Array
 
 NO_TIME, OUTSIDE, LATE = "no event time", "outside", "late"
 TOO_FAR_AHEAD = "ahead"  # of the clock
-NOT_SHOWN = "out of range"  # a window of it would begin before year 1 or end after year 9999
+NOT_SHOWN = "out of range"  # its windows would begin before year 1 or end after year 9999
 TAKEN = "taken by another part"  # of the same operator: not left out
 REASON_OF = {
     LEFT_OUT: NO_TIME,
@@ -33,8 +33,8 @@ _FEW_PANES = 1 << 12
 
 
 def all_taken(pane: Array, panes: Panes, watermark_us: int | None) -> bool:
-    """True when open windows take all of these panes: by far the most common case, and known
-    without looking at each.
+    """True if open windows take all of these panes. This is the usual case, and the check does
+    not look at each pane.
     """
     first, last = int(pane.min(initial=FARTHEST_US)), int(pane.max(initial=-FARTHEST_US))
     if first < -FARTHEST_US:
@@ -50,7 +50,7 @@ def all_taken(pane: Array, panes: Panes, watermark_us: int | None) -> bool:
 
 
 def reasons(pane: Array, panes: Panes, watermark_us: int | None) -> Array:
-    """Why no open window takes the rows of each of these panes; None where one does."""
+    """For each pane, why no open window takes its rows; None if one does."""
     distinct, at = np.unique(pane, return_inverse=True)
 
     def why(each: int) -> str | None:

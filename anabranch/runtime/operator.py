@@ -1,8 +1,7 @@
-"""The state of one operator in a slot task: its shards are opened, loaded, written, and kept
-decoded.
+"""The state of one operator in a slot task: its shards are opened, loaded, written, and cached.
 
-A shard that is not in the expected state is left alone and reported missing. What rows make of the
-state is for the kinds to say: `runtime.kinds` knows them.
+A shard that is not in the expected state is left alone and reported missing. How rows change the
+state depends on the kind of the operator: see `runtime.kinds`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from anabranch.types import Array, to_array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkPlace:
-    """Where an attempt works: the run, its checkpoint, and the host with its settings."""
+    """Where an attempt works: the run, its checkpoint, the host and the settings of state."""
 
     checkpoint_id: str
     epoch: int
@@ -48,7 +47,7 @@ MetaT = TypeVar("MetaT", Meta, CellMeta)
 
 
 class ShardWork(ABC, Generic[StoreT, MetaT]):
-    """One attempt at the shards of one operator of a slot: opened, loaded, changed, written."""
+    """One attempt at the shards of one operator in a slot: opens, loads, changes, writes them."""
 
     def __init__(self, task: NodeTask, place: WorkPlace) -> None:
         self.task, self.plan = task, task.plan
@@ -65,14 +64,16 @@ class ShardWork(ABC, Generic[StoreT, MetaT]):
         tasks: Sequence[NodeTask],  # noqa: ARG003
         place: WorkPlace,
     ) -> Self:
-        """The work of an operator; `tasks` are all of its slot."""
+        """The work of an operator. `tasks` are all tasks of its slot."""
         return cls(task, place)
 
     def open(
         self, shards: Sequence[int], stack: ExitStack, fence: Fence, step: int, *, distrust: bool
     ) -> None:
-        """Holds the shards, and finds out which are in the committed state, or can be brought to it
-        by undoing an attempt or by restoring.
+        """Holds the shards, and brings them to the committed state. `metas` has those that are.
+
+        It undoes another attempt at this step, and restores shards from the log if the task says
+        so. A damaged shard is wiped.
         """
         self.opened = {
             shard: stack.enter_context(self._shard(shard).held(self._place.state.wait_s))
@@ -99,8 +100,8 @@ class ShardWork(ABC, Generic[StoreT, MetaT]):
                 store.wipe()
 
     def _restored(self, store: StoreT, chain: list[Stored], fence: Fence) -> MetaT:
-        """A shard from the durable log, in a new file: the old one may be damaged in a place that
-        shows only when it is written.
+        """Restores a shard from the durable log, into a new file: damage in the old file may only
+        show when it is written.
         """
         try:
             store.check(self._meta(store).fence, fence)
@@ -119,17 +120,17 @@ class ShardWork(ABC, Generic[StoreT, MetaT]):
     def _rewound(
         self, store: StoreT, meta: MetaT, committed: Version | None, step: int, fence: Fence
     ) -> MetaT | None:
-        """What a shard holds at the committed version, with another attempt at this step undone;
-        None where that cannot be.
+        """What a shard holds at the committed version, after another attempt at this step was
+        undone. None if it cannot be brought there.
         """
 
     @abstractmethod
     def _restore(self, store: StoreT, writes: Sequence[Write], fence: Fence) -> MetaT:
-        """Fills an empty shard with what the log has of it."""
+        """Fills an empty shard with its entries of the log."""
 
     @abstractmethod
     def _new_shard(self, path: Path, limit_bytes: int | None) -> StoreT:
-        """A shard at a place."""
+        """The shard at a path."""
 
     @property
     @abstractmethod
@@ -139,28 +140,28 @@ class ShardWork(ABC, Generic[StoreT, MetaT]):
     @property
     @abstractmethod
     def keys_held(self) -> int:
-        """How many keys the slot knows."""
+        """How many keys the slot has."""
 
     @abstractmethod
     def next_end(self, after_us: int | None) -> int | None:
-        """When something may close or come due next; None where nothing waits."""
+        """When the next window may close or the next timer is due; None if there is none."""
 
     @abstractmethod
     def load(self, shards: Collection[int], after_us: int | None) -> None:
-        """Makes the state of these shards ready; a damaged one is wiped and not in `metas`."""
+        """Loads the state of these shards. A damaged one is wiped and removed from `metas`."""
 
     @abstractmethod
     def merge(
         self, rows: Mapping[int, pa.Table], upstream: Upstream, marks: Watermarks
     ) -> NodeOutcome:
-        """Merges the rows of a step in, those of the exchange or those of the operator before."""
+        """Merges the rows of a step, from the exchange or from another operator of the slot."""
 
     @abstractmethod
     def close(self, outcome: NodeOutcome, marks: Watermarks) -> None:
-        """Closes what the watermark closes."""
+        """Closes the windows that the watermark allows."""
 
     def make_rows(self, outcome: NodeOutcome) -> None:
-        """Makes the result rows of what was closed."""
+        """Makes the result rows of the windows that were closed."""
 
     @abstractmethod
     def written(self, outcome: NodeOutcome, version: Version) -> None:
@@ -172,7 +173,7 @@ class ShardWork(ABC, Generic[StoreT, MetaT]):
 
     @abstractmethod
     def keep(self) -> None:
-        """Keeps what is decoded for the next step."""
+        """Keeps the decoded state for the next step."""
 
     def _shard(self, shard: int) -> StoreT:
         path = self._path / f"{shard:05d}"
@@ -185,7 +186,7 @@ class ShardWork(ABC, Generic[StoreT, MetaT]):
         return found
 
     def _mine(self, incoming: pa.Table) -> tuple[pa.Table, Array]:
-        """The rows of shards that are there, and their shards."""
+        """The rows of shards that are loaded, and the shard of each row."""
         shards = to_array(incoming.column("shard"), np.dtype(np.int64), 0)
         mine = np.isin(shards, np.fromiter(self.versions, dtype=np.int64))
         return (incoming, shards) if mine.all() else (incoming.filter(pa.array(mine)), shards[mine])
@@ -231,9 +232,10 @@ class StateWork(ShardWork[Shard, Meta]):
         return Shard(path, limit_bytes=limit_bytes)
 
     def load(self, shards: Collection[int], after_us: int | None) -> None:
-        """The decoded state of these shards: kept from an earlier step and caught up, or read.
+        """Loads the decoded state of these shards: from the cache, with later steps added, or from
+        the shards.
 
-        A shard whose blobs are damaged is wiped and taken out of `metas`.
+        A shard whose blobs are damaged is wiped and removed from `metas`.
         """
         metas = {shard: meta for shard, meta in self.metas.items() if shard in shards}
         kept = decoded_slots.take(self._owner, frozenset(metas)) or self._adapted(metas, after_us)
@@ -263,10 +265,10 @@ class StateWork(ShardWork[Shard, Meta]):
     def _adapted(
         self, metas: dict[int, Meta], after_us: int | None
     ) -> NumberedState[Any, Any] | None:
-        """A slot that was kept under another route: shards that left it are forgotten, those that
-        came are read; None where most did.
+        """The state of a slot that was cached under another route. It forgets shards that left the
+        slot and reads new ones. None if less than half of the shards are cached.
 
-        So another route costs what it moves and not what the slot holds.
+        So a change of routes costs by the shards that move, not by all shards of the slot.
         """
         kept = decoded_slots.nearest(self._owner, metas)
         if kept is None or not kept.reaches(after_us):
@@ -306,12 +308,12 @@ class StateWork(ShardWork[Shard, Meta]):
         return state
 
     def _until(self, marks: Watermarks) -> int | None:
-        """By which time windows close: the watermark, or the end of all that there is."""
+        """The time up to which windows close: the watermark, or the end of the last window."""
         until_us = self.state.final_end() if marks.finish else marks.close_until_us
         return marks.late_before_us if until_us is None else until_us
 
     def written(self, outcome: NodeOutcome, version: Version) -> None:
-        """Forgets what is over, and encodes what the step changed."""
+        """Drops what is not needed any more, and encodes what the step changed."""
         plan, state = self.plan, self.state
         state.drop(outcome.until_us)
         due = [shard for shard in self.task.snapshot if shard in state.versions]

@@ -1,8 +1,8 @@
-"""Rows that only pass a slot task: reports, and rows of sources for operators of later levels.
+"""Rows that only pass through a slot task: reports, and source rows for later levels.
 
-Between levels all rows share columns by type, and what the lift gives has columns of its own. So
-the rows of one operator and shard travel as one row: which operator, which shard, and the rows
-themselves as an Arrow stream in the column that reports have.
+Between levels all rows share columns by type, but rows from the lift have columns of their own. So
+these are wrapped, one row per operator and shard. It has the operator, the shard, and the rows
+themselves as an Arrow stream, in the column of reports.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from anabranch.types import to_array
 
-REPORT = -1  # in the place of an operator's number: the row is a report
+REPORT = -1  # instead of an operator's number: the row is a report
 WRAPPED = "report"
 _PIECE_BYTES = 32 << 20
-APPLY_REPORT = "apply_report"  # the text of a report, among rows that the lift gives
+APPLY_REPORT = "apply_report"  # the column of an apply's report, among rows from the lift
 
 
 def wrapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Rows that pass a level: combined ones as one row per operator and shard, others as they are.
+    """Rows that pass through a level. Combined rows become one row per operator and shard.
 
     Each batch has rows for one operator, or reports.
     """
@@ -37,7 +37,7 @@ def wrapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def with_reports(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch that passes with its reports in the column that they have after the first level."""
+    """The batch, with its reports in the column that they have after the first level."""
     if WRAPPED in batch.schema.names:
         return batch
     to, text = (batch.column(batch.schema.get_field_index(name)) for name in ("to", APPLY_REPORT))
@@ -77,7 +77,7 @@ def by_operator(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def spread(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows in the columns of a schema, null where they have none of that name."""
+    """Rows in the columns of a schema. Columns that they do not have are null."""
     arrays = [
         table.column(each.name).combine_chunks().cast(each.type)
         if each.name in table.column_names
@@ -88,7 +88,7 @@ def spread(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in pieces that the JVM can hold in memory; as it is where it is small."""
+    """A batch in pieces that the JVM can hold in memory. A small batch stays as it is."""
     if batch.nbytes <= _PIECE_BYTES or batch.num_rows < 2:
         yield batch
         return
@@ -98,7 +98,7 @@ def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def unwrapped(table: pa.Table) -> pa.Table:
-    """The rows in what was wrapped; rows that were not are as they are."""
+    """The rows that `wrapped` has wrapped. Other rows stay as they are."""
     if WRAPPED not in table.column_names or table.column(WRAPPED).null_count:
         return table
     return pa.concat_tables(

@@ -1,7 +1,7 @@
 """What the tasks of a step report to the driver.
 
-A slot task reports what it did to each shard, an apply what it made of its rows. A report is a row
-that travels through all later stages to the driver's `collect`.
+A slot task reports what it did to each shard, an apply what it did with its rows. A report is a row
+that passes through all later stages to the driver's `collect`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ShardReport:
     rows_out: int
     cpu_s: float
     state_bytes: int
-    stored: Stored | None  # None where the step did not change the shard
+    stored: Stored | None  # None if the step did not change the shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Written:
 
     path: str
     rows: int
-    window: str | None = None  # the window whose results these are; None: of any that has no file
+    window: str | None = None  # the window of the results; None: all windows without own file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +52,11 @@ class NodeReport:
     left_out: Mapping[str, int] = field(default_factory=dict)
     until_us: int | None = None  # windows that end by then are closed
     next_end_us: int | None = None  # the end of the first window that is still open
-    newest_us: int | None = None  # no row that it got from another operator, or took, is later
+    newest_us: int | None = None  # the newest row that it took, or got from another operator
     key_numbers: int = 0  # keys that the decoded slot has numbers for
     arrived: int = 0  # combined rows that came
-    distinct: int = 0  # of them, keys and panes
-    keys_in: Mapping[int, float] = field(default_factory=dict)  # distinct keys by panes of interval
+    distinct: int = 0  # distinct keys and panes among them
+    keys_in: Mapping[int, float] = field(default_factory=dict)  # keys by interval length in panes
 
 
 class SlotReport(msgspec.Struct, frozen=True, kw_only=True, tag="slot"):
@@ -103,17 +103,17 @@ ReportKey: TypeAlias = tuple[ComponentId | str, int]  # a component or an apply,
 
 
 def encoded(report: TaskReport) -> bytes:
-    """A report as text that `decoded` reads."""
+    """A report as JSON, which `decoded` reads."""
     return _ENCODER.encode(report)
 
 
 def decoded(report: bytes | str) -> TaskReport:
-    """A report from its text."""
+    """A report from its JSON."""
     return _DECODER.decode(report)
 
 
 def _plain(value: Any) -> Any:
-    """An array of float64 as its shape and its bytes, so that a sketch comes back bit by bit."""
+    """An array of float64 as its shape and bytes, so that a sketch is decoded bit by bit."""
     if isinstance(value, np.ndarray):
         return value.shape, value.astype(np.float64, copy=False).tobytes()
     if isinstance(value, np.number):
@@ -147,7 +147,7 @@ class StepReports:
         )
 
     def nodes(self) -> Iterator[tuple[PartId, NodeReport]]:
-        """What all slots report about their operators."""
+        """The reports of all slots about their operators."""
         return ((each.part, each) for report in self.slots for each in report.nodes)
 
     def of_apply(self, name: str) -> list[ApplyReport]:
@@ -157,7 +157,7 @@ class StepReports:
         )
 
     def check_complete(self, expected: Iterable[ReportKey]) -> None:
-        """Refuses reports of which one is missing or came twice, as from a task that ran again."""
+        """Raises an error if a report is missing, or came twice because a task ran again."""
         reports: list[TaskReport] = [*self.slots, *self.applies]
         found = Counter((each.of, each.slot) for each in reports)
         wanted = Counter(expected)
@@ -175,7 +175,7 @@ class StepReports:
         return found
 
     def latest_event_us(self, watched: Mapping[str, int]) -> dict[str, int]:
-        """The latest event time of each source; `watched` has the operator that reports it."""
+        """The latest event time of each source. `watched` has the operator that reports it."""
         times = {
             source: [each.seen_us[number] for each in self.slots if number in each.seen_us]
             for source, number in watched.items()
@@ -189,14 +189,17 @@ class StepReports:
 
 
 def files_of(written: Sequence[Written | None]) -> tuple[str, ...]:
-    """The paths of those files that were written."""
+    """The paths of the files; None stands for a file that was not written."""
     return tuple(each.path for each in written if each is not None)
 
 
 def moving_mean(
     before: Mapping[PartId, Mapping[int, float]], reports: StepReports
 ) -> dict[PartId, dict[int, float]]:
-    """Distinct keys by length of interval in panes: half the last mean, half this step."""
+    """The mean number of distinct keys, by interval length in panes.
+
+    It is half the mean so far plus half of this step.
+    """
     now: dict[PartId, dict[int, float]] = {}
     for name, each in reports.nodes():
         mine = now.setdefault(name, {})

@@ -1,6 +1,4 @@
-"""Results as Arrow tables and parquet files, written by the slot tasks themselves: they never
-become JVM rows.
-"""
+"""Results as Arrow tables and Parquet files. Slot tasks write them: they never become JVM rows."""
 
 from __future__ import annotations
 
@@ -39,8 +37,8 @@ def result_table(state: KeyedState, closed: Sequence[Formed]) -> tuple[pa.Table 
     for i, given in enumerate(plan.keys):
         if given != EVERYTHING:
             column = keys.column(i).combine_chunks()
-            # Text goes out by number into the shard's keys: nothing is copied, and parquet's own
-            # dictionary is the same.
+            # Strings become indices into the shard's keys: nothing is copied, and Parquet uses the
+            # same dictionary.
             as_numbers = pa.types.is_string(column.type) and not column.null_count
             arrays.append(
                 pa.DictionaryArray.from_arrays(numbers, column)
@@ -67,8 +65,8 @@ def result_table(state: KeyedState, closed: Sequence[Formed]) -> tuple[pa.Table 
 
 
 def _names(plan: AggregatePlan, windows: Array, start_us: Array) -> pa.Array:
-    """The name of each row's window: its own, or the one that says that it lacks rows from before
-    it was added.
+    """The name of each row's window: the plain one, or the one of a window that was added later
+    and lacks earlier rows.
     """
     names = plan.window_names
     if plan.complete_from:
@@ -99,7 +97,7 @@ def late_table(left_out: pa.ChunkedArray, times: Array, why: Array) -> pa.Table:
 
 
 def of_window(table: pa.Table, window: str) -> Array:
-    """Which results are of a window; those that lack rows from before it was added are."""
+    """Which results belong to a window, those that lack earlier rows included."""
     names = table.column(RESULT_COLUMNS[1]).combine_chunks()
     if not pa.types.is_dictionary(names.type):
         names = names.dictionary_encode()
@@ -111,7 +109,7 @@ def of_window(table: pa.Table, window: str) -> Array:
 def by_window(
     table: pa.Table, windows: Sequence[str], *, others: bool
 ) -> list[tuple[str | None, pa.Table]]:
-    """The results of each of some windows, and (under None) of all others where they are wanted."""
+    """The results of each of some windows; with `others`, also those of all others, under None."""
     if not windows:
         return [(None, table)] if others else []
     found: list[tuple[str | None, pa.Table]] = []
@@ -129,7 +127,7 @@ def by_window(
 def write_results(
     table: pa.Table, files: Files, step: int, name: str, window: str | None = None
 ) -> Written:
-    """Writes rows of a step where sinks take them from, under a name that is new per attempt."""
+    """Writes rows of a step for sinks, under a name that is new in each attempt."""
     path = f"results/{step:08d}/{name}.parquet"
     with disk_full_as_state_error(files.location):
         write_table(table, files, path)
@@ -137,12 +135,12 @@ def write_results(
 
 
 def write_table(table: pa.Table, files: Files, name: str) -> None:
-    """Writes a parquet file that Spark reads back with the same types; durable when it returns."""
+    """Writes a Parquet file that Spark reads back with the same types. It is durable on return."""
     path = files.path(name)
     if files.local:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-    # Dictionaries and statistics where readers gain by them: keys, windows, counts. On measured
-    # floats they cost more time than all the rest of the file.
+    # Dictionaries and statistics help readers for keys, windows and counts. For floats they cost
+    # more time than the rest of the file.
     worth = [name for name, kind in _leaves(table.schema) if not pa.types.is_floating(kind)]
     pq.write_table(
         table,
@@ -162,7 +160,7 @@ def write_table(table: pa.Table, files: Files, name: str) -> None:
 
 
 def _leaves(fields: pa.Schema | pa.StructType, prefix: str = "") -> list[tuple[str, pa.DataType]]:
-    """The columns of a parquet file: path and type of everything that is not a struct."""
+    """The columns of a Parquet file: path and type of everything that is not a struct."""
     found = []
     for field in fields:
         name = f"{prefix}{field.name}"

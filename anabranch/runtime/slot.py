@@ -1,8 +1,8 @@
 """The slot task: runs the operators of a component on the rows of a step, and reports.
 
 It runs in a Python worker next to the state. Everything that it needs is in its arguments: the
-step, the route, the expected version of each shard. A shard that one of its operators misses is
-left alone by all of them.
+step, the route, the expected version of each shard. If a shard is missing for one of its operators,
+all of them leave it alone.
 """
 
 from __future__ import annotations
@@ -45,13 +45,15 @@ from anabranch.state.store.local import Hold, make_room
 from anabranch.state.store.version import Fence, Version
 from anabranch.types import to_array
 
-# Of an operator: its results, and its late rows.
+# The files of an operator: its results, and its late rows.
 WrittenFiles: TypeAlias = tuple[tuple[Written, ...], Written | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentTask:
-    """A component in a step: the slot of each shard, and its operators, feeding ones first."""
+    """A component in a step: the slot of each shard, and its operators. One that feeds another
+    comes before it.
+    """
 
     name: ComponentId
     route: tuple[int, ...]
@@ -61,7 +63,7 @@ class ComponentTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotTask:
-    """The function of the tasks of one level of a step, with all that they need to know."""
+    """The task of one level of a step, with all that it needs to know."""
 
     components: tuple[ComponentTask, ...]
     checkpoint: Files
@@ -72,13 +74,13 @@ class SlotTask:
     job: int
     marks: Watermarks
     onward: Mapping[str, pa.DataType] | None = (
-        None  # columns of rows for later levels; None where there is none
+        None  # columns of rows for later levels; None if there are no later levels
     )
-    distrust: bool = False  # node-local state crashed its readers: do not even open it
+    distrust: bool = False  # node-local state may have crashed earlier attempts: do not open it
     faults: Faults = field(default_factory=Faults)
 
     def run(self, batches: Iterable[pa.RecordBatch], task: TaskId) -> Iterator[pa.RecordBatch]:
-        """The report of a slot, rows for later levels, and what only passes."""
+        """The report of a slot, rows for later levels, and rows that only pass through."""
         slot = task.partition
         for component in self.components:
             if slot < component.slots:
@@ -103,7 +105,9 @@ class SlotTask:
 def _sorted_out(
     batches: Iterable[pa.RecordBatch], numbers: set[int]
 ) -> tuple[dict[int, pa.Table], list[pa.RecordBatch]]:
-    """The rows for each of some operators, and those that only pass: reports, later levels."""
+    """The rows for each of some operators, and those that only pass through: reports, and rows for
+    later levels.
+    """
     mine: dict[int, list[pa.RecordBatch]] = {}
     passing: list[pa.RecordBatch] = []
     for batch in batches:
@@ -234,7 +238,7 @@ class _Attempt:
         )
 
     def _seen(self, rows: Mapping[int, pa.Table]) -> dict[int, int]:
-        """The latest event time of each operator that reports it, missing shards included."""
+        """The latest event time for each operator that reports it, missing shards included."""
         wanted = {node.number: node.seen for node in self.component.nodes if node.seen is not None}
         latest = {
             number: pc.max(rows[number].column(name)).as_py()
@@ -261,7 +265,7 @@ class _Attempt:
         ]
 
     def _load(self) -> None:
-        """Loads the shards that all operators have; a damaged one is left alone by all of them."""
+        """Loads the shards that all operators have. If one is damaged, no operator loads it."""
         while True:
             there = set(self.shards).intersection(*(node.metas for node in self.nodes.values()))
             for node in self.nodes.values():
@@ -270,13 +274,13 @@ class _Attempt:
                 return
 
     def _given(self, outcomes: Mapping[PartId, NodeOutcome], operator: str) -> list[NodeOutcome]:
-        """What an operator of this slot has given: of all its parts."""
+        """The outcomes of an operator of this slot, one for each of its parts."""
         return [
             outcomes[name] for name, each in self.nodes.items() if each.task.operator == operator
         ]
 
     def _results(self, node: ShardWork[Any, Any], outcome: NodeOutcome) -> WrittenFiles:
-        """Writes what sinks want, and keeps what later levels need."""
+        """Writes the files for sinks, and keeps the rows for later levels."""
         late = (
             None if outcome.late is None else self._write(f"late-{node.task.number}", outcome.late)
         )
@@ -315,7 +319,7 @@ class _Attempt:
             for each in outcome.writes.items()
         ]
         size = sum(len(write.delta) + len(write.snapshot or b"") for _, _, write in writes)
-        if not self.host.has_space(size):  # state of runs that are not active gives way
+        if not self.host.has_space(size):  # state of inactive runs is removed
             make_room(self.host, most_bytes=None, least_free=size + LEAST_BYTES)
         self.host.need(size)
         for i, (node, shard, write) in enumerate(writes):

@@ -1,6 +1,4 @@
-"""Windows and sessions in a slot task: merges the rows of a step into the state of an operator, and
-closes windows.
-"""
+"""Windows and sessions in a slot task: merges the rows of a step into the state, closes windows."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ from anabranch.types import Array, to_array
 
 
 class WindowsWork(StateWork):
-    """Windows or sessions: rows are partials of keys and panes, and results are formed of these."""
+    """Windows or sessions: rows are partials of keys and panes, from which results are made."""
 
     @property
     def windows(self) -> KeyedState:
@@ -83,7 +81,7 @@ class WindowsWork(StateWork):
     def _leave_out(
         self, incoming: pa.Table, counts: Array, why: Array, outcome: NodeOutcome
     ) -> None:
-        """Counts combined rows that no part of the operator takes, and keeps them for a sink."""
+        """Counts combined rows that no part of the operator takes, and keeps them for sinks."""
         named = self.task.rows
         assert isinstance(named, ArrivingRows)
         left_out = (why != None) & (why != TAKEN)  # noqa: E711 - element by element
@@ -95,10 +93,12 @@ class WindowsWork(StateWork):
             outcome.late = late_table(rows, counts[left_out], why[left_out])
 
     def _merge_rows(self, given: RowColumns, marks: Watermarks, outcome: NodeOutcome) -> None:
-        """Rows of another operator are never late: what closed there in this step is open here."""
+        """Merges rows of another operator. They are never late: a window that closed there in this
+        step is still open here.
+        """
         plan, state = self.plan, self.windows
         outcome.rows_in = by_shard(given.shards, np.ones(len(given.shards)))
-        # Those that no window takes count too: a window that is added later would lack them.
+        # Rows that no window takes count too: a window that is added later would lack them.
         outcome.newest_us = int(given.t.max()) if len(given.t) else None
         panes = plan.panes
         pane = given.panes(panes)
@@ -127,7 +127,7 @@ class WindowsWork(StateWork):
         self._take(numbers[one], pane[one], columns, outcome)
 
     def _taken_elsewhere(self, t: Array) -> Array:
-        """Which rows of another operator another part of this one takes."""
+        """Which rows another part of this operator takes."""
         taken = np.zeros(len(t), dtype=bool)
         for each in self.task.others:
             panes = each.panes

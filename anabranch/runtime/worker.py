@@ -1,4 +1,4 @@
-"""What a Python worker of Spark does before and while it takes the rows of a task."""
+"""What a Python worker of Spark does before and while it receives the rows of a task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 
 _FIRST_FILES = range(3, 16)
-_AT_ONCE = getattr(socket, "TCP_QUICKACK", None)  # Linux alone has it
+_AT_ONCE = getattr(socket, "TCP_QUICKACK", None)  # only Linux has it
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class TaskId:
 
 
 class WorkerTask(Protocol):
-    """What runs in a Python worker: rows of a partition in, rows out."""
+    """What runs in a Python worker: it gets the rows of a partition and returns rows."""
 
     def run(
         self, batches: Iterable[pa.RecordBatch], task: TaskId, /
@@ -37,11 +37,11 @@ class WorkerTask(Protocol):
 
 
 def settle() -> None:
-    """Takes all that is loaded out of the garbage collector's sight, once in each process.
+    """Hides all loaded objects from the garbage collector, once per process.
 
-    Workers collect garbage after every task, and went through all modules each time: some 50 ms
-    of a core per task. A forked worker loads Spark's own modules when its first task comes, after
-    its parent has settled: 30 ms.
+    Workers collect garbage after every task. Without this they scan all modules each time, some
+    50 ms of a core per task. A forked worker calls it again: it loads Spark's own modules with its
+    first task, which cost another 30 ms.
     """
     _settle(os.getpid())
 
@@ -52,18 +52,18 @@ def _settle(_process: int) -> None:
 
 
 def received(batches: Iterable[T]) -> Iterator[T]:
-    """What Spark sends to a task, each packet acknowledged at once.
+    """The batches that Spark sends to a task. Each packet is acknowledged at once.
 
-    Spark writes in pieces to a socket that holds a small one back until those before it are
-    acknowledged (Nagle's algorithm), and Linux acknowledges what it need not answer after 40 ms:
-    every task waited for that once or twice.
+    Spark writes in pieces. Its socket holds a small piece back until those before it are
+    acknowledged (Nagle's algorithm). Linux delays an acknowledgement by 40 ms, and every task
+    would wait for that once or twice.
     """
     settle()
     with ExitStack() as stack:
         sockets = [stack.enter_context(each) for each in _connections()]
         coming = iter(batches)
         while True:
-            for each in sockets:  # it lasts until the worker sends something
+            for each in sockets:  # the option lasts until the worker sends something
                 each.setsockopt(socket.IPPROTO_TCP, _AT_ONCE or 0, 1)
             try:
                 batch = next(coming)
@@ -73,7 +73,7 @@ def received(batches: Iterable[T]) -> Iterator[T]:
 
 
 def _connections() -> Iterator[socket.socket]:
-    """The TCP connections that Spark made first; each once, as a copy that may be closed."""
+    """The first TCP connections of the worker, which are Spark's, as copies that may be closed."""
     seen = set()
     for number in _FIRST_FILES if _AT_ONCE is not None else ():
         try:

@@ -1,11 +1,12 @@
 """How many rows go to Python in one Arrow batch: large rows must not fill the JVM's memory.
 
 The JVM builds a batch in memory before it sends it. Spark can add up the bytes of a batch, column
-by column after each row; for small rows that takes more than half of the way to Python. So rows are
-counted instead, and none may be larger than their number allows: a guard, which looks at the length
-of values and nothing else. A larger row ends the job before it reaches a batch. The job then runs
-again with smaller batches, and for the largest rows, where it costs nothing in comparison, with
-Spark's own sum.
+by column after each row. For small rows that is more than half of the cost of the way to Python.
+
+So Spark counts rows instead, and a guard limits the size of each row. The guard only looks at the
+length of values. A row that is too large ends the job before it reaches a batch. The job then runs
+again with smaller batches. For the largest rows it runs with Spark's own sum, whose cost is then
+negligible.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ _NO_SUM = (1 << 31) - 1  # Spark does not look at bytes
 
 @dataclass(frozen=True, slots=True)
 class BatchLimit:
-    """The most rows of a batch, and the most bytes of a row; None where Spark adds up bytes."""
+    """The most rows of a batch, and the most bytes of a row.
+
+    `row_bytes` is None where Spark adds up bytes itself.
+    """
 
     rows: int
     row_bytes: int | None
@@ -35,21 +39,24 @@ class BatchLimit:
         return {_ROWS: str(self.rows), _BYTES: str(self.bytes)}
 
 
-# Either of the first two makes batches of at most 128 MB.
+# With either of the first two, a batch has at most 128 MB.
 LIMITS = (
     BatchLimit(8192, 16 << 10),
     BatchLimit(1024, 128 << 10),
     BatchLimit(8192, None, 32 << 20),
 )
 SUMMED = LIMITS[-1]
-# Of rows that a task only passes on: those of a shard are one value, and there are few of these.
+# For rows that a task only passes on. They are packed, one value per shard, so there are few.
 PASSING = BatchLimit(128, 1 << 20)
 _PATIENCE = 32  # steps before larger batches are tried again
 
 
 @dataclass(slots=True)
 class Batches:
-    """The limit of a run's batches. It goes down when a row is too large, and up after a while."""
+    """The current limit of a run's batches.
+
+    Batches become smaller when a row is too large, and larger again after many steps.
+    """
 
     _at: int = 0
     _patience: int = _PATIENCE
@@ -60,7 +67,7 @@ class Batches:
         return LIMITS[self._at]
 
     def lower(self, row_bytes: int) -> bool:
-        """Takes a limit under which a row of this size can pass; False where it could before."""
+        """Chooses a limit that allows a row of this size. False if the last limit allowed it."""
         before = self._at
         while self.limit.row_bytes is not None and self.limit.row_bytes < row_bytes:
             self._at += 1
@@ -69,7 +76,7 @@ class Batches:
         return self._at > before
 
     def step_done(self) -> None:
-        """Goes back to larger batches where no row was too large for many steps."""
+        """Goes back to larger batches if no row was too large for many steps."""
         if self._at:
             self._left -= 1
             if self._left <= 0:
@@ -78,20 +85,20 @@ class Batches:
 
 @dataclass(frozen=True, slots=True)
 class JobForm:
-    """What may change from job to job of one plan: where rows are combined, and their batches."""
+    """What may differ between jobs of one plan: where rows are combined, and their batches."""
 
     way: str
     limit: BatchLimit
 
 
 def large_row(error: BaseException) -> int | None:
-    """The size of the row that ended a job; None where another reason did."""
+    """The size of the row that ended a job; None if something else ended it."""
     found = _LARGE_ROW.search(f"{error}\n{getattr(error, '_stackTrace', '')}")
     return int(found[1]) if found else None
 
 
 def guarded_sql(text: str, columns: Mapping[str, str], limit: BatchLimit) -> str:
-    """An expression that fails in rows that are too large; `columns` are their types by name."""
+    """The expression, made to fail for rows that are too large. `columns`: types by name."""
     most = limit.row_bytes
     if most is None:
         return text
@@ -104,11 +111,11 @@ def guarded_sql(text: str, columns: Mapping[str, str], limit: BatchLimit) -> str
 
 
 def _sizes(value: str, kind: str) -> list[str]:
-    """The sizes in bytes of what a value consists of, as Spark SQL; none where they are fixed."""
+    """The sizes in bytes of the parts of a value, as Spark SQL; none for parts of fixed size."""
     if kind.startswith("string") or kind == "binary":
         return [f"octet_length({value})"]
     if (fields := struct_fields(kind)) is not None:
-        if not all(re.fullmatch(r"\w+", name) for name in fields):  # the text cannot be taken apart
+        if not all(re.fullmatch(r"\w+", name) for name in fields):  # the type cannot be parsed
             return [f"octet_length(to_json(struct({value})))"]
         return [
             size for name, inner in fields.items() for size in _sizes(f"{value}.`{name}`", inner)
@@ -125,7 +132,7 @@ def _sizes(value: str, kind: str) -> list[str]:
 
 
 def _size_of_elements(array: str, kind: str) -> str:
-    """The bytes of an array; all of them, where elements have no fixed size."""
+    """The bytes of an array, as Spark SQL. Elements of fixed size count as 16 bytes each."""
     if kind.startswith("string"):
         return f"octet_length(concat_ws('', {array}))"
     inner = _sizes("e", kind)

@@ -1,7 +1,7 @@
-"""Every use of Spark's internals, but for `compile/template.py`; each says what happens without.
+"""Every use of Spark's internals, except `compile/template.py`. Each says what happens without it.
 
-What Spark knows of sessions and query plans (usable? deterministic? which columns?), expressions of
-its plans as columns, and rows that it need not exchange.
+They answer questions about sessions and query plans (usable? deterministic? which columns?), turn
+expressions of plans into columns, and group rows without an exchange.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from anabranch.spark.versions import LOGICAL_RDD_REST, check_jvm
 from anabranch.topology.graph import Clock
 
 NOT_DETERMINISTIC = (
-    "must be deterministic: rand, uuid, shuffle and the like would change a step that runs again"
+    "must be deterministic: with rand, uuid or shuffle a step that runs again would be different"
 )
 
 
 def check_session(session: SparkSession) -> None:
-    """Refuses sessions on which steps cannot run exactly once."""
+    """Refuses a session on which steps cannot run exactly once."""
     if not hasattr(session, "_jsparkSession"):
         raise TopologyError(
-            "this is a Spark Connect session; Anabranch needs a classic one: "
+            "this is a Spark Connect session; Anabranch needs a classic session: "
             "SparkSession.builder.master(...)"
         )
     check_jvm(session.version)
     if str(session.conf.get("spark.speculation", "false")).lower() == "true":
         raise TopologyError(
-            "spark.speculation is true: two attempts at a task would run side by side; valid: false"
+            "spark.speculation is true: two attempts at a task would run at once; valid: false"
         )
 
 
 def check_map(
     fn: Callable[[DataFrame], DataFrame], frame: DataFrame, clock: Clock | None
 ) -> DataFrame:
-    """What a map makes of a stream.
+    """The result of a map on a stream.
 
-    Refuses what is not deterministic, not stateless, or loses the event time.
+    Refuses a map that is not deterministic, is not stateless, or loses the event time.
     """
     if not callable(fn):
         raise TopologyError(f"map({fn!r}) is not a function of a DataFrame")
@@ -100,7 +100,7 @@ _STATEFUL = {
 
 
 def _kind(value: object) -> str:
-    """What a value is, in a message."""
+    """The type of a value, for a message."""
     return "None" if value is None else type(value).__name__
 
 
@@ -140,12 +140,12 @@ def keeps_all(frame: DataFrame, mapped: DataFrame, column: str) -> bool:
 
 
 def in_place(rows: DataFrame, column: str) -> DataFrame:
-    """The same rows, grouped by a column without an exchange.
+    """The same rows, so that grouping them by a column needs no exchange.
 
-    Spark is made to believe that rows with one value of the column are in one partition. It need
-    not be so: rows are then combined as far as they are together. Spark has no public way to ask
-    for that. Where its internals have changed, the rows come back as they are; grouping them then
-    costs an exchange and gives the same.
+    The plan claims that rows with equal values of the column are in one partition. It need not be
+    true: rows are then combined as far as they are together. Spark has no public way to ask for
+    that. If its internals have changed, the rows are returned as they are. Grouping them then costs
+    an exchange, and the result is the same.
     """
     try:
         scala = scala_of(rows.sparkSession._jvm)
@@ -165,7 +165,7 @@ def in_place(rows: DataFrame, column: str) -> DataFrame:
 
 
 def batch_clock_ms(query: StreamingQuery, batch_id: int) -> int | None:
-    """When Spark made a batch that runs, as it has logged it; None where its internals changed."""
+    """When Spark made the running batch, as it has logged it; None if its internals changed."""
     try:
         execution = query._jsq.streamingQuery().lastExecution()
         if execution.currentBatchId() != batch_id:
@@ -176,29 +176,29 @@ def batch_clock_ms(query: StreamingQuery, batch_id: int) -> int | None:
 
 
 def select(rows: DataFrame, columns: Any) -> DataFrame:
-    """Rows with columns that the JVM has already, from `jseq` or `jcolumns`: one call."""
+    """Selects columns that the JVM has already, from `jseq` or `jcolumns`, in one call."""
     return DataFrame(rows._jdf.select(columns), rows.sparkSession)
 
 
 def grouped(rows: DataFrame, by: Any, first: Any, rest: Any) -> DataFrame:
-    """Aggregates by columns, all of which the JVM has already: one call."""
+    """Aggregates with columns that the JVM has already, in one call."""
     return DataFrame(rows._jdf.groupBy(by).agg(first, rest), rows.sparkSession)
 
 
 def analyzed(rows: DataFrame) -> Any:
-    """The plan of rows, as Spark has resolved it."""
+    """The plan of a DataFrame, as Spark has resolved it."""
     return rows._jdf.queryExecution().analyzed()
 
 
 def optimized(rows: DataFrame) -> Any:
-    """The plan of rows, as Spark has optimised it."""
+    """The plan of a DataFrame, as Spark has optimised it."""
     return rows._jdf.queryExecution().optimizedPlan()
 
 
 class Expressions:
-    """Expressions of Spark's plans as columns, under numbers that Spark has given to others.
+    """Turns expressions of Spark's plans into columns, with ids that other expressions refer to.
 
-    Without them, maps between several operators cannot run, and are refused when a run starts.
+    Without this, maps between several operators cannot run, and are refused when a run starts.
     """
 
     def __init__(self, session: SparkSession) -> None:
@@ -215,7 +215,8 @@ class Expressions:
             return Column(self._column(expression))
         except Py4JError as error:
             raise TopologyError(
-                f"this version of Spark cannot be given expressions: {str(error).splitlines()[0]}"
+                "this version of Spark does not accept expressions as columns: "
+                f"{str(error).splitlines()[0]}"
             ) from error
 
     def named(self, value: Any, name: str, number: Any) -> Column:
@@ -233,9 +234,9 @@ class Expressions:
 
 
 def without_checksums(session: SparkSession) -> None:
-    """Turns off Hadoop's files with checksums: three per batch in Spark's checkpoint, 4 ms each.
+    """Turns off Hadoop's checksum files: three per batch in Spark's checkpoint, 4 ms each.
 
-    Where Spark's internals have changed, they stay.
+    If Spark's internals have changed, the files stay.
     """
     try:
         files: Any = session._jvm.org.apache.hadoop.fs.FileSystem  # type: ignore[union-attr]
@@ -262,7 +263,7 @@ def jcolumns(rows: DataFrame, columns: Iterable[Column]) -> Any:
 
 
 class Scala:
-    """Classes of Spark that plans are made of. Looking one up takes a call per part of its name."""
+    """The classes of Spark's plans. Looking one up takes one call per part of its name."""
 
     def __init__(self, jvm: Any) -> None:
         sql = jvm.org.apache.spark.sql
@@ -274,7 +275,7 @@ class Scala:
         self.one = getattr(self.nil, "$colon$colon")  # a list of one element
 
     def rows_of(self, rdd: Any, output: Any, placed: Any, session: Any) -> Any:
-        """The plan of the rows of an RDD: its columns, and where Spark may think that they are."""
+        """The plan of an RDD's rows: their columns, and the partitioning that Spark assumes."""
         none = self.none
         return self._rows(
             output, rdd, placed, self.nil, False, none, session, none, none, *LOGICAL_RDD_REST
@@ -289,18 +290,18 @@ def scala_of(jvm: Any) -> Scala:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """A watermark that the plan of some rows has."""
+    """A watermark in the plan of a DataFrame."""
 
-    column: str  # as it was called there
+    column: str  # its name in withWatermark()
     delay_us: int
-    now: tuple[str, ...]  # what that column is called in the rows
+    now: tuple[str, ...]  # the names of that column in the DataFrame
 
 
-_DELAY = "spark.watermarkDelayMs"  # Spark marks the column, and what is made of it, with this
+_DELAY = "spark.watermarkDelayMs"  # Spark's mark on the column and on columns derived from it
 
 
 def ignores_case(session: SparkSession) -> bool:
-    """Whether a name of a column may be written in any case."""
+    """Whether Spark ignores upper and lower case in names of columns."""
     return str(session.conf.get("spark.sql.caseSensitive", "false")).lower() != "true"
 
 
@@ -318,9 +319,9 @@ def watermarks_of(rows: DataFrame) -> list[Watermark]:
 
 
 def without_watermark(rows: DataFrame) -> DataFrame:
-    """The same rows without Spark's watermark, which would look at each of them.
+    """The same rows without Spark's watermark, which costs time for each row.
 
-    Where Spark's internals have changed, it stays: Spark then follows a watermark that nobody uses.
+    If Spark's internals have changed, it stays: Spark then computes a watermark that nobody uses.
     """
     session = rows.sparkSession
     try:
@@ -343,7 +344,7 @@ def _unwatermarked(plan: Any, session: SparkSession) -> Any:
 
 
 def _interval_us(interval: Any) -> int:
-    """The microseconds of an interval; Spark gives a month 31 days in a watermark."""
+    """The microseconds of an interval. A month has 31 days in Spark's watermarks."""
     months, days, us = (get_field(interval, each) for each in ("months", "days", "microseconds"))
     return int((31 * months + days) * 86_400_000_000 + us)
 

@@ -1,4 +1,4 @@
-"""Outlets: which results go to which sink, and so what tasks must write."""
+"""Outlets: which results go to which sink. They decide what tasks must write."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from anabranch.spark.sinks import Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlet:
-    """A sink: where an operator's results go, or its late rows, or the rows that failed in it."""
+    """A sink for an operator's results, or for its late or failed rows."""
 
     name: str
     operator: str
     late: bool
     target: Target
-    window: str | None = None  # the window whose results it takes; None: those of all
+    window: str | None = None  # the window whose results it takes; None: all windows
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenRows:
-    """Which rows of an operator sinks take: its results; rows that are late or that failed."""
+    """Which rows of an operator sinks take: results, and rows that are late or failed."""
 
     results: bool
     late: bool
-    windows: tuple[str, ...] = ()  # of which some sink takes the results by themselves
+    windows: tuple[str, ...] = ()  # windows whose results go to a sink of their own
 
 
 def written_rows(outlets: Sequence[Outlet], operator: str) -> WrittenRows:

@@ -1,7 +1,7 @@
-"""Errors of a run are reported once, by us: what libraries would print about them is left out.
+"""Keeps libraries from logging errors of a run, which Anabranch reports once itself.
 
-py4j logs the whole traceback of what a batch raises, and pyspark logs failed expressions as JSON
-with Java's stack trace, at every attempt. The cause is in our own message (`driver/causes.py`).
+py4j logs the whole traceback of what a batch raises. pyspark logs failed expressions as JSON with
+Java's stack trace, at every attempt. The cause is in our own message (`driver/causes.py`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _EXPRESSIONS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 class EndsQueryError(Exception):
-    """Raised into Spark to end its query; the run knows the reason itself."""
+    """Raised inside a batch to end Spark's query. The run keeps the reason itself."""
 
 
 def quiet_callbacks() -> None:
-    """Keeps py4j from logging how a run ended its query; other records are logged as before."""
+    """Keeps py4j from logging `EndsQueryError`. Other records are logged as before."""
     for name in _CALLBACKS:
         logger = logging.getLogger(name)
         if _is_not_ours not in logger.filters:
@@ -35,13 +35,13 @@ def _is_not_ours(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def quiet_expressions() -> Iterator[None]:
-    """Keeps pyspark from logging what fails in this thread meanwhile."""
+    """Keeps pyspark from logging what fails in this thread, inside the `with` block."""
     thread = threading.get_ident()
 
     def elsewhere(record: logging.LogRecord) -> bool:
         return record.thread != thread
 
-    # Spark's own kind of logger: one of another kind under its name would not do for Spark.
+    # They must be of Spark's own logger class: Spark gets its loggers by these names.
     loggers = [PySparkLogger.getLogger(name) for name in _EXPRESSIONS]
     for each in loggers:
         each.addFilter(elsewhere)

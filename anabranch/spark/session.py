@@ -19,16 +19,16 @@ from anabranch.spark.jvm import without_checksums
 from anabranch.spark.settings import CHECKSUMS, OURS, SETTINGS, Scope, Setting, settings_in
 
 Session: TypeAlias = SparkSession
-"""For those who may not import pyspark."""
+"""For modules that must not import pyspark."""
 
-# Settings for a JVM that lives for minutes: compile little, collect garbage simply.
+# Settings for a JVM that runs for minutes only: little compilation, simple garbage collection.
 SHORT_LIVED = {
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
 }
 _LEAST_GB, _MOST_GB = 1, 4
 _log = logging.getLogger("anabranch")
-_said: set[str] = set()  # the applications that were reported
+_said: set[str] = set()  # the applications for which a line was printed
 
 
 def spark_session(
@@ -41,14 +41,17 @@ def spark_session(
 ) -> SparkSession:
     """A Spark session with the settings that make a run fast and safe.
 
-    docs/reference/settings.md lists them.
+    If a session runs already, it is returned as it is, with those of `settings` that can still
+    change. With a local master, Python workers run the Python of this program.
 
-    master: as in Spark (default: this machine, "local[*]", or what spark-submit was given). cores:
-    how many to use (default: all). directory: where Spark stores its own files (default: as Spark
-    does). settings: of Spark, in addition to ours or instead of them; the memory of the driver is a
-    quarter of this machine's, 1 to 4 GB, unless "spark.driver.memory" says otherwise. On this
-    machine, Python workers run the Python of this program. A session that runs already is returned
-    as it is, with `settings` that can still be changed.
+    - name: the name of the application.
+    - master: as in Spark; by default what spark-submit was given, else this machine, "local[*]".
+    - cores: how many cores to use; by default all.
+    - directory: for Spark's own files; by default Spark chooses.
+    - settings: of Spark, in addition to ours; they override ours. On this machine the driver's
+      memory is a quarter of all memory, 1 to 4 GB, unless "spark.driver.memory" is set.
+
+    Raises a `TopologyError` if an argument is not valid.
     """
     given = _checked(master, cores, settings)
     builder = SparkSession.builder.appName(name)
@@ -65,7 +68,7 @@ def spark_session(
 
 
 def missing_settings(session: SparkSession) -> list[Setting]:
-    """The settings whose lack costs something; none in a session of `spark_session()`."""
+    """The missing settings that cost something; none in a session of `spark_session()`."""
     if _is_ours(session):
         return []
     context = session.sparkContext
@@ -79,7 +82,7 @@ def missing_settings(session: SparkSession) -> list[Setting]:
 
 
 def missing_text(missing: list[Setting]) -> str:
-    """What a session lacks, in one line."""
+    """The settings that a session lacks, in one line."""
     listed = "; ".join(
         f"{each.name if each.name == CHECKSUMS else f'{each.name}={each.value}'} ({each.cost})"
         for each in missing
@@ -91,7 +94,7 @@ def missing_text(missing: list[Setting]) -> str:
 
 
 def say_once(session: SparkSession, text: str) -> None:
-    """Prints a line, the first time for a session."""
+    """Logs a line, once per session."""
     application = session.sparkContext.applicationId
     if application not in _said:
         _said.add(application)
@@ -116,7 +119,7 @@ def _checked(master: object, cores: object, settings: Mapping[str, str] | None) 
 
 
 def _local(master: str, directory: str | os.PathLike[str] | None) -> dict[str, str]:
-    """The settings on this machine; its Python workers run this Python."""
+    """The settings on this machine. Python workers run this Python."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     found = {"spark.master": master, "spark.driver.memory": f"{_heap_gb()}g"}
@@ -133,7 +136,7 @@ def _on_cluster(master: str, cores: int | None) -> dict[str, str]:
 
 
 def _submitted() -> dict[str, str]:
-    """What spark-submit was given, or PYSPARK_SUBMIT_ARGS names: it wins over our settings."""
+    """The settings from spark-submit or PYSPARK_SUBMIT_ARGS. They override ours."""
     found = {}
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started this process
         found = dict(SparkConf().getAll())

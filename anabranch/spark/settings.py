@@ -1,7 +1,7 @@
-"""Spark's settings, each declared once: its value, what it is for, and what it costs to miss it.
+"""Spark's settings, each declared once: its value, its purpose, and what it costs to miss it.
 
-`ab.spark_session()` sets those of a session, and each run sets its own. The table in
-docs/reference/settings.md is made from here; `python -m anabranch.spark.settings` prints it.
+`ab.spark_session()` sets those of a session, and each run sets its own. The table of Spark's
+settings in the docs is made from here: `python -m anabranch.spark.settings` prints it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Scope(StrEnum):
-    """Who has a setting."""
+    """Where a setting is set."""
 
     SESSION = "every session"
     LOCAL = "local session"
@@ -22,7 +22,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A setting of Spark; `cost` is empty where missing it costs nothing."""
+    """A setting of Spark. `cost` is empty if missing it costs nothing."""
 
     name: str
     value: str
@@ -33,8 +33,8 @@ class Setting:
 
 OURS = "spark.anabranch.session"  # sessions that `ab.spark_session()` has made
 DAEMON = "spark.python.daemon.module"
-EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"  # a list, to which ours are added
-CHECKSUMS = "files without checksums"  # not a setting of Spark: its local file system is told
+EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"  # ours are added to this list
+CHECKSUMS = "files without checksums"  # not a setting, but a call to Spark's local file system
 _FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing"
 
 # fmt: off
@@ -71,19 +71,20 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="spark.sql.adaptive.enabled", value="false", scope=Scope.RUN,
             text="one job per step"),
     Setting(name="spark.sql.execution.arrow.maxBytesPerBatch", value="2147483647", scope=Scope.RUN,
-            # With a limit in bytes the JVM adds up the sizes of all columns for each row: more than
-            # half of the way to Python. Where rows are large, `batches.py` sets one.
+            # With a limit in bytes the JVM adds up the sizes of all columns for each row. That is
+            # more than half of the cost of the way to Python. `batches.py` sets a limit where rows
+            # are large.
             text="the JVM does not add up the size of each row"),
     Setting(name="spark.sql.execution.arrow.maxRecordsPerBatch", value="8192", scope=Scope.RUN,
             text="rows of one batch on the way to Python"),
     Setting(name="spark.sql.execution.combineAdjacentAggregation", value="false", scope=Scope.RUN,
-            # Spark has its fast hash map only for the first of two passes.
-            text="two passes for rows in one place, of which the first has a fast hash map"),
+            # Spark has its fast hash map only in the first of two passes.
+            text="two passes for rows in one partition: the first has a fast hash map"),
     Setting(name=EXCLUDED_RULES, scope=Scope.RUN,
             value="org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation",
-            # Of a query over rows that it knows to be none, Spark would leave nothing.
-            text="slot tasks run, and report, also where Spark knows that there are no rows"),
-    # What users may have reasons to set themselves is left alone where they did.
+            # Spark would remove a query over rows that it knows to be empty.
+            text="slot tasks run, and report, even if Spark knows that there are no rows"),
+    # If a user has set one of these, it is left as it is.
     Setting(name="spark.sql.streaming.checkpointFileManagerClass", scope=Scope.LOCAL_RUN,
             value=f"{_FILE_MANAGER}.FileSystemBasedCheckpointFileManager",
             text="no `chmod` process for each file of Spark's checkpoint: 0.1 s per batch"),

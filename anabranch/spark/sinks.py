@@ -1,7 +1,7 @@
-"""Sinks: where results go, from the files that the slot tasks wrote, idempotently by step.
+"""Sinks: where results go. Each step passes them the files that slot tasks wrote.
 
-A file sink replaces all files of its step, so a step that runs again leaves the same files once. A
-function or a Spark writer may see a step twice when a crash comes between it and the commit.
+A file sink replaces all files of its step, so a step that runs again leaves each file once. A
+function or a Spark writer may see a step twice, if a crash comes between it and the commit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STEP = re.compile(r"step-(\d{8})-")
 
 @dataclass(frozen=True, slots=True)
 class StepResults:
-    """The results of one step: the files that hold them, and how to look at them."""
+    """The results of one step: the files that hold them, and ways to read them."""
 
     step: int
     files: Files
@@ -39,11 +39,11 @@ class StepResults:
     schema: StructType
     arrow: pa.Schema
     session: SparkSession
-    again: int | None = None  # an attempt that died may have written steps from this one on
-    maps: tuple[Callable[[DataFrame], DataFrame], ...] = ()  # on the way to the sink
+    again: int | None = None  # an attempt that died may have written this step or later ones
+    maps: tuple[Callable[[DataFrame], DataFrame], ...] = ()  # applied before the sink
 
     def frame(self) -> DataFrame:
-        """A DataFrame over the files; it may be used any number of times."""
+        """A DataFrame over the files. It may be used any number of times."""
         paths = [
             f"file://{self.files.path(n)}" if self.files.local else f"{self.files.location}/{n}"
             for n in self.names
@@ -70,7 +70,7 @@ class StepResults:
 
 
 def apply_maps(results: DataFrame, maps: Sequence[Callable[[DataFrame], DataFrame]]) -> DataFrame:
-    """Results after some maps, which see complete windows only."""
+    """The results after some maps. Maps only get complete windows."""
     if maps and EARLY_COLUMN in results.columns:
         results = results.filter(~F.col(EARLY_COLUMN)).drop(EARLY_COLUMN)
     for each in maps:
@@ -86,12 +86,15 @@ class Target(ABC):
         """Takes the results of a step. May be called again for the same step after a crash."""
 
     def check(self, next_step: int) -> None:  # noqa: B027 - most have nothing to check
-        """Refuses, before a run starts, a location with results of another run."""
+        """Called before a run starts. Refuses a location with results of another run."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileTarget(Target):
-    """Files of a format in one directory, named by step; Spark's writers make all but parquet."""
+    """Files of one format in one directory, named by step.
+
+    Spark's writers make them, except Parquet files without options and maps.
+    """
 
     format: str
     path: str
@@ -99,7 +102,7 @@ class FileTarget(Target):
 
     @property
     def location(self) -> str:
-        """Where the files are; two targets must not have the same."""
+        """Where the files are. Two sinks must not have the same location."""
         return self.path if "://" in self.path else str(Path(self.path).absolute())
 
     def write(self, results: StepResults) -> None:
@@ -126,20 +129,20 @@ class FileTarget(Target):
             sync_directory(Path(out.path("")))
 
     def check(self, next_step: int) -> None:
-        """Refuses results of steps that are still to come: another checkpoint left them."""
+        """Refuses a directory with results of later steps: they belong to another checkpoint."""
         steps = [int(found[1]) for name in Files(self.path).list() if (found := _STEP.match(name))]
         if max(steps, default=0) > next_step:
             raise TopologyError(
-                f"{self.path} holds results up to step {max(steps)}, and this checkpoint is at "
-                f"step {next_step}: they are of another checkpoint. Delete them, or choose another "
-                "directory"
+                f"{self.path} holds results up to step {max(steps)}, but this checkpoint is at "
+                f"step {next_step}: they belong to another checkpoint. Delete them, or choose "
+                "another directory"
             )
 
     def _as_written(self, results: StepResults) -> bool:
         return self.format == "parquet" and not self.options and not results.maps
 
     def _parquet(self, out: Files, prefix: str, results: StepResults) -> set[str]:
-        """The slots' own files: linked where both are on one disk, copied otherwise."""
+        """Links the files of the slots where both are on one disk, else copies them."""
         new = set()
         for name in results.names:
             target = f"{prefix}{Path(name).name}"
@@ -171,7 +174,7 @@ class FileTarget(Target):
 
 @dataclass(frozen=True, slots=True)
 class MappedTarget(Target):
-    """A target of results that pass some maps first."""
+    """Applies maps to results before it passes them to a target."""
 
     target: Target
     maps: tuple[Callable[[DataFrame], DataFrame], ...]
@@ -187,7 +190,7 @@ class MappedTarget(Target):
 
 
 class MemoryTarget(Target):
-    """Results in the driver's memory, for tests and notebooks; gone when the process ends."""
+    """Keeps results in the driver's memory, for tests and notebooks. They end with the process."""
 
     def __init__(self) -> None:
         self.steps: dict[int, pa.Table] = {}
@@ -199,13 +202,13 @@ class MemoryTarget(Target):
         self.steps[results.step] = results.table()
 
     def table(self) -> pa.Table:
-        """All results so far as an Arrow table."""
+        """All results so far, as an Arrow table. Raises a `TopologyError` if there is no step."""
         if not self.steps:
             raise TopologyError("the memory sink has no results yet")
         return pa.concat_tables([self.steps[step] for step in sorted(self.steps)])
 
     def rows(self) -> list[dict[str, Any]]:
-        """All results so far as dictionaries; none yet is an empty list."""
+        """All results so far, as a list of dicts."""
         return [row for step in sorted(self.steps) for row in self.steps[step].to_pylist()]
 
     def __str__(self) -> str:
@@ -214,7 +217,7 @@ class MemoryTarget(Target):
 
 @dataclass(frozen=True, slots=True)
 class ConsoleTarget(Target):
-    """The first rows of each step's results, printed."""
+    """Prints the first rows of each step's results."""
 
     rows: int
 
@@ -232,7 +235,7 @@ class ConsoleTarget(Target):
 
 @dataclass(frozen=True, slots=True)
 class FunctionTarget(Target):
-    """A function of (DataFrame, step); at least once."""
+    """Calls a function of (DataFrame, step), at least once per step with results."""
 
     function: Callable[[DataFrame, int], object]
 
@@ -246,7 +249,7 @@ class FunctionTarget(Target):
 
 @dataclass(frozen=True, slots=True)
 class WriterTarget(Target):
-    """Any Spark batch writer in append mode; at least once."""
+    """Any Spark batch writer in append mode. It writes each result at least once."""
 
     format: str
     options: Mapping[str, Any]
@@ -260,35 +263,59 @@ class WriterTarget(Target):
 
 
 def parquet(path: str | os.PathLike[str], **options: Any) -> Target:
-    """Parquet files in a directory. Without options, the slots' own files are linked there."""
+    """Writes Parquet files to a directory, exactly once.
+
+    Without options, the files that slots wrote are linked or copied. With options, Spark writes.
+
+    - path: a directory or URI of its own.
+    - options: of Spark's Parquet writer.
+    """
     return FileTarget("parquet", _directory(path), options)
 
 
 def csv(path: str | os.PathLike[str], *, header: bool = True, **options: Any) -> Target:
-    """CSV files in a directory; `window` becomes window_start and window_end."""
+    """Writes CSV files to a directory, exactly once.
+
+    The column `window` becomes `window_start` and `window_end`.
+
+    - path: a directory or URI of its own.
+    - header: whether the first line has the names of columns.
+    - options: of Spark's CSV writer.
+    """
     return FileTarget("csv", _directory(path), {"header": header, **options})
 
 
 def json(path: str | os.PathLike[str], **options: Any) -> Target:
-    """Files in a directory with one JSON object per line."""
+    """Writes files with one JSON object per line to a directory, exactly once.
+
+    - path: a directory or URI of its own.
+    - options: of Spark's JSON writer.
+    """
     return FileTarget("json", _directory(path), options)
 
 
 def memory() -> MemoryTarget:
-    """Results in the driver's memory: `.rows()`, `.table()`."""
+    """Keeps results in the driver's memory. `.rows()` and `.table()` return them."""
     return MemoryTarget()
 
 
 def console(rows: int = 20) -> Target:
-    """Prints the first rows of each step."""
+    """Prints the first rows of each step.
+
+    - rows: how many, 1 or more; else a `TopologyError`.
+    """
     if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
         raise TopologyError(f"console(rows={rows!r}); valid: 1 or more")
     return ConsoleTarget(rows)
 
 
 def writer(format: str, **options: Any) -> Target:
-    """Any Spark batch writer in append mode, at least once: ab.writer("jdbc", url=...,
-    dbtable=...).
+    """Writes with any batch writer of Spark, such as `ab.writer("jdbc", url=..., dbtable=...)`.
+
+    It appends each result at least once: a step that runs again after a crash is appended again.
+
+    - format: a format that Spark writes.
+    - options: of that writer.
     """
     if not isinstance(format, str) or not format.strip():
         raise TopologyError(
@@ -305,7 +332,7 @@ def _directory(path: object) -> str:
 
 
 def as_target(target: object) -> Target:
-    """A target, or a function of (DataFrame, step)."""
+    """The target for what a user gave: a sink, or a function of (DataFrame, step)."""
     if isinstance(target, Target):
         return target
     if callable(target):
@@ -321,7 +348,7 @@ def _bring(source: Files, name: str, out: Files, target: str) -> None:
         try:
             os.link(source.path(name), out.path(target))
         except FileExistsError:
-            return  # the very file: its name has the token of the attempt that wrote it
+            return  # it is the same file: its name has the token of the attempt that wrote it
         except OSError:
             draft = out.path(f"_draft-{uuid.uuid4().hex}")
             shutil.copyfile(source.path(name), draft)

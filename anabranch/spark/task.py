@@ -1,4 +1,4 @@
-"""A task of `runtime/` as Spark calls it. A worker loads this, `runtime/` and no compiler."""
+"""A task of `runtime/` as Spark calls it. A worker loads this and `runtime/`, but no compiler."""
 
 from __future__ import annotations
 

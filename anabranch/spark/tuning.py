@@ -1,7 +1,7 @@
 """Session settings of a run: one job per step, as many partitions as cores, quick checkpoints.
 
-A streaming query clones its session when it starts. So what is set on the user's session for that
-moment stays with the query.
+A streaming query clones its session when it starts. So the query keeps settings that the user's
+session has only at that moment.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ LOCAL_QUERY = settings_in(Scope.LOCAL_RUN)
 
 
 def tune(session: SparkSession) -> None:
-    """Sets what the plan of a step needs, in a session that is ours.
+    """Sets what the plan of a step needs, in our own session.
 
-    It runs closing steps and the maps before sinks, whose rows have no guard against large ones.
+    That session runs closing steps and the maps before sinks. There, nothing guards against large
+    rows, so Spark limits the bytes of a batch.
     """
     for name, value in {**_step_settings(session), **SUMMED.settings}.items():
         session.conf.set(name, value)
@@ -29,7 +30,7 @@ def tune(session: SparkSession) -> None:
 
 @contextmanager
 def step_settings_on(session: SparkSession, *, local_query: bool = False) -> Iterator[None]:
-    """Sets what a run needs on a user's session, and sets back what was there."""
+    """Sets what a run needs on a user's session, and restores the old values at the end."""
     own = session.conf.getAll
     wished = {name: value for name, value in LOCAL_QUERY.items() if local_query and name not in own}
     settings = {**_step_settings(session), **wished}

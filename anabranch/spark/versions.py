@@ -1,7 +1,7 @@
-"""What differs between the supported versions of Spark: each difference, its reason, its versions.
+"""The differences between the supported versions of Spark, each with its reason.
 
-`SPARK` is the version of pyspark, and of the JVM too: a session on another one is refused. Nothing
-else in the package asks for a version.
+`SPARK` is the version of pyspark. The JVM has the same: a session on another version is refused.
+No other module of the package asks for the version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SUPPORTED = ((4, 1), (4, 2), (4, 3))
 
 
 def supported(version: str, what: str = "pyspark") -> tuple[int, int]:
-    """Major and minor number of a version; refuses one that is not supported."""
+    """The major and minor number of a version. Refuses one that is not supported."""
     found = re.match(r"(\d+)\.(\d+)", version)
     number = (int(found[1]), int(found[2])) if found else (0, 0)
     if number not in SUPPORTED:
@@ -37,7 +37,7 @@ SPARK = supported(pyspark.__version__)
 
 
 def check_jvm(version: str) -> None:
-    """Refuses a JVM of another version than pyspark: Spark would fail later, or give less."""
+    """Refuses a JVM of another version than pyspark: Spark would fail later, or behave oddly."""
     if supported(version, "Spark") != SPARK:
         raise TopologyError(
             f"Spark {version} runs under pyspark {pyspark.__version__}; use the same version of "
@@ -45,12 +45,12 @@ def check_jvm(version: str) -> None:
         )
 
 
-# LogicalRDD has one more parameter in 4.3; what it says there (False) went without saying before.
+# LogicalRDD has one more parameter in 4.3. False is how it behaves before.
 LOGICAL_RDD_REST: tuple[bool, ...] = (False,) if SPARK >= (4, 3) else ()
 
-# From 4.2 on, Spark tells a source in Python where a batch starts and how much of the rest it may
-# give. Before, a source cannot know where a query that starts again goes on, and "availableNow"
-# ends with what was due at its start.
+# From 4.2 on, Spark passes to a source in Python where a batch starts and how many rows it may
+# read. Before 4.2, a source cannot know where a restarted query continues, and "availableNow" ends
+# with the rows that were due at its start.
 SOURCES_KNOW_THEIR_START = SPARK >= (4, 2)
 
 if TYPE_CHECKING or SPARK >= (4, 2):
@@ -82,16 +82,16 @@ __all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvail
 
 
 def refuse_pace(option: str, value: object) -> None:
-    """Refuses an option of a workload's pace before 4.2, where sources do not know their start."""
+    """Before 4.2, refuses options for the pace of a workload: sources do not know their start."""
     if not SOURCES_KNOW_THEIR_START:
         raise TopologyError(
-            f"{option}={value!r} needs Spark 4.2 or newer, this is {pyspark.__version__}; leave it "
-            "out, all rows are then due at once"
+            f"{option}={value!r} needs Spark 4.2 or newer, this is {pyspark.__version__}; without "
+            "it, all rows are due at once"
         )
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema of Spark's, with timestamps in UTC: what 4.1 gives without being asked."""
+    """The Arrow schema for a Spark schema, with timestamps in UTC. In 4.1 that is the default."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     if SPARK < (4, 2):
@@ -102,7 +102,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 def keep_import_caches() -> None:
     """Makes a worker look for new modules only when its paths have changed, as 4.2 does.
 
-    In 4.1 it forgets after each task what its paths contain: a small job took 744 ms, not 182.
+    In 4.1 a worker forgets after each task what its paths contain: a small job took 744 ms
+    instead of 182.
     """
     if SPARK >= (4, 2):
         return

@@ -1,4 +1,4 @@
-"""Spark's Python workers: they are started before the first batch, and must have this package."""
+"""Starts Spark's Python workers before the first batch, and checks that they have this package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCHEMA = "python string, version string, error string"
 
 
 def warm_up(session: SparkSession) -> None:
-    """Starts Python workers that import what slot tasks need; refuses workers that cannot."""
+    """Starts Python workers that import what slot tasks need. Refuses workers that cannot."""
     context = session.sparkContext
     key = f"{context.applicationId}"
     if key in _warm:
@@ -25,7 +25,7 @@ def warm_up(session: SparkSession) -> None:
     tasks, ours = context.defaultParallelism, _version()
     try:
         found = session.range(0, tasks, 1, tasks).mapInArrow(_probe(), _SCHEMA).collect()
-    except Exception as error:  # noqa: BLE001 - whatever a worker died of
+    except Exception as error:  # noqa: BLE001 - a worker may fail for any reason
         raise AnabranchError(_text("cannot start", _cause(str(error)), context.master)) from None
     for python, version, why in found:
         if why is not None:
@@ -37,7 +37,7 @@ def warm_up(session: SparkSession) -> None:
 
 
 def _probe() -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """What a worker runs. It is sent as code: a worker without the package can run it."""
+    """What a worker runs. It is sent as code, so that a worker without the package can run it."""
 
     def probe(batches: Iterable[Any]) -> Iterator[Any]:
         import sys

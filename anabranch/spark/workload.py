@@ -2,12 +2,12 @@
 
 Offsets are row numbers, so a query that is restarted reads the very same rows.
 
-A paced one has a clock: rows become due as their rate says, whether they are read or not, and
-what is due and not read is the
-backlog. Offsets carry when that clock began, so it goes on while a query is down.
+A paced workload has a clock: rows become due at their rate, whether they are read or not. Rows
+that are due and not read are the backlog. Offsets contain the start of that clock, so it continues
+while a query is down.
 
-This is a data source in Python (pyspark.sql.datasource): a process beside the driver gives
-offsets, tasks make rows as Arrow data.
+This is a data source in Python (pyspark.sql.datasource): a process beside the driver returns
+offsets, and tasks make rows as Arrow data.
 """
 
 from __future__ import annotations
@@ -65,12 +65,19 @@ def stream(
     partitions: int | None = None,
     columns: Columns | None = None,
 ) -> DataFrame:
-    """The rows of a workload as a stream: columns at, value, key and, where it has one, payload.
+    """The rows of a workload as a streaming DataFrame.
 
-    speed: seconds of the workload in one second, such as 1 or 10; None: all rows are due at once.
-    each_batch: at most so many rows per batch. partitions: tasks that read a batch, unless it is
-    small. columns: a function that makes other columns of these, one Arrow batch of another. With
-    availableNow=True a run ends with the last row; a paced one takes its time until then.
+    It has the columns at, value, key and, if the workload has one, payload. With
+    `availableNow=True` a run ends with the last row; with `speed` it waits until that row is due.
+
+    - speed: seconds of the workload per second, such as 1 or 10; by default all rows are due at
+      once.
+    - each_batch: the most rows per batch.
+    - partitions: how many tasks read a batch; by default as many as there are cores. A small batch
+      has fewer.
+    - columns: a function from one Arrow batch to another, to make other columns.
+
+    Raises a `TopologyError` if an argument is not valid.
     """
     if speed is not None and not 0 < speed < inf:
         raise TopologyError(f"speed is {speed!r}; valid: a number above 0, or None")
@@ -85,7 +92,10 @@ def stream(
 
 
 def static(spark: SparkSession, load: Workload, *, columns: Columns | None = None) -> DataFrame:
-    """The same rows as a static DataFrame, for references and `run_batch`."""
+    """The rows of a workload as a static DataFrame, for comparisons and `run_batch`.
+
+    - columns: a function from one Arrow batch to another, to make other columns.
+    """
     return _reader(spark, spark.read, load, columns, None).load()
 
 
@@ -105,11 +115,11 @@ def _reader(
 
 
 def backlog(progress: Mapping[str, Any]) -> int | None:
-    """The rows of all workloads of a query that were due and not in the batch that was taken.
+    """The rows of a query's workloads that were due but not read by the end of a batch.
 
-    It is read from `run.query.lastProgress`.
+    None if the query reads no workload.
 
-    None where it reads no workload.
+    - progress: of the batch, such as `run.query.lastProgress`.
     """
     found = [_waiting(each["endOffset"], each["latestOffset"]) for each in progress["sources"]]
     known = [each for each in found if each is not None]
@@ -144,7 +154,7 @@ class WorkloadSource(DataSource):
         self.speed: float | None = json.loads(options.get("speed", "null"))
         self.each_batch: int | None = json.loads(options.get("each_batch", "null"))
         self.most_partitions = int(options["partitions"])
-        # The function of this program, handed from the driver to its tasks: no checkpoint has it.
+        # The driver sends this program's own function to its tasks. No checkpoint contains it.
         self.columns: Columns | None = (
             cloudpickle.loads(b64decode(options["columns"])) if options["columns"] else None
         )
@@ -168,7 +178,7 @@ class WorkloadSource(DataSource):
         return StreamReader(self)
 
     def split(self, start: int, end: int) -> list[RowRange]:
-        """Even ranges, none of them needlessly small."""
+        """Even ranges of rows, each large enough for a task."""
         count = max(1, min(self.most_partitions, (end - start) // _PARTITION_ROWS))
         cuts = [start + (end - start) * i // count for i in range(count + 1)]
         return [RowRange(*cut) for cut in pairwise(cuts) if cut[0] < cut[1]]
@@ -192,13 +202,13 @@ class StaticReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Tells how far rows are due, in a process beside the driver; makes rows, in tasks."""
+    """Computes which rows are due, in a process beside the driver, and makes rows, in tasks."""
 
     def __init__(self, source: WorkloadSource) -> None:
         self.source = source
         self.fingerprint = blake2b(_encoded(source.load).encode(), digest_size=6).hexdigest()
-        # Offsets that differ are a new batch: where a reader cannot go on with the time that the
-        # offsets have, they have none.
+        # Spark makes a new batch if offsets differ. Where a reader does not get the start of the
+        # clock back, offsets have 0 instead, so that they stay equal.
         self.began_ms = int(time.time() * 1000) if SOURCES_KNOW_THEIR_START else 0
         self.to_the_end = False
 
@@ -218,9 +228,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """As far as rows are due, within the limit. A run to the end waits for rows.
+        """The offset up to which rows are due, within the limit. A run to the end waits for rows.
 
-        A Spark that does not say where to start reads rows that are all due.
+        Spark 4.1 passes no start. Then all rows are due.
         """
         if start is None:
             return self._offset(self.source.load.total)
@@ -246,7 +256,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check(self, offset: dict[str, Any]) -> None:
         if offset["of"] != self.fingerprint:
             raise CheckpointError(
-                f"the offsets are of another workload than this one: {self.source.load}"
+                f"the offsets belong to another workload than this one: {self.source.load}"
             )
 
     def _due(self) -> int:

@@ -367,7 +367,7 @@ def test_another_plan_at_a_restart_and_between_two_steps_changes_no_results(
     [moved] = [
         event.text for event in run.events if "partitioned by other attributes" in event.text
     ]
-    assert "the state of w0, w1 has other shards" in moved
+    assert "the state of w0, w1 was moved to other shards" in moved
     write_batches(steps[4:], tmp_path / "in", first=4)
     run = fused.topology().start(
         checkpoint=tmp_path / "checkpoint",
@@ -422,7 +422,7 @@ def test_a_start_that_is_refused_changes_nothing(spark: SparkSession, tmp_path: 
     )
     with pytest.raises(
         ab.TopologyError,
-        match="operator 'other' after map has stack, and other operators need the same rows",
+        match="operator 'other' after map has stack, and other operators read the same rows",
     ):
         app.start(
             checkpoint=tmp_path / "checkpoint",

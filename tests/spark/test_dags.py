@@ -262,6 +262,6 @@ def test_maps_may_multiply_rows_in_every_way_in_one_of_several_branches(
     stack.aggregate(by=["to"], windows=ab.tumbling("1 minute"), name="stacked", n=ab.count())
     with pytest.raises(
         ab.TopologyError,
-        match="has stack, and other operators need the same rows: only explode, posexplode, inline",
+        match="stack, and other operators read the same rows; valid: explode, posexplode, inline",
     ):
         app.run_batch()

@@ -175,7 +175,7 @@ def test_another_workload_on_the_same_checkpoint_is_refused(
         rate=LOAD.rate, keys=LOAD.keys, lasting="12 seconds", seed=8, payload=9
     )
     query = started(ab.workloads.stream(spark, other), tmp_path, availableNow=True)
-    with pytest.raises(Exception, match="the offsets are of another workload than this one"):
+    with pytest.raises(Exception, match="the offsets belong to another workload than this one"):
         query.awaitTermination(120)
     assert differences(written(tmp_path), LOAD.table(), ["value"]) == []
 
@@ -192,10 +192,10 @@ def test_offsets_of_another_workload_are_refused() -> None:
         rate=LOAD.rate, keys=LOAD.keys, lasting="12 seconds", seed=8, payload=9
     )
     with pytest.raises(
-        ab.CheckpointError, match=r"the offsets are of another workload than this one: .* seed 8"
+        ab.CheckpointError, match=r"the offsets belong to another workload than this one: .* seed 8"
     ):
         reader(other).latestOffset(reader(LOAD).initialOffset(), ReadAllAvailable())
-    with pytest.raises(ab.CheckpointError, match="the offsets are of another workload"):
+    with pytest.raises(ab.CheckpointError, match="the offsets belong to another workload"):
         reader(other).partitions(reader(LOAD).initialOffset(), reader(other).initialOffset())
 
 

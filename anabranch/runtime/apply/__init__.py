@@ -1,1 +1,1 @@
-"""Users' functions without state: rows in, rows out."""
+"""Runs users' functions without state: rows in, rows out."""

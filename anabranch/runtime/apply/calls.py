@@ -1,9 +1,8 @@
-"""Calls of a user's function over Arrow rows: in its form, timed by value, naming the row that
-fails.
+"""Calls a user's function with Arrow rows in its form, times it by value, and finds failed rows.
 
-A function of batches is called again with halves of a batch in which it failed, until the rows are
-found on which it fails: it is stateless, and does not depend on how rows are cut into batches. Rows
-whose value is frequent get batches of their own, so that their time is known.
+If a function of batches fails, it is called again with each half of the batch, until the rows are
+found on which it fails. That is safe: it is stateless and does not depend on how rows are batched.
+Rows whose value is frequent get batches of their own, so that their time is known.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from anabranch.errors import ApplyError, place_of
 from anabranch.topology.apply import PANDAS, ROWS, ApplySpec
 from anabranch.types import Array, exact_array
 
-_ALONE = 32  # rows of one value in a batch from which on they are called by themselves
-_SHOWN = 400  # letters of a row, or of an error, in a message
+_ALONE = 32  # with so many rows of one value, the value gets batches of its own
+_SHOWN = 400  # the most characters of a row, or of an error, in a message
 
 
 @dataclass(slots=True)
 class Called:
-    """What became of some rows: results, failed rows with their errors, the time of each row."""
+    """The outcome of calls: results, failed rows with their errors, and the time of each row."""
 
     results: list[pa.Table] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
@@ -36,7 +35,7 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class ApplyCalls:
-    """The function of an apply, to be called with rows of `given`; it makes rows of `made`."""
+    """The function of an apply. It takes rows of schema `given` and returns rows of `made`."""
 
     operator: str
     work: ApplySpec
@@ -44,7 +43,7 @@ class ApplyCalls:
     made: pa.Schema
 
     def __call__(self, rows: pa.Table, values: Array | None) -> Called:
-        """Calls the function with some rows. Values, where given, are timed as well as possible."""
+        """Calls the function with some rows. If values are given, it times frequent ones apart."""
         called = Called(seconds=np.zeros(len(rows)))
         if self.work.fn is None:
             called.results.append(rows)
@@ -77,7 +76,7 @@ class ApplyCalls:
         self._convert(rows, made, origin, called)
 
     def _convert(self, rows: pa.Table, made: list[Any], origin: list[int], called: Called) -> None:
-        """Rows of Python values as a table; one that does not fit its declared type has failed."""
+        """Adds returned rows to the results. A row with a value that does not fit has failed."""
         try:
             called.results.append(self._table(made))
             return
@@ -115,7 +114,7 @@ class ApplyCalls:
             raise self._wrong_columns([str(each) for each in row])
 
     def _by_batch(self, rows: pa.Table, batch: Array, called: Called) -> None:
-        """The results of some rows; in halves where the function fails on them together."""
+        """Calls the function with some rows; if it fails, with each half of them."""
         assert self.work.fn is not None
         given = rows.take(pa.array(batch))
         try:
@@ -153,7 +152,7 @@ class ApplyCalls:
             raise self._wrong_columns(names)
 
     def _failed(self, rows: pa.Table, i: int, cause: str, called: Called, place: str = "") -> None:
-        """A row that fails is a dead letter, or ends the step."""
+        """Makes a row that failed a dead letter, or raises an `ApplyError`."""
         if not self.work.dead_letters:
             row = _short(repr(rows.slice(i, 1).to_pylist()[0]))
             raise ApplyError(f"apply {self.operator!r} failed on row {row}: {_short(cause)}{place}")
@@ -169,14 +168,14 @@ class ApplyCalls:
 
 
 def _listed(made: object) -> list[Any]:
-    """What a function made of a row: nothing, one row, or several."""
+    """What a function returned for a row, as a list: nothing, one row, or several."""
     if made is None:
         return []
     return list(made) if isinstance(made, list | tuple | Iterator) else [made]
 
 
 def _batches(rows: int, values: Array | None, most: int) -> Iterator[Array]:
-    """The rows of each call, by number; rows of a frequent value by themselves."""
+    """The rows of each call, by number. A frequent value has calls of its own."""
     if values is None:
         order, ends = np.arange(rows), np.array([rows])
     else:
@@ -198,6 +197,6 @@ def _batches(rows: int, values: Array | None, most: int) -> Iterator[Array]:
 
 
 def _short(text: str) -> str:
-    """One line, not too long: messages of tasks are read from the text of Spark's."""
+    """The text in one short line: Spark's own message contains it, and it is read from there."""
     line = " ".join(text.split())
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."

@@ -1,8 +1,7 @@
-"""The two tasks of a stage of applies: one gives rows to slots, the other calls the functions
-there.
+"""The two tasks of a stage of applies: one assigns rows to slots, the other calls the functions.
 
-The rows that the functions make go on to whatever comes next. So does the report of each slot: it
-is a row too, and later stages pass it on to the driver.
+The rows that the functions return go to the next stage or level. The report of each slot does too:
+it is a row, and later stages pass it on to the driver.
 """
 
 from __future__ import annotations
@@ -36,23 +35,23 @@ from anabranch.topology.apply import ERROR_COLUMN, HASH, OSG
 from anabranch.types import Array
 
 VALUE, SLOT, ORDER = "v", "slot", "h"
-_TAKEN = 10_000  # rows that are looked at together
-# Of these, rows whose time is measured by value: measuring must not cost what cheap functions cost.
+_TAKEN = 10_000  # rows that are handled together
+# How many of these are timed by value. Timing must not cost more than a cheap function.
 _MEASURED = 1_000
-_WATCHED = 100  # the same where it is known that grouping by cost does not pay
+_WATCHED = 100  # the same, if it is known that grouping by cost does not pay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleTask:
-    """Gives each row for an apply its slot: one scheduler per apply on each partition.
+    """Assigns each row for an apply to a slot, with one scheduler per apply and partition.
 
-    Other rows stay about where they are. Reports of earlier stages go to slot 0.
+    Other rows go to the slot of their partition's number. Reports of earlier stages go to slot 0.
     """
 
     groupings: Mapping[int, tuple[Grouping, Osg]]  # by the number of the apply
     slots: int
-    names: tuple[str, ...]  # of the columns that go on
-    unordered: bool  # rows come in an order that might be another one if they came again
+    names: tuple[str, ...]  # of the columns that are passed on
+    unordered: bool  # the order of rows may differ if the task runs again
 
     def run(self, batches: Iterable[pa.RecordBatch], task: TaskId) -> Iterator[pa.RecordBatch]:
         """The rows, each with its slot."""
@@ -82,9 +81,7 @@ class ScheduleTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyWork:
-    """One apply in a stage: its function, where its columns are, and where what it makes goes on
-    to.
-    """
+    """One apply in a stage: its function, where its columns are, and where its rows go."""
 
     number: int
     calls: ApplyCalls
@@ -97,18 +94,18 @@ class ApplyWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyTask:
-    """The function of the tasks of one stage of a step: calls the functions, passes other rows."""
+    """The task of one stage of a step: calls the functions, and passes other rows through."""
 
     works: tuple[ApplyWork, ...]
     checkpoint: Files
     step: int
     epoch: int
     job: int
-    schema: pa.Schema  # of the rows that go on
+    schema: pa.Schema  # of the rows that are passed on
     faults: Faults = field(default_factory=Faults)
 
     def run(self, batches: Iterable[pa.RecordBatch], task: TaskId) -> Iterator[pa.RecordBatch]:
-        """What the functions make of the rows of a slot, the rows that only pass, the reports."""
+        """The rows that the functions return, the rows that only pass through, and the reports."""
         slot = task.partition
         token = Fence(self.epoch, self.job, task.attempt).new_token()
         self.faults.at("apply.begin", self.step, slot)
@@ -142,7 +139,7 @@ class _Slot:
         self.failed = 0
 
     def take(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Calls the function with some rows; gives what it made of them to those who read it."""
+        """Calls the function with some rows. Returns its rows, one copy for each reader."""
         work, schema = self.work, self.work.calls.given
         given = (
             rows.select([work.places[name] for name in schema.names])
@@ -165,7 +162,7 @@ class _Slot:
             )
 
     def _call(self, given: pa.Table, values: Array | None) -> Iterator[pa.RecordBatch]:
-        """Calls the function; the time of rows whose values are given is measured."""
+        """Calls the function. If values are given, the rows are timed by value."""
         if not len(given):
             return
         work, known = self.work, None if values is None else values[: len(given)]
@@ -192,7 +189,7 @@ class _Slot:
                 yield from pieces(spread(pa.table({"to": to, **columns}), self.task.schema))
 
     def report(self) -> ApplyReport:
-        """What the slot has done, once its files are written."""
+        """Writes the files of the slot, and returns its report."""
         results = self._write("applied", self.results)
         letters = self._write("failed", self.letters)
         return ApplyReport(
@@ -222,12 +219,12 @@ class _Slot:
 
 @dataclass(frozen=True, slots=True)
 class ResultsTask:
-    """The function of an apply over results of windows, on their way to a sink."""
+    """The task of an apply on results of windows that go to a sink."""
 
     calls: ApplyCalls
 
     def run(self, batches: Iterable[pa.RecordBatch], _task: TaskId) -> Iterator[pa.RecordBatch]:
-        """What the function makes of the rows of a partition."""
+        """The rows that the function returns for the rows of a partition."""
         schema = self.calls.given
         for batch in batches:
             rows = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
@@ -237,7 +234,7 @@ class ResultsTask:
 
 
 def _in_order(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """All rows in an order that depends on nothing but them."""
+    """All rows, in an order that depends on the rows only."""
     found = [batch for batch in batches if batch.num_rows]
     if found:
         yield from (

@@ -1,1 +1,1 @@
-"""Users' classes with state per key: rows in, results and changed cells out."""
+"""Runs users' classes with state per key: rows in, results and changed cells out."""

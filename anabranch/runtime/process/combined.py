@@ -1,4 +1,4 @@
-"""Rows of a `process` that reads aggregates: one per key and step, combined in the JVM or here."""
+"""Rows for a `process` that reads aggregates: one per key and step, combined in the JVM or here."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from anabranch.types import Array
 def merged_rows(
     plan: ProcessPlan, keys: pa.Table, shards: Array, columns: Sequence[Array], part: Array
 ) -> Incoming:
-    """One row per key, of the partials that each source partition has of it.
+    """One row per key, merged from the partials of all source partitions.
 
-    Rows that are left out have a mark instead of a time, and are a row of their own.
+    Rows that are left out have a mark instead of a time. They are combined to a row of their own.
     """
     code, newest = key_codes(keys), columns[-1]
     marked = is_marked(newest)
@@ -34,7 +34,7 @@ def merged_rows(
 def lifted_rows(
     plan: ProcessPlan, keys: pa.Table, shards: Array, inputs: Sequence[pa.Array | None], t: Array
 ) -> Incoming:
-    """One row per key, of rows that are here already; an input that is None is a constant."""
+    """One row per key, from rows that are not combined yet. An input that is None is a constant."""
     code = key_codes(keys)
     first = _first(code)
     constant = pa.array(np.ones(len(code), dtype=np.int32))
@@ -43,7 +43,7 @@ def lifted_rows(
 
 
 def _first(code: Array) -> Array:
-    """Where one row of each key is."""
+    """The index of one row of each key."""
     found = np.empty(int(code.max(initial=-1)) + 1, dtype=np.int64)
     found[code] = np.arange(len(code))
     return found
@@ -52,7 +52,7 @@ def _first(code: Array) -> Array:
 def _seen(
     plan: ProcessPlan, keys: pa.Table, shards: Array, first: Array, columns: Sequence[Array]
 ) -> Incoming:
-    """Rows with the columns that the user's class sees; their time is that of the newest row."""
+    """Rows with the columns that the user's class gets. Their time is that of the newest row."""
     mine = keys.take(pa.array(first))
     named = [(each.name, mine.column(i)) for i, each in enumerate(plan.keys) if each != EVERYTHING]
     named += [

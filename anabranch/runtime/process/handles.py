@@ -1,4 +1,4 @@
-"""What a user's class is given: rows and a context with timers; vectorised, arrays and columns."""
+"""What a user's class gets: rows and a context with timers; in the vectorised form, arrays."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from anabranch.state.codec.cells import to_micros, to_time
 from anabranch.topology.process import StateColumn
 from anabranch.types import Array
 
-# The names of columns are known at run time only.
+# The names of columns are only known at run time.
 make_row: Any = collections.namedtuple  # noqa: PYI024
-GONE: Any = object()  # in the place of a state: the key is forgotten
+GONE: Any = object()  # instead of a state: the key is forgotten
 
 
 class Columns:
-    """The rows of a slot as Python values; a column is converted when it is asked for, and once."""
+    """The rows of a slot as Python values. A column is converted once, when it is first used."""
 
     __slots__ = ("_lists", "_rows", "rows_of", "table")
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
-        # A property is found twice as fast as by __getattr__, and a key may have one row only.
+        # A property is twice as fast as __getattr__, which matters if keys have one row each.
         shown = {
             name: property(_taker(name))
             for name in table.column_names
@@ -48,7 +48,7 @@ class Columns:
         return self._lists[name]
 
     def rows(self) -> list[Any]:
-        """All rows, as tuples with names."""
+        """All rows, as named tuples."""
         if self._rows is None:
             names = self.table.column_names
             kind: Any = make_row("Row", names, rename=True)
@@ -57,14 +57,17 @@ class Columns:
 
 
 def _taker(name: str) -> Callable[[Rows], list[Any]]:
-    """A function that gives one column of some rows."""
+    """A function that returns one column of some rows."""
     return lambda rows: rows._of.column(name)[rows._start : rows._end]  # noqa: SLF001
 
 
 class Rows:
     """The rows of one key, in order.
 
-    Iterate over them, or take a column of all of them: `rows.price` or `rows["price"]`.
+    - Iterate over them to get named tuples: `row.price`. `rows[0]` and `len(rows)` work too.
+    - `rows.price` or `rows["price"]` is a list with the values of one column.
+
+    A column that does not exist raises an `AttributeError` that names those that do.
     """
 
     __slots__ = ("_end", "_of", "_start")
@@ -91,9 +94,9 @@ class Rows:
 
 
 class Call:
-    """What a call of the user's class is about, and what it has done to its key.
+    """One call of the user's class: its rows or timer, and the state and timers of its key.
 
-    The user sees it through a `Context`.
+    The user's class uses it through a `Context`.
     """
 
     __slots__ = ("_array", "_times", "after_us", "at_us", "end", "name", "start", "state", "timers")
@@ -102,7 +105,7 @@ class Call:
         self._array = times
         self._times: list[int] | None = None
         self.start = self.end = 0
-        self.at_us: int | None = None  # of the timer that the call is of
+        self.at_us: int | None = None  # the time of the timer, if the call is for one
         self.name = ""
         self.after_us: int | None = None
         self.timers: dict[str, int] | None = None
@@ -110,9 +113,9 @@ class Call:
 
     @property
     def times(self) -> Sequence[int]:
-        """Event times of all rows; those of the call are from `start` up to `end`.
+        """The event times of all rows. Those of the call are from `start` up to `end`.
 
-        They become Python values when a class asks for them; many never do.
+        They become Python values only if a class uses them. Many do not.
         """
         if self._times is None:
             self._times = self._array.tolist()
@@ -120,7 +123,10 @@ class Call:
 
 
 class Context:
-    """What a call of the user's class knows and can do besides its state: the time, timers."""
+    """The context of a call of your class: the time, the watermark, timers, and the key's state.
+
+    Times are datetimes. They are in UTC, or without a time zone if the event time has none.
+    """
 
     __slots__ = ("_call", "_has_timers", "_zone")
 
@@ -129,42 +135,52 @@ class Context:
 
     @property
     def watermark_us(self) -> int | None:
-        """The watermark in microseconds since 1970; None where nothing is known yet."""
+        """The watermark in microseconds since 1970; None if there is none yet."""
         return self._call.after_us
 
     @property
     def watermark(self) -> datetime | None:
-        """Event time before which this key gets no more rows; None where nothing is known yet."""
+        """The watermark; None if there is none yet.
+
+        In the order of event time, this key gets no rows before it.
+        """
         return self._time(self._call.after_us)
 
     @property
     def time_us(self) -> int | None:
-        """The event time of the newest row of this call, or of the timer, in us since 1970."""
+        """The same as `time`, in microseconds since 1970."""
         call = self._call
         newest = max(call.times[call.start : call.end]) if call.at_us is None else call.at_us
         return None if newest == NO_TIME_US else newest
 
     @property
     def time(self) -> datetime | None:
-        """The event time of the newest row of this call, or of the timer."""
+        """The event time of the newest row of this call, or the time of the timer.
+
+        None if no row has an event time.
+        """
         return self._time(self.time_us)
 
     @property
     def name(self) -> str:
-        """The name of the timer that this call is of."""
+        """The name of the timer that this call is for; empty for a call with rows."""
         return self._call.name if self._call.at_us is not None else ""
 
     @property
     def timers(self) -> dict[str, datetime]:
-        """The timers of the key by name."""
+        """The timers of the key, by name."""
         return {
             name: to_time(at, zone=self._zone) for name, at in (self._call.timers or {}).items()
         }
 
     def timer(self, at: datetime | int, name: str = "") -> None:
-        """Calls `on_timer` when the watermark reaches a time.
+        """Sets a timer: `on_timer` is called when the watermark reaches its time.
 
-        A key has one timer of each name: the last one that was set.
+        - at: a datetime, or microseconds since 1970.
+        - name: a key has one timer per name. Setting it again moves it.
+
+        Raises a `ValueError` if the time is not after the watermark, and a `TypeError` if the class
+        has no `on_timer`.
         """
         us, call = to_micros(at), self._call
         if not self._has_timers:
@@ -181,16 +197,16 @@ class Context:
         call.timers[name] = us
 
     def cancel(self, name: str = "") -> None:
-        """Removes a timer; nothing happens where there is none of that name."""
+        """Removes a timer. Nothing happens if there is none of that name."""
         if self._call.timers:
             self._call.timers.pop(name, None)
 
     def replace(self, state: Any) -> None:
-        """Replaces the state of the key; a state that is changed in place needs no such call."""
+        """Replaces the state of the key. A state that you change in place does not need it."""
         self._call.state = state
 
     def forget(self) -> None:
-        """Removes the state of the key and its timers; with its next row it is a new key."""
+        """Removes the state of the key and its timers. With its next row it is a new key."""
         self._call.state, self._call.timers = GONE, None
 
     def _time(self, us: int | None) -> datetime | None:
@@ -198,9 +214,14 @@ class Context:
 
 
 class SlotRows:
-    """All rows of a slot, by key and then in order.
+    """All rows of a slot, by key and then in order. The vectorised form of `process` gets it.
 
-    `rows["v"]` is an array, `rows.key` has the number of each row's key.
+    - `rows["price"]`: a column as a NumPy array; a `KeyError` if there is no such column.
+    - `rows.key`: the number of each row's key, from 0 on.
+    - `rows.keys`: the keys by number, as an Arrow table.
+    - `rows.starts`: where the rows of each key begin.
+    - `rows.t`: event times, in microseconds since 1970.
+    - `rows.table`: all columns, as an Arrow table.
     """
 
     __slots__ = ("_arrays", "key", "keys", "starts", "t", "table")
@@ -209,7 +230,7 @@ class SlotRows:
         self.keys = keys  # by number, with the names of the key columns
         # Where the rows of each key begin: np.add.reduceat(rows["v"], rows.starts).
         self.starts = starts[:-1]
-        self.table = table  # the columns as Arrow has them
+        self.table = table  # the columns in Arrow
         self.t = t  # event times, microseconds since 1970
         self.key = np.repeat(np.arange(len(keys)), np.diff(starts))
         self._arrays: dict[str, Array] = {}
@@ -230,9 +251,12 @@ class SlotRows:
 
 
 class SlotState:
-    """The state of the keys that have rows: an array per declared column, one value per key.
+    """The state of the keys that have rows, in the vectorised form of `process`.
 
-    Change the arrays, or put others in their place.
+    - `state.n`: the array of the declared column `n`, one value per key. Change it, or assign
+      another array.
+    - `state.new`: which keys are new.
+    - `len(state)`: the number of keys.
     """
 
     def __init__(self, columns: Sequence[StateColumn], record: Array, new: Array) -> None:
@@ -252,13 +276,13 @@ class SlotState:
         return len(self.new)
 
     def into(self, record: Array, who: str) -> None:
-        """Writes the columns back; what does not fit is an error that says so."""
+        """Writes the columns to a record. Raises a `StepError` if one does not fit its type."""
         for each in self._columns:
             try:
                 values = np.asarray(getattr(self, each.name))
                 if values.shape != (len(self),):
                     raise ValueError(
-                        f"its shape is {values.shape}; valid: ({len(self)},), a value for each key"
+                        f"its shape is {values.shape}; valid: ({len(self)},), one value per key"
                     )
                 record[each.name] = _fitted(values, each.dtype)
             except (TypeError, ValueError) as error:
@@ -268,7 +292,7 @@ class SlotState:
 
 
 def _fitted(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Values of a state column in its type; whole numbers that it cannot hold are refused."""
+    """The values of a state column in its type. Refuses whole numbers that do not fit."""
     made = values.astype(dtype, casting="same_kind")
     if values.dtype.kind in "iu" and dtype.itemsize < values.dtype.itemsize:
         for i in np.flatnonzero(made != values)[:1].tolist():
@@ -277,7 +301,10 @@ def _fitted(values: Array, dtype: np.dtype[Any]) -> Array:
 
 
 class SlotContext:
-    """What a call of a vectorised class may know and do besides its state."""
+    """The context of a call in the vectorised form of `process`: the watermark, and `forget`.
+
+    `watermark_us` is the watermark in microseconds since 1970; None if there is none yet.
+    """
 
     __slots__ = ("_gone", "watermark_us")
 
@@ -290,12 +317,15 @@ class SlotContext:
         return None if self.watermark_us is None else to_time(self.watermark_us, zone=True)
 
     def forget(self, keys: Array) -> None:
-        """Removes the state of some keys, by their numbers or by an array that is true for them."""
+        """Removes the state of some keys.
+
+        - keys: their numbers, or an array of booleans with one value per key.
+        """
         found = np.asarray(keys)
         self._gone.append(np.flatnonzero(found) if found.dtype == bool else found)
 
     def gone(self) -> Array:
-        """The numbers of all keys that were forgotten."""
+        """The numbers of the keys that were forgotten."""
         return np.unique(np.concatenate(self._gone)) if self._gone else np.empty(0, dtype=np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Rows of a slot in order: those of a key side by side, by event time or as they arrived."""
+"""Rows of a slot in order: by key, then by event time or by arrival."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from anabranch.plan.panes import AHEAD, LEFT_OUT, OUT_OF_RANGE
 from anabranch.state.codec.cells import encoded_keys
 from anabranch.types import Array
 
-NO_TIME_US = LEFT_OUT  # in the place of an event time, of a row without
+NO_TIME_US = LEFT_OUT  # instead of the event time of a row that has none
 
 
 def is_marked(t: Array) -> Array:
-    """Which rows are left out whatever their order: they have a mark in the place of a time."""
+    """Which rows are left out in any order: those with a mark instead of a time."""
     found: Array = (t == AHEAD) | (t == OUT_OF_RANGE)
     return found
 
@@ -28,8 +28,8 @@ def is_marked(t: Array) -> Array:
 class Incoming:
     """Rows as they came.
 
-    Key columns, the columns that the user sees, event times, shards, and the order of arrival where
-    it is known. A row that is combined of others says of how many.
+    They have key columns, the columns for the user's class, event times and shards. The order of
+    arrival is None if it is unknown. For combined rows, `counts` has the number of rows in each.
     """
 
     keys: pa.Table
@@ -67,7 +67,7 @@ class Incoming:
 class Ordered:
     """Rows by key: those of key i are from `starts[i]` up to `starts[i + 1]`."""
 
-    keys: pa.Table  # each once, those of a shard side by side
+    keys: pa.Table  # each once, by shard
     shards: Array  # of the keys
     starts: Array
     columns: pa.Table
@@ -75,7 +75,7 @@ class Ordered:
 
 
 def ordered(rows: Incoming, *, by_time: bool) -> Ordered:
-    """The rows by key, and those of a key in their order."""
+    """The rows by key, and in order for each key."""
     if rows.counts is not None:
         return _one_per_key(rows)
     code = _by_shard(key_codes(rows.keys), rows.shards)
@@ -98,7 +98,7 @@ def ordered(rows: Incoming, *, by_time: bool) -> Ordered:
 
 
 def _one_per_key(rows: Incoming) -> Ordered:
-    """Rows that are combined, one per key: by shard, and numbers in the order that cells have."""
+    """Combined rows, one per key, by shard. Whole numbers as keys are in the order of cells."""
     key = rows.keys.column(0)
     plain = rows.keys.num_columns == 1 and pa.types.is_integer(key.type) and not key.null_count
     order = (
@@ -117,7 +117,7 @@ def _one_per_key(rows: Incoming) -> Ordered:
 
 
 def key_codes(keys: pa.Table) -> Array:
-    """A number for each row, equal where the keys are."""
+    """A number for each row. Rows with equal keys have equal numbers."""
     code: Array | None = None
     for column in keys.columns:
         flat = column.combine_chunks()
@@ -145,9 +145,9 @@ def _by_shard(code: Array, shards: Array) -> Array:
 
 
 def _places(rows: Incoming, code: Array, *, by_time: bool) -> Array:
-    """Where the rows are in their order: by key, then time, then arrival.
+    """The indices of the rows in order: by key, then time, then arrival.
 
-    Where no arrival is known, values decide instead.
+    If the arrival is unknown, values decide instead.
     """
     order = (
         _by_values(rows.columns)
@@ -156,13 +156,13 @@ def _places(rows: Incoming, code: Array, *, by_time: bool) -> Array:
     )
     if by_time or rows.arrival is None:
         order = _sorted(order, rows.t)
-    # NumPy sorts 16 bits by radix.
+    # NumPy sorts 16-bit numbers by radix sort, which is faster.
     small = code.astype(np.uint16) if len(code) and code.max() < 1 << 16 else code
     return _sorted(order, small)
 
 
 def _sorted(order: Array, values: Array) -> Array:
-    """An order refined: by values, and as before where these are equal."""
+    """The order by these values; rows with equal values keep the order that they had."""
     found = values[order]
     if not len(found) or (found[1:] >= found[:-1]).all():
         return order
@@ -172,7 +172,7 @@ def _sorted(order: Array, values: Array) -> Array:
 def _by_values(columns: pa.Table) -> Array:
     """The order of rows by their values.
 
-    Rows of other operators come in any order, and an attempt that runs again must see the same.
+    Rows of other operators come in any order, but a step that runs again must have the same one.
     """
     names = [
         each.name
@@ -188,7 +188,7 @@ def _by_values(columns: pa.Table) -> Array:
 
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values of a column as Python has them; times are in UTC where the column has a zone."""
+    """The values of a column as Python values. Times are in UTC if the column has a time zone."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     kind = column.type
@@ -206,6 +206,6 @@ def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def python_keys(keys: pa.Table) -> list[Any]:
-    """Keys as users see them: the value of the one column, or a tuple of several."""
+    """Keys as the user's class gets them: the value of the only column, or a tuple of values."""
     columns: Sequence[list[Any]] = [python_values(column) for column in keys.columns]
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))

@@ -1,7 +1,7 @@
 """`process` in plain Python: the class is called key by key, with rows and due timers in order.
 
-A function of rows, cells and watermarks: it returns the cells after the step and the rows that the
-class returned, and changes nothing else.
+The result depends on rows, cells and watermarks only. It is the cells after the step and the rows
+that the class returned. Nothing else changes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from anabranch.topology.process import Logic
 from anabranch.topology.state_types import StateType
 from anabranch.types import Array
 
-# Instead of a timer's name: the time to live is over. It sorts after timers of the same time.
+# Stands for a timer's name when the time to live ends. It sorts after timers of the same time.
 _EXPIRES = "\U0010ffff"
 _PROCESS, _ON_TIMER, _ENCODING, _DECODING = "process()", "on_timer()", "encoding", "decoding"
 
 
 @dataclass(slots=True)
 class CallResults:
-    """What the calls of a step made: cells, all returned rows, and how many each key has."""
+    """The outcome of all calls of a step: cells, returned rows, and the number of rows per key."""
 
     cells: list[bytes | None]
     rows: list[Any]
@@ -106,7 +106,7 @@ class KeyCaller:
                 self._doing = _ENCODING
                 state = encode(call.state)
                 if state != old:
-                    decode(state)  # what cannot be read must not be written
+                    decode(state)  # fails now if the next step could not read it
                 now = b"\0" + state if head is NO_HEAD else sealed_cell(head, state)
                 after.append(cell if now == cell else now)
         except StepError:
@@ -118,13 +118,13 @@ class KeyCaller:
     def _alarms(
         self, key: Any, rows: tuple[int, int], head: Head, span: Span, made: CallResults
     ) -> Head:
-        """The calls of a key with timers or a time to live.
+        """Makes the calls for a key with timers or a time to live. Returns its new head.
 
-        First rows before a due timer, then the timer, then the rows after it.
+        Rows before a due timer come first, then the timer, then the rows after it.
         """
         call, (start, end) = self._call, rows
         expires = head.expires_us
-        if expires is None and call.state is not GONE:  # it had no time to live when it was kept
+        if expires is None and call.state is not GONE:  # the class had no `ttl` in an earlier run
             expires = self._expires([call.after_us])
         until = (
             call.times[end - 1] if span.finish and self._by_time and start < end else span.until_us
@@ -132,7 +132,7 @@ class KeyCaller:
         horizon = span.finish and start == end
         while True:
             if horizon:
-                # A run that finishes: all timers, and those that they set before the last one.
+                # The run finishes: call all timers, and those that they set before the last one.
                 until, horizon = max((call.timers or {}).values(), default=span.until_us), False
             due = self._due(expires, until)
             split = end if due is None else self._split(due[0], expires, until, (start, end))
@@ -154,9 +154,10 @@ class KeyCaller:
     def _split(
         self, due_us: int, expires: int | None, until: int | None, rows: tuple[int, int]
     ) -> int:
-        """Up to where rows come before what is due.
+        """The end of the rows that come before a due alarm.
 
-        By event time the older rows do; by arrival all, unless the key expires before them.
+        By event time these are the older rows. By arrival these are all rows, unless the key
+        expires before them.
         """
         start, end = rows
         if self._by_time:
@@ -166,7 +167,7 @@ class KeyCaller:
         return start if due_us <= expires <= min(until, *self._call.times[start:end]) else end
 
     def _expires(self, touched: Sequence[int | None]) -> int | None:
-        """When a key's time to live is over that was touched at these times."""
+        """When the time to live ends of a key that had rows or timers at these times."""
         if self._logic.ttl_us is None:
             return None
         return max(
@@ -188,7 +189,7 @@ class KeyCaller:
         return min(alarms, default=None)
 
     def _called(self, key: Any, start: int, end: int, out: list[Any]) -> None:
-        """Gives a key some of its rows."""
+        """Calls the class with some rows of a key."""
         if start == end:
             return
         call, self._doing = self._call, _PROCESS
@@ -202,7 +203,7 @@ class KeyCaller:
             out.extend(returned)
 
     def _fire(self, key: Any, at: int, name: str, made: CallResults) -> None:
-        """Calls a key for one of its timers."""
+        """Calls the class for one timer of a key."""
         call, self._doing = self._call, _ON_TIMER
         assert call.timers is not None
         del call.timers[name]

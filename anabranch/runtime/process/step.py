@@ -1,7 +1,7 @@
-"""A step of `process` in a slot: rows and due timers in, results and changed cells out.
+"""A step of `process` in a slot: it gets rows and due timers, and returns results and cells.
 
-Cells are reached through a port.
-The slot task runs it over shards in LMDB, the tester over a dict: what a user tests is what runs.
+Cells come from a port: shards in LMDB for the slot task, a dict for the tester. So the tester runs
+the same code as a run.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class Cells(Protocol):
     """Where the cells of a slot are."""
 
     def get(self, shard: int, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        """The cells of some keys of a shard, None where there is none."""
+        """The cells of some keys of a shard; None for a key without a cell."""
 
     def due(self, until_us: int | None) -> Sequence[tuple[int, bytes]]:
-        """Shard and key of the cells with alarms up to a time, or with any."""
+        """Shard and key of the cells with alarms up to a time; None: with any alarm."""
 
 
 @dataclass(slots=True)
 class ProcessOutcome:
-    """What a step made: results and their shards, changed cells, and rows that were left out.
+    """The outcome of a step: results and their shards, changed cells, and rows that were left out.
 
-    Cells are by shard and key, before and after the step.
+    Cells are by shard and key, as they were before and after the step.
     """
 
     results: pa.Table | None = None
@@ -57,7 +57,7 @@ class ProcessOutcome:
 
 @dataclass(slots=True)
 class _Keys:
-    """The keys of a step: those with rows first, then those with due alarms only."""
+    """The keys of a step: first those with rows, then those that only have due alarms."""
 
     table: pa.Table
     encoded: list[bytes]
@@ -68,7 +68,7 @@ class _Keys:
 def process_step(
     plan: ProcessPlan, rows: Incoming | None, cells: Cells, span: Span
 ) -> ProcessOutcome:
-    """Gives the rows of a step and the timers that are due to the user's class."""
+    """Calls the user's class with the rows of a step and the timers that are due."""
     made = ProcessOutcome(until_us=span.until_us)
     if rows is not None:
         made.rows_in = rows.by_shard()
@@ -102,7 +102,7 @@ def process_step(
 
 
 def _runs(shards: Array) -> list[tuple[int, slice]]:
-    """The shards of keys that are side by side by shard, and where those of each shard are."""
+    """Each shard, with the slice of its keys. Keys of one shard are side by side."""
     edges = [0, *(np.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist(), len(shards)]
     return [
         (int(shards[start]), slice(start, end))
@@ -112,8 +112,8 @@ def _runs(shards: Array) -> list[tuple[int, slice]]:
 
 
 def _on_time(plan: ProcessPlan, rows: Incoming, span: Span, made: ProcessOutcome) -> Incoming:
-    """Leaves out rows whose time is marked, and where the order is that of event time also late
-    ones and those without a time.
+    """Leaves out rows with a mark instead of a time. In the order of event time, leaves out late
+    rows and rows without a time too.
     """
     t = rows.t
     out = t < -FARTHEST_US
@@ -188,7 +188,9 @@ def _per_key(
 def _columns(
     plan: ProcessPlan, given: Ordered | None, keys: _Keys, span: Span, made: ProcessOutcome
 ) -> list[bytes | None]:
-    """All keys with rows in one call. Keys without rows have a due alarm, and may expire."""
+    """Calls the class once for all keys with rows. Keys without rows have a due alarm, and may
+    expire.
+    """
     count, after = 0, list[bytes | None]()
     if given is not None:
         count, names = len(given.keys), [each.name or "k0" for each in plan.keys]
@@ -224,7 +226,7 @@ def _results(
     columns: Sequence[pa.Array],
     made: ProcessOutcome,
 ) -> None:
-    """The returned rows as a table, with the key columns before what the class declares."""
+    """Adds the returned rows to the outcome, with the key columns before the declared ones."""
     if not len(numbers):
         return
     table = keys.table.take(pa.array(numbers))
@@ -234,7 +236,9 @@ def _results(
 
 
 def _columns_of_rows(plan: ProcessPlan, done: CallResults, keys: Sequence[Any]) -> list[pa.Array]:
-    """Returned rows as columns of the declared types; the first misfit is named with its key."""
+    """Returned rows as columns of the declared types. An error names the first row that does not
+    fit, with its key.
+    """
     names, rows = [each.name for each in plan.logic.output], done.rows
     if not rows:
         return []
@@ -242,7 +246,7 @@ def _columns_of_rows(plan: ProcessPlan, done: CallResults, keys: Sequence[Any]) 
         if not set(map(type, rows)) <= {tuple, list}:
             rows = [_from_mapping(row, names) if isinstance(row, Mapping) else row for row in rows]
         if set(map(len, rows)) != {len(names)}:
-            raise ValueError("a row has another number of values")
+            raise ValueError("a row has the wrong number of values")
         columns = list(zip(*rows, strict=True))
         return [
             exact_array(values, each.type)
@@ -260,7 +264,7 @@ def _from_mapping(row: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ..
 
 
 def _blame(plan: ProcessPlan, done: CallResults, keys: Sequence[Any]) -> None:
-    """Finds the first returned row that does not fit, and says which and why."""
+    """Raises an error for the first returned row that does not fit, with the reason."""
     declared = _declared(plan)
     wanted = ", ".join(f"{each.name} {each.type}" for each in plan.logic.output)
     number = np.repeat(np.arange(len(keys)), done.counts)

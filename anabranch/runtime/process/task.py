@@ -1,6 +1,4 @@
-"""`process` in a slot task: rows come one by one, and what it keeps is a cell per key, read and
-written where it is touched.
-"""
+"""`process` in a slot task. It keeps one cell per key, and reads and writes only those it uses."""
 
 from __future__ import annotations
 
@@ -55,7 +53,7 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
         return sum(meta.cells for meta in self._loaded.values())
 
     def next_end(self, after_us: int | None) -> int | None:  # noqa: ARG002
-        """When the next alarm is due; what was due by the watermark has been called."""
+        """When the next alarm is due. Alarms up to the watermark are handled already."""
         return self._next_us
 
     def _meta(self, store: CellShard) -> CellMeta:
@@ -73,13 +71,13 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
         return CellShard(path, limit_bytes=limit_bytes)
 
     def load(self, shards: Collection[int], after_us: int | None) -> None:  # noqa: ARG002
-        """Nothing is read before it is asked for."""
+        """Reads no cells: they are read when they are needed."""
         self._loaded = {shard: meta for shard, meta in self.metas.items() if shard in shards}
 
     def get(self, shard: int, keys: Sequence[bytes]) -> Sequence[bytes | None]:
         """The cells of some keys.
 
-        A damaged shard is wiped and fails the attempt: the next one finds it missing.
+        A damaged shard is wiped, and the attempt fails. The next attempt reports it missing.
         """
         try:
             return self.opened[shard].get(keys)
@@ -90,7 +88,7 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
             raise
 
     def due(self, until_us: int | None) -> list[tuple[int, bytes]]:
-        """Shard and key of the cells with alarms up to a time, or with any."""
+        """Shard and key of the cells with alarms up to a time; None: with any alarm."""
         return [(shard, key) for shard in self._loaded for key in self.opened[shard].due(until_us)]
 
     def merge(
@@ -116,11 +114,11 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
         )
 
     def close(self, outcome: NodeOutcome, marks: Watermarks) -> None:
-        """Timers that are due were called among the rows."""
+        """Does nothing: `merge` calls the timers that are due."""
 
     def _incoming(self, incoming: pa.Table | None, upstream: Upstream) -> Incoming | None:
-        """The rows of a step: from a source with their order of arrival, results of another
-        operator, or combined of either.
+        """The rows of a step. Rows of a source have their order of arrival, results of another
+        operator do not. Either may be combined.
         """
         given = self.task.rows
         if isinstance(given, FusedRows):
@@ -134,7 +132,7 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
         keys = [table.column(given.columns[f"k{i}"]) for i in range(len(self._process.keys))]
         if self._process.kept:
             columns = arrived_partials(table, self._process, given)
-            part = np.zeros(len(table), dtype=np.int64)  # what was combined in its slot has none
+            part = np.zeros(len(table), dtype=np.int64)  # rows combined in their slot have no part
             if "part" in table.column_names:
                 part = to_array(table.column("part"), np.dtype(np.int64), 0)
             return merged_rows(self._process, keys_of(keys, self._process), shards, columns, part)
@@ -162,7 +160,7 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
         )
 
     def written(self, outcome: NodeOutcome, version: Version) -> None:
-        """The cells that have changed, and a slice of the others for the log."""
+        """Encodes the cells that have changed, and a slice of the others for the log."""
         made = self._made
         outcome.writes = {
             shard: self.opened[shard].prepared(
@@ -174,7 +172,7 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
     def store(self, shard: int, write: Write, fence: Fence) -> None:
         if not isinstance(write, CellWrite):
             raise StateError(
-                f"shard {shard} of {self.task.operator!r} was given a write of another kind"
+                f"shard {shard} of {self.task.operator!r} got a write of another kind of state"
             )
         self._loaded[shard] = self.opened[shard].write(self.metas[shard], write, fence)
 
@@ -188,7 +186,7 @@ class ProcessWork(ShardWork[CellShard, CellMeta]):
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Without looking for cycles: many objects at once make Python scan them again and again."""
+    """Turns garbage collection off: with many new objects Python would scan them repeatedly."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -29,9 +29,9 @@ from anabranch.types import Array, exact_array
 def run_columns(
     operator: str, logic: Logic, rows: SlotRows, cells: Sequence[bytes | None], span: Span
 ) -> tuple[list[bytes | None], Array, Mapping[str, Any]]:
-    """Calls the class: the cells of all keys afterwards, and the returned rows.
+    """Calls the class. Returns the cells of all keys afterwards, and the returned rows.
 
-    Of these, the number of each one's key, and their columns.
+    The rows are the number of each row's key, and the columns.
     """
     assert not isinstance(logic.state, StateType), "the class works on columns"
     columns, expiry = logic.state, None
@@ -68,7 +68,7 @@ class Expiry:
         self._heads = [None if cell is None else head_of(cell)[0] for cell in cells]
 
     def living(self, rows: SlotRows) -> list[bytes | None]:
-        """The cells without their heads, None where a key had expired before its first row."""
+        """The cells without their heads; None for a key that had expired before its first row."""
         first = np.minimum.reduceat(rows.t, rows.starts).tolist()
         return [
             None
@@ -86,7 +86,7 @@ class Expiry:
         )
 
     def sealed(self, kept: Sequence[bytes | None], rows: SlotRows) -> list[bytes | None]:
-        """The cells with the time at which each expires; None where that is over already."""
+        """The cells with the time at which each expires; None for a key that has expired."""
         newest = np.maximum.reduceat(rows.t, rows.starts).tolist()
         made = (
             self._sealed(*each) for each in zip(self._cells, self._heads, kept, newest, strict=True)
@@ -109,7 +109,7 @@ class Expiry:
 
 
 def expired(cell: bytes, ttl_us: int | None, until_us: int | None) -> bytes | None:
-    """A cell of a key without rows whose alarm is due: gone, or to be looked at again later."""
+    """The new cell of a key without rows whose alarm is due; None if the key has expired."""
     head, state = head_of(cell)
     if ttl_us is None:
         return sealed_cell(NO_HEAD, state)
@@ -119,7 +119,7 @@ def expired(cell: bytes, ttl_us: int | None, until_us: int | None) -> bytes | No
 
 
 def _returned(made: Any, keys: int, who: str) -> tuple[Array, Mapping[str, Any]]:
-    """What the class returned: columns with a value per key, or the numbers of keys and columns."""
+    """The numbers of keys and the columns that the class returned; by default all keys."""
     if made is None:
         return np.empty(0, dtype=np.int64), {}
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Mapping):
@@ -128,24 +128,22 @@ def _returned(made: Any, keys: int, who: str) -> tuple[Array, Mapping[str, Any]]
         numbers, columns = np.arange(keys), made
     else:
         raise StepError(
-            f"{who}: process() returned {type(made).__name__}; valid: a dict of columns with a "
-            "value for each key, or a pair of the keys' numbers and such a dict, or None"
+            f"{who}: process() returned {type(made).__name__}; valid: a dict of columns with one "
+            "value per key, a pair of key numbers and such a dict, or None"
         )
     if (
         numbers.ndim != 1
         or numbers.dtype.kind not in "iu"
         or (len(numbers) and not 0 <= numbers.min() <= numbers.max() < keys)
     ):
-        raise StepError(
-            f"{who}: process() returned numbers of keys that are not from 0 to {keys - 1}"
-        )
+        raise StepError(f"{who}: process() returned key numbers that are not from 0 to {keys - 1}")
     return numbers, columns
 
 
 def arrow_columns(
     columns: Mapping[str, Any], schema: pa.Schema, count: int, who: str
 ) -> list[pa.Array]:
-    """Returned columns as declared; what does not fit is an error that says so."""
+    """The returned columns in their declared types. Raises a `StepError` if one does not fit."""
     if set(columns) != set(schema.names):
         raise StepError(
             f"{who}: process() returned columns [{', '.join(columns)}]; "

@@ -1,4 +1,4 @@
-"""A topology over static rows: one batch and one closing step, with results in memory."""
+"""Runs a topology over static rows: one batch and one closing step, with results in memory."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def static_frames(
     inputs: Mapping[str, DataFrame] | DataFrame | None,
     own: Mapping[str, DataFrame],
 ) -> dict[str, DataFrame]:
-    """The rows of each source: those given, or its own; they must be static and fit the source."""
+    """The rows of each source: those given, or its own. They must be static and fit the source."""
     names = [source.name for source in plan.sources]
     if isinstance(inputs, DataFrame):
         if len(names) > 1:
@@ -97,7 +97,7 @@ def static_frames(
 
 
 def _outlets(plan: Plan) -> list[Outlet]:
-    """Outlets in memory for all that a topology makes."""
+    """Outlets in memory for all results, late rows and failed rows of a topology."""
     wanted = [(node.operator, False, node.operator) for node in plan.nodes]
     late = [node.operator for node in plan.nodes if plan.late_nodes(node.operator)]
     wanted += [(operator, True, f"{operator}.late") for operator in late]
@@ -114,7 +114,7 @@ def _outlets(plan: Plan) -> list[Outlet]:
 def _results(
     graph: Graph, stepper: Stepper, outlets: Sequence[Outlet], user: SparkSession
 ) -> dict[str, DataFrame]:
-    """What the outlets hold, and what the maps after them make of it."""
+    """The rows in the outlets, and the results of the maps after them."""
     found: dict[str, DataFrame] = {}
     for outlet in outlets:
         assert isinstance(outlet.target, MemoryTarget)

@@ -1,6 +1,6 @@
-"""A running topology: Spark's streaming query brings batches, a thread of ours closing steps.
+"""A running topology: Spark's streaming query runs batches, a thread of ours runs closing steps.
 
-A lock keeps them apart.
+A lock keeps them from running at the same time.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ _SOURCES_S, _SOURCES_PAUSE_S = 30.0, 0.002
 
 
 class Run:
-    """A started topology. It has what Spark's `StreamingQuery` has, under the same names; `query`
-    is Spark's own query, which brings the batches.
+    """A started topology. It has what Spark's `StreamingQuery` has, under the same names.
+
+    `query` is Spark's own query, which runs the batches.
     """
 
     query: StreamingQuery
@@ -70,7 +71,10 @@ class Run:
         self._last_step_at = time.monotonic()
 
     def begin(self, compiled: Compiled, location: str) -> None:
-        """Starts Spark's query, and the thread that closes windows when no rows come."""
+        """Starts Spark's query and the thread that closes windows when no rows come.
+
+        `Topology.start()` calls it.
+        """
         writer = compiled.rows.writeStream.foreachBatch(self._on_batch).option(
             "checkpointLocation", location
         )
@@ -86,12 +90,12 @@ class Run:
 
     @property
     def id(self) -> str:
-        """The id of the query; a restart from the same checkpoint keeps it."""
+        """The id of the query. A restart from the same checkpoint keeps it."""
         return str(self.query.id)
 
     @property
     def runId(self) -> str:  # noqa: N802 - as in Spark
-        """The id of this start of the query; every start has another."""
+        """The id of this start of the query. Every start has a new one."""
         return str(self.query.runId)
 
     @property
@@ -106,7 +110,7 @@ class Run:
 
     @property
     def status(self) -> dict[str, Any]:
-        """What Spark's query does now: `message`, `isDataAvailable` and `isTriggerActive`."""
+        """What Spark's query is doing now: `message`, `isDataAvailable` and `isTriggerActive`."""
         return self.query.status
 
     @property
@@ -124,40 +128,55 @@ class Run:
 
     @property
     def events(self) -> list[Event]:
-        """The newest events, oldest first: decisions and their effects, resizes, retries, restored
-        shards.
+        """The newest events, oldest first.
+
+        They report decisions and their effects, resizes, retries, restored shards and so on.
         """
         return list(self._recent.events)
 
     @property
     def decision(self) -> Decision | None:
-        """What the controller decided last, and why; None before its first decision."""
+        """What the controller decided last, with the reason; None before its first decision."""
         return self._stepper.controller.decision
 
     @property
     def slots(self) -> int:
-        """The number of slots, as it was asked for last."""
+        """The number of slots that was asked for last; else the number that the run has.
+
+        Where components have different numbers, it is the largest.
+        """
         return self._stepper.requests.waiting.slots or self._stepper.state.slots
 
     def exception(self) -> BaseException | None:
-        """What ended the run, without Spark's wrapping; None while it runs or if it ended well."""
+        """The error that ended the run, without Spark's wrapping.
+
+        None while it runs, or if it ended without an error.
+        """
         return self._error
 
     def resize(self, slots: int) -> None:
-        """Changes the number of slots before the next step; no state moves and nothing restarts."""
+        """Changes the number of slots before the next step. No state moves and nothing restarts.
+
+        - slots: of every component, from 1 to the number of shards; else a `TopologyError`.
+        """
         self._stepper.requests.resize(slots)
 
     def reroute(self, slot_of: Sequence[int], component: str | None = None) -> None:
-        """Gives each shard of a component, or of all, another slot before the next step.
+        """Assigns shards to slots before the next step. No state moves and nothing restarts.
 
-        No state moves and nothing restarts.
+        - slot_of: the slot of each shard, in the order of shards.
+        - component: the name of the component; by default all components.
+
+        Raises a `TopologyError` if the list does not fit, or if there is no such component.
         """
         self._stepper.requests.reroute(slot_of, component, self._stepper.state.routes)
 
     def replan(self, planner: str = AUTO) -> None:
-        """Cuts the topology into other components before the next step, by what was measured.
+        """Divides the topology into components again, before the next step.
 
-        Results do not change.
+        It uses what was measured so far. Results do not change.
+
+        - planner: "auto", "unfused" or another planner.
         """
         plan = self._make_plan(planner, self._stepper.context.statistics.rates())
         self._stepper.requests.add(Changes(plan=plan))
@@ -165,10 +184,10 @@ class Run:
     def awaitTermination(  # noqa: N802 - as in Spark
         self, timeout: float | Duration | None = None
     ) -> bool | None:
-        """Waits until the run has ended, and raises what ended it.
+        """Waits until the run has ended. If an error ended it, raises that error.
 
-        timeout: seconds to wait at most, or a time such as "2 minutes". With it, the result says
-        whether the run has ended.
+        - timeout: the most seconds to wait, or a time such as "2 minutes"; by default there is no
+          limit. With a timeout the result is True if the run has ended, else False.
         """
         ended = self._done.wait(None if timeout is None else _seconds(timeout))
         if ended and (error := self._reason()) is not None:
@@ -176,8 +195,10 @@ class Run:
         return None if timeout is None else ended
 
     def processAllAvailable(self) -> None:  # noqa: N802 - as in Spark
-        """Waits until all rows that sources have now are in committed steps, then closes the
-        windows that the watermark allows (unless idle=None). Raises what ended the run. For tests.
+        """Waits until all rows that sources have now are in committed steps. It is for tests.
+
+        Then it closes the windows that the watermark allows, unless the run has `idle=None`. If an
+        error ended the run, raises that error.
         """
         try:
             self.query.processAllAvailable()
@@ -195,18 +216,19 @@ class Run:
             self.awaitTermination()
 
     def stop(self) -> None:
-        """Ends after the current step; windows that are open stay open for the next start."""
+        """Ends the run after the current step. Open windows stay open for the next start."""
         self._stopping = True
-        # The current step ends. Spark must not be stopped under the lock: a batch may wait for it.
+        # Wait for the current step. Do not stop Spark under the lock: a batch may wait for it.
         with self._lock:
             pass
         self.query.stop()
         self._done.wait()
 
     def finish(self) -> None:
-        """Ends after the current step and closes every open window, whatever the watermark.
+        """Ends the run after the current step and closes every open window.
 
-        The node-local state is removed; the checkpoint has what a later start needs.
+        Node-local state is removed. The checkpoint has what a later start needs. If an error ended
+        the run, raises that error.
         """
         self._finishing = True
         self.stop()
@@ -236,7 +258,7 @@ class Run:
             self._last_step_at = time.monotonic()
 
     def _watch(self) -> None:
-        """Closes windows when no batch comes for a while, and again when the input has ended."""
+        """Closes windows when no batch comes for a while, and when the input has ended."""
         try:
             while self.query.isActive:
                 self.query.awaitTermination(_POLL_S)  # type: ignore[arg-type]  # it takes fractions
@@ -268,7 +290,7 @@ class Run:
         self._stop_after_error()
 
     def _close_windows(self) -> None:
-        """A closing step, where it would close a window. The caller holds the lock."""
+        """Runs a closing step if it would close a window. The caller holds the lock."""
         try:
             if not self._stopping and (self._stepper.can_close() or self._stepper.idle_advances()):
                 self._stepper.close(self._spark)
@@ -277,37 +299,38 @@ class Run:
             self._error = error
 
     def _stop_after_error(self) -> None:
-        """Stops Spark's query after a closing step that failed. Not under the lock: a batch may
-        wait for it.
+        """Stops Spark's query after a closing step that failed.
+
+        Do not call it under the lock: a batch may wait for the lock.
         """
         if self._error is not None:
             self.query.stop()
 
     def _plain(self, error: Exception) -> BaseException | None:
-        """An error without Spark's wrapping; stopping on purpose is none."""
+        """An error without Spark's wrapping; None if the run was stopped on purpose."""
         if self._stopping:
             return None
         deleted = self._stepper.context.checkpoint.deleted()
         return deleted or AnabranchError(f"Spark ended the query: {cause_of(error)[0]}")
 
     def _reason(self) -> BaseException | None:
-        """What ended the run. Our messages say where and why by themselves: without the frames of
-        another thread.
+        """The error that ended the run. Ours has no traceback: its message says where and why,
+        and the frames are those of another thread.
         """
         error = self._error
         return error.with_traceback(None) if isinstance(error, AnabranchError) else error
 
 
 class StartedQuery(SparkQuery):
-    """Spark's streaming query, as steps look at it."""
+    """What steps need to know about Spark's streaming query."""
 
     def __init__(self, query: StreamingQuery, metrics: Mapping[str, str], files: Files) -> None:
         self._query, self._files = query, files
         self._metrics = metrics  # names of Spark's observations, by source
 
     def clock_us(self, batch_id: int) -> int:
-        """When Spark made a batch. It logs that before the batch runs, so one that runs again has
-        the same.
+        """When Spark made a batch. Spark logs it before the batch runs, so it is the same if the
+        batch runs again.
         """
         logged = batch_clock_ms(self._query, batch_id)
         if logged is None:
@@ -325,7 +348,7 @@ class StartedQuery(SparkQuery):
 
 
 def _seconds(timeout: object) -> float:
-    """A time to wait: a number of seconds, as in Spark, or a time as people write it."""
+    """The seconds to wait, from a number of seconds, as in Spark, or a time such as "2 minutes"."""
     if isinstance(timeout, str | timedelta):
         return duration_us(timeout, "timeout") / 1e6
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0:

@@ -1,7 +1,7 @@
-"""What a source says of time: the event-time column, its unit, and how late a row may come.
+"""The time of a source: its event-time column, the unit, and how late a row may come.
 
-All of it may be given, or come with the rows: `rows.withWatermark("at", "10 minutes")`. Spark then
-need not follow a watermark of its own: it is taken off the rows.
+Column and delay are given as arguments, or with the rows: `rows.withWatermark("at", "10 minutes")`.
+That watermark is then removed from the rows, so that Spark does not track it as well.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _TIMES = ("timestamp", "timestamp_ntz", "date")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedRows:
-    """The rows of a source and what is known of their time."""
+    """The rows of a source and what is known about their time."""
 
     rows: DataFrame
     event_time: str
     unit_us: int | None  # of a numeric event time (0: nanoseconds); None for dates and timestamps
-    delay_us: int | None  # None: nobody has said
+    delay_us: int | None  # None: not given
 
 
 def timed_rows(
@@ -55,7 +55,7 @@ def timed_rows(
 
 
 def without_delay_text(source: str) -> str:
-    """What it means that nobody has said how late a row may come."""
+    """The warning for a source whose delay is not given."""
     return (
         f"source {source!r} has no delay: a row that arrives one batch after newer rows misses the "
         'windows that they have closed. Give delay="10 minutes", or delay="0 seconds" if that is '
@@ -72,7 +72,7 @@ def _known(event_time: object, types: Mapping[str, str], *, any_case: bool) -> s
 
 
 def _only(found: list[Watermark]) -> Watermark | None:
-    """The watermark of the rows; refuses several: which one counts is not said."""
+    """The watermark of the rows. Refuses several, because it is unclear which one counts."""
     if len(found) > 1:
         listed = ", ".join(
             f"{each.column!r} with {format_duration(each.delay_us)}" for each in found
@@ -85,7 +85,7 @@ def _only(found: list[Watermark]) -> Watermark | None:
 
 
 def _watermark_column(watermark: Watermark, event_time: str | None) -> str:
-    """The column of the rows that the watermark is of."""
+    """The column that the watermark is on."""
     if event_time is not None and event_time not in watermark.now:
         raise TopologyError(
             f"event_time={event_time!r}, but the rows have a watermark on {watermark.column!r}; "
@@ -93,7 +93,7 @@ def _watermark_column(watermark: Watermark, event_time: str | None) -> str:
         )
     if event_time is None and len(watermark.now) > 1:
         raise TopologyError(
-            f"the watermark on {watermark.column!r} is of several columns now: "
+            f"the watermark on {watermark.column!r} is now on several columns: "
             f"{', '.join(watermark.now)}; choose one with event_time="
         )
     if not watermark.now:
@@ -131,7 +131,7 @@ def _unit_us(event_time: str, kind: str, unit: object) -> int | None:
     if kind in WHOLE or kind in FLOATING or decimal_of(kind) is not None:
         if unit is None:
             raise TopologyError(
-                f"event time {event_time!r} is a number ({kind}): say what it counts, such as "
+                f"event time {event_time!r} is a number ({kind}): give its unit, such as "
                 'unit="seconds"'
             )
         return _us_of(unit)

@@ -1,4 +1,4 @@
-"""Streams as users see them: rows, windowed results, late rows. Each call adds an operator."""
+"""The streams of the API: rows, windowed results, late rows. Each call adds an operator."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Stream:
-    """Rows with an event time: a source, the results of windows, or what a map made of them."""
+    """Rows with an event time: a source, the results of an operator, or what a map returns."""
 
     def __init__(self, app: Topology, name: str, frame: DataFrame) -> None:
         self._app, self.name, self._frame = app, name, frame
@@ -51,16 +51,18 @@ class Stream:
         return self._app
 
     def own_names(self, names: Any) -> Any:
-        """Names of columns as the columns themselves are called, where Spark takes any case."""
+        """The same names, spelled as the columns are, where Spark ignores upper and lower case."""
         any_case = ignores_case(self._frame.sparkSession)
         return own_names(names, self._frame.columns, any_case=any_case)
 
     def map(self, fn: Callable[[DataFrame], DataFrame], *, name: str | None = None) -> Stream:
-        """A stateless function of a DataFrame, in Spark SQL; it must be deterministic and keep the
-        event-time column.
+        """Adds a stateless function of a DataFrame, in Spark SQL. Returns its result as a stream.
 
-        The event time of windowed results is their column `window`: they happened just before its
-        end.
+        The function must be deterministic and keep the event-time column. Windowed results have
+        their event time in the column `window`: it is just before the end of the window.
+
+        - fn: takes a DataFrame and returns one.
+        - name: of the operator; by default the name of the function.
         """
         frame = check_map(fn, self._frame, self._app.graph.clock_or_none(self.name))
         node = g.Map(
@@ -85,17 +87,25 @@ class Stream:
         batch_rows: int = 1024,
         name: str | None = None,
     ) -> Applied:
-        """A stateless Python function of rows, for work that Spark SQL cannot do; `schema` says
-        what it returns.
+        """Adds a stateless Python function of rows, for work that Spark SQL cannot do.
 
-        schema: as in Spark, such as "at timestamp, score double"; "*, score double" keeps the
-        columns that there are. form: what the function takes and returns: "arrow" a RecordBatch,
-        "pandas" a DataFrame, "rows" a dict (and a dict, a list of dicts, or None). cost_by: the
-        columns whose values decide what a row costs; all but the event time where it is not said.
-        grouping: how rows are given to slots: "round robin", "hash", "osg" (by what they cost), or
-        "auto": by cost where the measured cost varies. on_error: "fail" ends the step, "dead
-        letter" sends rows that fail to the stream `.failed`. osg: settings of grouping by cost.
-        batch_rows: most rows of one call.
+        Returns the rows of the function as a stream.
+
+        - schema: the columns that the function returns, as in Spark: "at timestamp, score double".
+          "*, score double" stands for the columns of this stream and one more.
+        - form: what the function takes and returns. "arrow": a RecordBatch. "pandas": a pandas
+          DataFrame. "rows": it takes a dict, and returns a dict, a list of dicts, or None.
+        - cost_by: the columns whose values decide how long a row takes; by default all except the
+          event time.
+        - grouping: how rows are given to slots. "round robin", "hash", "osg" (by cost), or "auto":
+          by cost if the measured cost varies.
+        - on_error: "fail" makes the step fail, "dead letter" sends rows that fail to the stream
+          `.failed`.
+        - osg: settings of grouping by cost.
+        - batch_rows: the most rows per call.
+        - name: of the operator; by default made from the name of the function.
+
+        Raises a `TopologyError` if an argument is not valid.
         """
         checked, dead_letters = check_work(fn, form, grouping, on_error, batch_rows, osg)
         fields = fields_of(self._frame.schema)
@@ -116,11 +126,12 @@ class Stream:
         )
         if dead_letters and any(each.name == ERROR_COLUMN for each in fields):
             raise TopologyError(
-                f"{ERROR_COLUMN!r} is a column of rows that failed; rename it in a map()"
+                f"{ERROR_COLUMN!r} is the column that failed rows get for their error; rename "
+                "yours in a map()"
             )
         if dead_letters and self._app.graph.root_of(self.name).stateful:
             raise NotYetError(
-                "an apply on results of windows has no dead letters so far; valid: on_error='fail'"
+                "an apply on results of windows has no dead letters yet; valid: on_error='fail'"
             )
         node = g.Apply(
             name=self._app.name_for(name, name_of(fn, "apply")),
@@ -134,7 +145,14 @@ class Stream:
     def compute(
         self, by: str | Iterable[str], *, name: str | None = None, **aggregates: Aggregate
     ) -> Computed:
-        """Mergeable aggregates per key; follow it with `.consolidate(windows)`."""
+        """Adds aggregates per key. Call `.consolidate(windows)` on what it returns.
+
+        - by: the key columns, one name or several.
+        - name: of the operator; by default made from the keys.
+        - aggregates: the result columns by name, such as `n=ab.count(), paid=ab.sum("price")`.
+
+        Raises a `TopologyError` if a column or an aggregate is not valid.
+        """
         keys = g.key_fields(self.own_names(by), fields_of(self._frame.schema))
         g.check_result_names(keys, aggregates)
         self._app.graph.clock_of(self.name)  # refuses a stream that has lost its event time
@@ -159,7 +177,20 @@ class Stream:
         name: str | None = None,
         **aggregates: Aggregate,
     ) -> Windowed:
-        """`compute` and `consolidate` in one call."""
+        """Adds aggregates per key and window. Returns the results as a stream.
+
+        It is `compute` and `consolidate` in one call.
+
+        - by: the key columns, one name or several.
+        - windows: one window or several, such as `ab.tumbling("10 minutes")`.
+        - early: how often current results of open windows are written, a number of steps or a time
+          such as "10 seconds"; by default never. See `consolidate`.
+        - share: whether windows share panes; by default what costs less.
+        - name: of the operator; by default made from the input and the keys.
+        - aggregates: the result columns by name, such as `n=ab.count(), paid=ab.sum("price")`.
+
+        Raises a `TopologyError` if a column, a window or an aggregate is not valid.
+        """
         listed: list[Any] = g.listed_windows(windows)
         for each in g.check_windows(listed):
             each.check_moment(self._app.graph.clock_of(self.name).moment)
@@ -180,16 +211,30 @@ class Stream:
         order: str = "event_time",
         name: str | None = None,
     ) -> Processed:
-        """State of your own per key in Python, with event-time timers: docs/reference/process.md.
+        """Adds a class of yours that keeps state per key, with event-time timers.
 
-        The class declares `state` (a type, or a dict of columns for the vectorised form) and
-        `output` (columns of its results besides the keys, as in Spark: "n bigint, at timestamp"),
-        and has the method process(self, key, rows, state, ctx), which returns rows or None; for
-        timers also on_timer(self, key, state, ctx). `event_time` names the column of output that
-        says when a result happened, `ttl` how long a key is kept without rows, `columns` what it
-        reads of the stream: names of columns, or a dict of aggregates, which are made of the rows
-        of a key in the JVM. order: rows of a key in a step by "event_time" (those before the
-        watermark are left out) or by "arrival" (all are given).
+        Returns the rows of the class, with the key columns before them, as a stream.
+
+        - by: the key columns, one name or several.
+        - cls: the class, or an object of it. What it may have is listed below.
+        - order: the order of a key's rows in a step. "event_time": rows before the watermark are
+          left out. "arrival": it gets all rows.
+        - name: of the operator; by default made from the name of the class.
+
+        The class has these attributes and methods:
+
+        - `state`: the type of a key's state; or a dict of columns, for the vectorised form.
+        - `output`: the columns of results besides the keys, as in Spark: "n bigint, at timestamp".
+        - `process(self, key, rows, state, ctx)`: gets the rows of a key; returns rows or None. The
+          vectorised form has no `key`.
+        - `on_timer(self, key, state, ctx)`: is called when a timer is due; returns the same.
+        - `event_time`: the column of `output` that is the event time of a result. Windows, joins
+          and other classes on these results need it.
+        - `ttl`: how long a key is kept without rows; by default for ever.
+        - `columns`: the columns of the stream that it reads; by default all. Or a dict of
+          aggregates: then it gets one row per key and step, made in the JVM.
+
+        Raises a `TopologyError` if the class or an argument is not valid.
         """
         fields = fields_of(self._frame.schema)
         keys = g.key_fields(self.own_names(by), fields)
@@ -215,11 +260,16 @@ class Stream:
         return Processed(self._app, chosen, self._app.empty(chosen))
 
     def to(self, target: object, *, name: str | None = None) -> Stream:
-        """Sends rows to a sink: ab.parquet(...), ab.memory(), a function of (DataFrame, step)."""
+        """Sends the rows to a sink, and returns this stream.
+
+        - target: `ab.parquet(...)`, `ab.memory()` or another sink, or a function of (DataFrame,
+          step).
+        - name: of the sink; by default "sink_1", "sink_2" and so on.
+        """
         chosen = as_target(target)
         self._app.check_results(self.name, chosen)
         stream = self.name
-        # What writes files is a task: rows of a source pass through one.
+        # Only tasks write files for sinks, so rows of a source pass through an apply.
         if not self._app.graph.stream_of(stream)[0].writes_results:
             fields = fields_of(self._frame.schema)
             work = ApplySpec(fn=None, grouping=ROUND_ROBIN)
@@ -260,7 +310,7 @@ class Stream:
         return g.Named(name=name, aggregate=plain, input_type=input_type)
 
     def _plain(self, value: Any) -> Any:
-        """An expression as planners read it: a Column that is a column as it is, by its name."""
+        """An expression as planners read it: a Column that is just a column becomes its name."""
         if isinstance(value, tuple):
             return tuple(map(self._plain, value))
         if not isinstance(value, Column):
@@ -270,7 +320,7 @@ class Stream:
 
 
 def name_of(fn: object, otherwise: str) -> str:
-    """The name of a function; that of all others where it has none, as a lambda has not."""
+    """The name of a function, or `otherwise` if it has none, such as a lambda."""
     name = getattr(fn, "__name__", "")
     return name if isinstance(name, str) and name.isidentifier() else otherwise
 
@@ -280,7 +330,7 @@ def _of_window(results: DataFrame, window: str) -> DataFrame:
 
 
 def _schema(schema: object, given: StructType) -> StructType:
-    """A schema as it is declared; a star in front stands for the columns that there are."""
+    """The declared schema. A star in front stands for the columns of the input."""
     if isinstance(schema, StructType):
         return schema
     if not isinstance(schema, str) or not schema.strip():
@@ -293,13 +343,14 @@ def _schema(schema: object, given: StructType) -> StructType:
     rest = text[1:].strip().removeprefix(",").strip() if star else text
     try:
         added = StructType.fromDDL(rest) if rest else StructType([])
-    except Exception as error:  # noqa: BLE001 - whatever Spark says about it
+    except Exception as error:  # noqa: BLE001 - Spark may raise anything
         raise TopologyError(
             f"schema={schema!r} is not a schema: {str(error).strip().splitlines()[0]}"
         ) from None
     if not isinstance(added, StructType):
         raise TopologyError(
-            f"schema={schema!r} is one type; valid: columns, such as 'at timestamp, score double'"
+            f"schema={schema!r} is a single type; valid: columns, such as 'at timestamp, score "
+            "double'"
         )
     fields = [*(given.fields if star else []), *added.fields]
     names = [each.name for each in fields]
@@ -318,10 +369,18 @@ def join(
     how: str = "inner",
     name: str | None = None,
 ) -> Joined:
-    """Pairs of rows of two streams with equal keys in the same window, when it closes; in outer
-    joins also rows without a partner.
+    """Joins two streams: pairs of rows with equal keys in the same window, when the window closes.
 
-    how: "inner", "left", "right" or "full". A null in a key equals nothing, as in Spark's own join.
+    Returns the pairs as a stream. Outer joins also have rows without a partner. A null in a key
+    equals nothing, as in Spark's own join.
+
+    - by: the key columns, one name or several, which both streams have.
+    - window: one window or several, such as `ab.tumbling("10 minutes")`.
+    - how: "inner", "left", "right" or "full".
+    - name: of the operator; by default made from the names of both streams.
+
+    Raises a `TopologyError` if a column or a window is not valid, or if the streams belong to two
+    topologies.
     """
     given: tuple[object, object] = (left, right)
     for each in given:
@@ -331,7 +390,7 @@ def join(
 
 
 class Computed:
-    """Partials per key, to be consolidated into windows."""
+    """Aggregates per key, before `consolidate` puts them into windows."""
 
     def __init__(self, app: Topology, name: str) -> None:
         self._app, self.name = app, name
@@ -343,12 +402,17 @@ class Computed:
         share: bool | None = None,
         name: str | None = None,
     ) -> Windowed:
-        """The windows that are formed from the partials; any number, sharing what they can.
+        """Adds windows. Returns their results as a stream.
 
-        early: every so many steps (or "10 seconds"), windows that are still open are written as
-        they are; then all results have a column `early`, true for these and false when a window is
-        complete. share: whether all windows are formed from panes that they share, or each from its
-        own; by cost where it is not said.
+        - windows: one or several, such as `ab.tumbling("10 minutes")`.
+        - early: how often current results of open windows are written, a number of steps or a time
+          such as "10 seconds"; by default never. All results then have a column `early`. It is true
+          for open windows and false for complete ones.
+        - share: True makes all windows from panes that they share, False makes each window from
+          panes of its own; by default what costs less.
+        - name: of the operator; by default made from the input and the keys.
+
+        Raises a `TopologyError` if a window or an argument is not valid.
         """
         compute = self._app.graph.compute_of(self.name)
         names = [*(field.name for field in compute.by), *(each.name for each in compute.aggregates)]
@@ -369,11 +433,14 @@ class Computed:
 
 
 class Applied(Stream):
-    """What a function made of rows, a stream like others."""
+    """The rows that the function of an apply returned. It is a stream like others."""
 
     @property
     def failed(self) -> Failed:
-        """The rows on which the function failed, each with its error."""
+        """The rows on which the function failed, each with its error.
+
+        Raises a `TopologyError` unless the apply has `on_error="dead letter"`.
+        """
         operator = self._app.graph.operator(self.name)
         if not isinstance(operator, g.Apply) or not operator.work.dead_letters:
             raise TopologyError(
@@ -395,15 +462,18 @@ class Failed:
 
 
 class Windowed(Stream):
-    """Results per key and window, a stream like others: what follows sees those of complete
-    windows. `results["1 day"]` is the stream of one window.
+    """Results per key and window. It is a stream like others, of complete windows.
+
+    `results["1 day"]` is the stream of one window.
     """
 
     def __getitem__(self, window: str) -> Stream:
-        """The results of one window, by its name, as a stream of their own.
+        """The results of one window, by its name, as a stream with the same columns.
 
-        They have the columns of all results. Where the window was added later, those that lack rows
-        from before are among them, named "1 day (incomplete)" in the column `window_name`.
+        A window that was added later also has results that lack earlier rows. In the column
+        `window_name` these are called "1 day (incomplete)".
+
+        Raises a `TopologyError` if there is no such window.
         """
         graph = self._app.graph
         names = graph.operator(self.name).window_names
@@ -422,33 +492,38 @@ class Windowed(Stream):
 
     @property
     def late(self) -> Late:
-        """The rows that were too late for every window, too far ahead of the clock, or had no event
-        time or no window; with the reason.
+        """The rows that no window took, each with the reason.
+
+        They were too late for every window, too far ahead of the clock, without event time, or in
+        no window.
         """
         return Late(self._app, self.name)
 
 
 class Processed(Stream):
-    """What a user's class returned, with the key columns; a stream like others if it has an event
-    time.
+    """The rows that a user's class returned, with the key columns.
+
+    If the class declares `event_time`, it is a stream like others.
     """
 
     @property
     def late(self) -> Late:
-        """The rows that were before the watermark, too far ahead of the clock, or without event
-        time; with the reason.
+        """The rows that the class did not get, each with the reason.
+
+        They were before the watermark, too far ahead of the clock, or without event time.
         """
         return Late(self._app, self.name)
 
 
 class Joined(Windowed):
-    """Joined rows per key and window, a stream like others. `joined["1 day"]` is the stream of one
-    window.
+    """Joined rows per key and window. It is a stream like others.
+
+    `joined["1 day"]` is the stream of one window.
     """
 
     @property
     def late(self) -> Late:
-        """The rows of both sides that no window took, with side and reason."""
+        """The rows of both sides that no window took, each with its side and the reason."""
         return Late(self._app, self.name)
 
 

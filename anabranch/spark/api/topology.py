@@ -1,4 +1,4 @@
-"""What users call: `Topology` turns DataFrames and functions into a graph, and runs it."""
+"""The entry point of the API: `Topology` makes a graph of DataFrames and functions, and runs it."""
 
 from __future__ import annotations
 
@@ -73,8 +73,12 @@ Maps: TypeAlias = tuple[Callable[[DataFrame], DataFrame], ...]
 
 
 class Topology:
-    """A graph of named operators over streams. Build it, look at it with `explain()`, run it with
-    `start()`.
+    """A graph of named operators over streams.
+
+    Build it with `source()` and the calls of streams, look at it with `explain()`, run it with
+    `start()` or `run_batch()`.
+
+    - name: a non-empty string; else a `TopologyError`.
     """
 
     def __init__(self, name: str) -> None:
@@ -82,7 +86,7 @@ class Topology:
             raise TopologyError(f"topology name {name!r} must be a non-empty string")
         self.graph = g.Graph(name=name)
         self._frames: dict[str, DataFrame] = {}
-        self._said_delay = False  # what it means that a source has no delay
+        self._said_delay = False  # whether the warning about a missing delay was logged
 
     @property
     def name(self) -> str:
@@ -99,17 +103,23 @@ class Topology:
         ahead: Duration | None = "1 day",
         name: str | None = None,
     ) -> Stream:
-        """Any DataFrame, streaming or (for `run_batch`) static. `delay` is how much later than
-        newer rows a row may come.
+        """Adds a source. Returns its rows as a stream.
 
-        Both may come with the rows: `rows.withWatermark("at", "10 minutes")`. Of several sources
-        the slowest decides how far the watermark is; one that is silent for `idle_after` is not
-        waited for. `unit` says what a numeric event time counts: "seconds", "milliseconds",
-        "microseconds" or "nanoseconds" since 1970.
+        Event time and delay may also come with the rows: `rows.withWatermark("at", "10 minutes")`.
+        Of several sources, the slowest decides how far the watermark is.
 
-        Rows whose event time is more than `ahead` later than the clock are left out, so that one
-        bad row cannot move the watermark; `.late` has them, with the reason "ahead". None takes
-        all of them.
+        - rows: any DataFrame, streaming for `start()` or static for `run_batch()`.
+        - event_time: the event-time column.
+        - delay: how late a row may come after newer ones; by default "0 seconds", with a warning.
+        - unit: of a numeric event time: "seconds", "milliseconds", "microseconds" or "nanoseconds"
+          since 1970.
+        - idle_after: a source that is silent for this long does not hold back the watermark; by
+          default it always does.
+        - ahead: rows whose event time is further ahead of the clock are left out, so that one bad
+          row cannot move the watermark. `.late` has them, with the reason "ahead". None: no limit.
+        - name: of the source; by default "source". A second source needs a name.
+
+        Raises a `TopologyError` if there is no event time, or if an argument is not valid.
         """
         if not isinstance(rows, DataFrame):
             raise TopologyError(f"source {rows!r} is not a DataFrame")
@@ -132,13 +142,18 @@ class Topology:
         return Stream(self, node.name, timed.rows)
 
     def fuse(self, *operators: Stream) -> None:
-        """Wishes that these operators share a component: they must have keys in common, and streams
-        that connect them.
+        """Asks the planner to put these operators into one component.
+
+        They need keys in common, and streams that connect them. Raises a `TopologyError` for fewer
+        than two operators, or for one without state.
         """
         self.graph = self.graph.hinted([each.name for each in operators], fuse=True)
 
     def keep_apart(self, *operators: Stream) -> None:
-        """Wishes that no two of these operators share a component."""
+        """Asks the planner to put each of these operators into a different component.
+
+        Raises a `TopologyError` for fewer than two operators, or for one without state.
+        """
         self.graph = self.graph.hinted([each.name for each in operators], fuse=False)
 
     def explain(
@@ -149,10 +164,17 @@ class Topology:
         planner: str = PLAN_AUTO,
         adaptation: Adaptation = Adaptation(),  # noqa: B008, it is frozen
     ) -> str:
-        """The component plan with its reasons, as "text", "json" or "mermaid"; by what a checkpoint
-        has measured, if given, and as a start on it would go on.
+        """The plan of components, with its reasons.
 
-        adaptation: what it costs to move state between slots (nothing, where all are on one host).
+        - format: "text", "json" or "mermaid".
+        - checkpoint: show the plan that a start from it would use, with what it has measured; by
+          default there are no measurements.
+        - planner: "auto", "unfused" or another planner.
+        - adaptation: what it costs to move state between slots. The default is nothing, as all
+          slots are on one host.
+
+        Raises a `CheckpointError` if the checkpoint does not fit the topology, or a
+        `TopologyError` if an argument is not valid.
         """
         found = None if checkpoint is None else open_checkpoint(Files(located(checkpoint)))
         measures, groupings = Measures(shards=SHARDS), Statistics().groupings
@@ -190,23 +212,32 @@ class Topology:
         elastic: Elastic | None = None,
         **trigger: Unpack[TriggerOptions],
     ) -> Run:
-        """Starts the topology; it goes on where the checkpoint ended.
+        """Starts the topology. It continues where the checkpoint ended.
 
-        slots: parallel tasks (default: as before, at first as many as cores). shards: pieces of the
-        key space, fixed for a checkpoint (default 64). idle: close windows when no batch comes for
-        this long, None never. retries: attempts at a failed job before the run ends. state_root:
-        where node-local state lives (default: shared memory). state_limit: most bytes of state a
-        shard may have. inactive_state: how much node-local state of runs that are not active may
-        stay, in bytes or as a share of the file system; the oldest gives way first. shard_wait: how
-        long to wait for a shard that another process holds. lift: "lift first" combines rows before
-        they are sent to their slots, "route first" after; "auto" uses what is measured. planner:
-        what cuts the topology into components ("auto", "unfused" or another one; default: as the
-        checkpoint has it, at first "auto"); where another plan needs other shards, the state is
-        written again. elastic: how slots, their shards and components adapt while it runs,
-        `ab.Elastic(latency="2 seconds")`; default: they do not.
+        - checkpoint: a directory or URI.
+        - slots: the number of parallel tasks per component; by default as in the checkpoint, and in
+          a new one as many as there are cores.
+        - shards: the number of pieces of the key space. It cannot change later. The default is 64.
+        - idle: windows are closed when no batch comes for this long; None: never.
+        - retries: how many times a failed job is tried again before the run ends.
+        - state_root: the directory for node-local state; by default shared memory.
+        - state_limit: the most bytes of state per shard.
+        - inactive_state: how much node-local state of inactive runs may stay, in bytes or as a
+          share of the file system. The oldest is removed first.
+        - shard_wait: how long to wait for a shard that another process holds.
+        - lift: "lift first" combines rows before they are sent to their slots, "route first" after
+          that; "auto" chooses by what is measured.
+        - planner: what divides the topology into components: "auto", "unfused" or another one. By
+          default components stay as in the checkpoint, and a new one uses "auto". State is
+          rewritten if another plan needs other shards.
+        - elastic: how slots, their shards and components adapt while it runs, such as
+          `ab.Elastic(latency="2 seconds")`; by default they do not.
+        - trigger: when batches are taken, by a keyword of Spark's `trigger`:
+          `processingTime="10 seconds"`, `availableNow=True` or `once=True`. By default each batch
+          follows the one before at once.
 
-        When batches are taken, the keywords of Spark's `trigger` say: processingTime="10 seconds",
-        availableNow=True or once=True; default: one after another.
+        Raises a `TopologyError` if an argument is not valid, or a `CheckpointError` if the
+        checkpoint cannot be used.
         """
         elastic = checked_elastic(elastic)
         chosen = trigger_of(trigger, _OPTIONS)
@@ -217,7 +248,7 @@ class Topology:
             limit_bytes=state_limit,
             inactive=check_inactive(inactive_state),
         )
-        open_host(state.root)  # refuses a root that others could read or write
+        open_host(state.root)  # refuses a directory that other users could read or write
         settings = settings_of(retries, state, lift)
         files = Files(located(checkpoint))
         found = open_checkpoint(files)
@@ -274,11 +305,19 @@ class Topology:
         shards: int = 8,
         planner: str = PLAN_AUTO,
     ) -> dict[str, DataFrame]:
-        """Runs the same topology over static rows, closes every window, and gives results and late
-        rows as DataFrames.
+        """Runs the topology over static rows and closes every window. Returns DataFrames by name.
 
-        The names of the result are the operators' names, those of maps after them, "<name>.late"
-        for late rows, "<name>.failed" for rows that failed.
+        The names are those of operators and of maps after them, "<name>.late" for late rows, and
+        "<name>.failed" for rows that failed.
+
+        - inputs: a static DataFrame for each source, by its name or stream, or one DataFrame for
+          the only source; by default the sources' own DataFrames.
+        - slots: the number of parallel tasks per component; by default as many as there are cores,
+          and at most one per shard.
+        - shards: the number of pieces of the key space.
+        - planner: "auto", "unfused" or another planner.
+
+        Raises a `TopologyError` if a DataFrame is streaming, or has other columns than its source.
         """
         given: Mapping[str, DataFrame] | DataFrame | None
         if isinstance(inputs, Mapping):
@@ -303,7 +342,9 @@ class Topology:
     ) -> Joined:
         """Adds a join of two streams of this topology."""
         if right.app is not self:
-            raise TopologyError(f"stream {right.name!r} is of another topology than {left.name!r}")
+            raise TopologyError(
+                f"stream {right.name!r} belongs to another topology than {left.name!r}"
+            )
         inputs = [
             join_input(s.name, self.graph.fields_of(s.name), self.graph.clock_of(s.name))
             for s in (left, right)
@@ -335,7 +376,7 @@ class Topology:
         self.graph = self.graph.add(node)
 
     def empty(self, operator: str) -> DataFrame:
-        """No rows, with the columns of an operator's results, to check what follows."""
+        """A DataFrame without rows, with the columns of an operator's results, for checks."""
         fields = self.graph.fields_of(operator)
         schema = StructType(
             [StructField(each.name, DataType.fromDDL(each.type)) for each in fields]
@@ -344,7 +385,7 @@ class Topology:
         return session.createDataFrame(session.sparkContext.emptyRDD(), schema)
 
     def check_results(self, stream: str, target: Target) -> None:
-        """Refuses files that cannot hold the results."""
+        """Refuses a file format that cannot hold the results."""
         if isinstance(target, FileTarget) and target.format == "csv":
             for field in self.graph.fields_of(stream):
                 if field.type.startswith(("array<", "struct<", "map<")) and field.name != "window":
@@ -370,11 +411,11 @@ class Topology:
         )
 
     def name_for(self, name: str | None, *parts: str) -> str:
-        """The name of an operator: what the user gave, or what it does."""
+        """The name of an operator: the one given, or one made from what it does."""
         return self.graph.derived_name(*parts) if name is None else name
 
     def _planning(self, found: Checkpoint | None) -> Planning:
-        """Makes plans of this topology that go on with a checkpoint."""
+        """A function that makes plans of this topology which continue a checkpoint."""
         graph, shared = self.graph, sharing_of(found)
 
         def planning(by: str, rates: Rates | None) -> Plan:
@@ -402,8 +443,8 @@ class Topology:
         return found
 
     def _outlet(self, sink: g.Sink, name: str, after: Maps = ()) -> Outlet:
-        """The operator and window whose results a sink takes, with the maps and applies on their
-        way.
+        """The operator and window whose results a sink takes, with the maps and applies before the
+        sink.
         """
         stream, maps = self.graph.stream_of(name)
         passed = (*(each.fn for each in maps if each.window is None), *after)

@@ -1,4 +1,4 @@
-"""When Spark takes a batch: the keywords of `DataStreamWriter.trigger`, as `start()` takes them."""
+"""When Spark takes a batch. `start()` takes the keywords of `DataStreamWriter.trigger`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from anabranch.topology.durations import Duration, duration_us
 
 _VALID = 'valid: processingTime="10 seconds", availableNow=True or once=True'
 _REFUSED = {
-    "continuous": "continuous processing has no batches, and a step is a batch",
-    "realTime": "in real-time mode rows leave a batch before it has ended, and a step commits whole"
-    " batches",
+    "continuous": "a step is a batch, and continuous processing has no batches",
+    "realTime": "a step commits a whole batch, and in real-time mode rows leave a batch before it"
+    " ends",
 }
 
 
@@ -29,7 +29,7 @@ class TriggerOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """A trigger, as the arguments of Spark's own; none: the next batch follows at once."""
+    """The arguments for Spark's own trigger. Without any, the next batch follows at once."""
 
     arguments: Mapping[str, Any]
     interval_s: float = 0.0  # between two batches
@@ -40,7 +40,7 @@ class Trigger:
 
 
 def trigger_of(given: Mapping[str, object], options: Iterable[str]) -> Trigger:
-    """The trigger that the keywords of `start()` name, `options` being its other keywords."""
+    """The trigger for the keywords given to `start()`. `options` are its other keywords."""
     for name in given:
         if name == "trigger":
             raise TopologyError(
@@ -64,6 +64,6 @@ def trigger_of(given: Mapping[str, object], options: Iterable[str]) -> Trigger:
 
 
 def _interval(value: Any) -> Trigger:
-    """Batches at an interval, in milliseconds: Spark knows fewer ways to write a time than we."""
+    """Batches at an interval. Spark gets milliseconds, as it reads fewer notations than we do."""
     millis = -(-duration_us(value, "processingTime", zero=True) // 1000)
     return Trigger({"processingTime": f"{millis} milliseconds"}, millis / 1000)

@@ -1,1 +1,1 @@
-"""A plan as one Spark job."""
+"""Compiles a plan into one Spark job."""

@@ -26,7 +26,7 @@ from anabranch.topology.graph import Clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """Which event times of a source are too far away."""
+    """Finds the event times of a source that are too far away."""
 
     ahead_us: int | None  # of the clock
     reach_us: int  # how far windows reach from their rows
@@ -58,9 +58,9 @@ class Judge:
 
 
 def judges_of(plan: Plan) -> dict[str, Judge]:
-    """What judges the event times of each source, and of what applies make of it."""
-    # One margin for all: a row is judged once, whichever operators take it. Those that read results
-    # judge these themselves.
+    """The judge of each source, and of the applies that read it."""
+    # One margin for all: a row is judged once for all operators. Operators that read results judge
+    # these themselves.
     reading = [node for node in plan.nodes if node.feed.stream in plan.entries]
     reaches = [node.plan.panes.reach_us for node in reading]
     reach_us = max([*reaches, *(each.delay_us for each in plan.sources)])
@@ -81,6 +81,6 @@ def with_judged_times(rows: DataFrame, text: str) -> DataFrame:
 
 
 def observed_micros(metrics: Any, name: str) -> int | None:
-    """The largest event time in an observation of a batch, None where it had none."""
+    """The largest event time in an observation of a batch; None if it has none."""
     row = metrics.get(name)
     return None if row.isEmpty() or row.get().isNullAt(0) else int(row.get().getLong(0))

@@ -1,9 +1,10 @@
 """The stages of applies in the job of a step, between the sources and the first level.
 
-A stage is: slots, one exchange, the functions, the maps. Rows of all operators pass through all
-stages. Each row is tagged with what it is for, and only those for an apply of the stage enter its
-function. What it makes is tagged for its readers and passes their maps in the JVM. After the last
-stage rows are as sources alone would have given them, with the reports of the stages among them.
+A stage gives rows their slots, exchanges them, calls the functions, and applies maps. Rows of all
+operators pass through all stages. Each row has the number of its reader, and only rows for an
+apply of the stage enter its function. Returned rows get the number of their reader, and pass its
+maps in the JVM. After the last stage, rows have the form of source rows. The reports of the
+stages are among them.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _ROW_NUMBER = "(monotonically_increasing_id() & 8589934591L)"  # in its partitio
 
 
 def applied_to_results(apply: Apply, given: Sequence[Field]) -> Callable[[DataFrame], DataFrame]:
-    """An apply on results that go to a sink: a function of a DataFrame."""
+    """An apply on results that go to a sink, as a function of a DataFrame."""
     task = ResultsTask(ApplyCalls(apply.name, apply.work, arrow_of(given), arrow_of(apply.fields)))
     schema = struct_of(apply.fields)
     return lambda rows: rows.mapInArrow(SparkTask(task), schema)
@@ -56,11 +57,11 @@ def applied_to_results(apply: Apply, given: Sequence[Field]) -> Callable[[DataFr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyStage:
-    """The applies of one stage, those who read what they make, and what each makes of it."""
+    """The applies of one stage, and the readers of the rows that they return."""
 
     applies: tuple[ApplyPlan, ...]
     readers: tuple[tuple[ApplyPlan, Reader], ...]
-    alone: bool  # every row that comes is for its only apply, in the order of its source
+    alone: bool  # all rows are for its only apply, and have the order of the source
 
 
 class ApplyStages:
@@ -82,7 +83,7 @@ class ApplyStages:
         ]
         rows = (Field("to", "int"), Field("t", "bigint"), *lift.packed.columns)
         self._source_names = tuple(each.name for each in rows)
-        # As text: an aggregate with a binary grouping key would not have Spark's fast hash map.
+        # A string: with a binary grouping key an aggregate does not have Spark's fast hash map.
         self._columns = (*rows, Field(APPLY_REPORT, "string"))
         self._names = tuple(each.name for each in self._columns)
         self._ddl = ", ".join(f"{each.name} {each.type}" for each in self._columns)
@@ -91,12 +92,12 @@ class ApplyStages:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of rows between stages."""
+        """The schema of rows between stages."""
         schema: pa.Schema = self._shared.once("schema", lambda: arrow_of(self._columns))
         return schema
 
     def work(self, applied: ApplyPlan, grouping: Grouping, written: WrittenRows) -> ApplyWork:
-        """What a task needs to know of an apply."""
+        """What a task needs to know about an apply."""
         if applied.name not in self._calls:
             given, made = arrow_of(applied.feed.fields), arrow_of(applied.fields)
             self._calls[applied.name] = ApplyCalls(applied.name, applied.work, given, made)
@@ -132,7 +133,7 @@ class ApplyStages:
         slots: int,
         limit: BatchLimit,
     ) -> DataFrame:
-        """The rows after all applies, as the first level takes them, and the reports."""
+        """The rows after all applies, in the form that the first level takes, and the reports."""
         for i, (stage, task) in enumerate(zip(self.stages, tasks, strict=True)):
             valued = self._valued(rows, stage, limit, first=i == 0)
             sent = self._given_slots(valued, stage, groupings, slots, first=i == 0).repartitionById(
@@ -146,7 +147,9 @@ class ApplyStages:
     def _valued(
         self, rows: DataFrame, stage: ApplyStage, limit: BatchLimit, *, first: bool
     ) -> DataFrame:
-        """Rows with the hash of the value that decides their cost; none too large for a batch."""
+        """Rows with the hash of the value that decides their cost. Rows that are too large for a
+        batch fail.
+        """
         number, names = self._lift.number, self._source_names if first else self._names
         value = chosen_sql("to", {number[a.name]: self._value_sql(a) for a in stage.applies})
         sizes = {each.name: each.type for each in self._columns if each.name in self._source_names}
@@ -196,7 +199,10 @@ class ApplyStages:
         ]
 
     def _read(self, rows: DataFrame, number: int, stage: ApplyStage) -> DataFrame:
-        """What the applies of a stage made, after the maps of its readers; other rows unchanged."""
+        """The rows from the applies of a stage, after the maps of their readers.
+
+        Other rows do not change.
+        """
 
         def made() -> tuple[RowWise, dict[int, Taken], Column | None, Any]:
             rowwise = RowWise(rows.sparkSession, struct_of(self._columns))
@@ -226,7 +232,7 @@ class ApplyStages:
         return ready
 
     def check(self, session: SparkSession) -> None:
-        """Refuses, before anything runs, maps after applies that cannot be done row by row."""
+        """Before anything runs, refuses maps after applies that do not work row by row."""
         for stage in self.stages:
             rowwise = RowWise(session, struct_of(self._columns))
             for applied, reader in stage.readers:

@@ -1,4 +1,4 @@
-"""The columns that operators need of rows, as Spark SQL: time, keys, inputs, shard and slot."""
+"""The columns that operators need, as Spark SQL: time, keys, inputs, shard and slot."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from anabranch.types import WHOLE, micros_sql
 
 
 def expression(value: object, columns: list[str]) -> Column:
-    """A Column, the column of that name, or a Spark SQL expression.
+    """The Column for a value: a Column, the name of a column, or a Spark SQL expression.
 
-    Of several, in a tuple, a struct of a0, a1, ...
+    A tuple of values becomes a struct of a0, a1, ...
     """
     if isinstance(value, tuple):
         return F.struct(*(expression(each, columns).alias(f"a{i}") for i, each in enumerate(value)))
@@ -31,17 +31,17 @@ def expression(value: object, columns: list[str]) -> Column:
 
 
 def quoted(name: object) -> str:
-    """A column name that Spark SQL takes as it is."""
+    """A column name in backticks, as Spark SQL needs it."""
     return "`{}`".format(str(name).replace("`", "``"))
 
 
 def event_micros(clock: Clock) -> Column:
-    """The event time in microseconds since 1970 UTC; null where there is none.
+    """The event time in microseconds since 1970 UTC; null if a row has none.
 
-    A time without zone counts as if it were UTC.
+    A time without zone counts as UTC.
     """
     kind, t = clock.type, quoted(clock.column)
-    if kind.startswith("struct<"):  # a window: its rows are seen just before its end
+    if kind.startswith("struct<"):  # a window: the event time is just before its end
         text = (
             micros_sql(f"{t}.end") if clock.moment == "timestamp_ntz" else f"unix_micros({t}.end)"
         )
@@ -68,8 +68,9 @@ def event_micros(clock: Clock) -> Column:
 
 
 def needs(rows: DataFrame, node: Node, *, late: bool = False) -> DataFrame:
-    """What a node needs of the rows that it is given: event time, keys, inputs and what it keeps
-    of whole rows; and all columns where late rows are wanted.
+    """The columns that a node needs: event time, keys, inputs and the columns that it keeps.
+
+    With `late`, a struct of all columns too.
     """
     columns = rows.columns
     keys = [field for field in node.plan.keys if field != EVERYTHING]
@@ -102,9 +103,9 @@ def partition_sql(
     routes: Mapping[ComponentId, Route],
     number: Mapping[PartId | str, int],
 ) -> dict[int, str]:
-    """For each node, the partition of the slot that the row's shard belongs to.
+    """For each node, the SQL of the partition: that of the slot to which the row's shard belongs.
 
-    The slots of all components are side by side.
+    Partitions are the slots of the first component, then those of the second, and so on.
     """
     texts, first = {}, 0
     for component in components:
@@ -129,8 +130,9 @@ def shard_sql(component: Component, node: Node, places: Mapping[str, str], shard
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A node or an apply that reads the rows of a source or of an apply: what it needs of them, and
-    in which columns.
+    """A node or an apply that reads the rows of a source or of an apply.
+
+    `ready` selects what it needs, `places` has the shared column for each of its own columns.
     """
 
     name: PartId | str
@@ -141,7 +143,7 @@ class Reader:
 
     @property
     def what(self) -> str:
-        """How messages call it."""
+        """Its name in messages."""
         maps = ", ".join(each.name for each in self.maps)
         return f"operator {self.name!r} after {maps or 'its stream'}"
 

@@ -1,4 +1,4 @@
-"""Expressions of aggregates and filters: one value per row, the same when a step runs again."""
+"""Checks expressions of aggregates and filters: one value per row, the same in every attempt."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _NOW = {
     "Now",
 }
 _NODES = {
-    "Aggregate": "is an aggregate of its own; valid: what is aggregated, as in ab.max('ms')",
+    "Aggregate": "is itself an aggregate; valid: an expression of one row, as in ab.max('ms')",
     "Window": "is a window function, which reads other rows; valid: an expression of one row",
-    "Generate": "makes several rows of one; do that in a map() before, such as "
+    "Generate": "makes several rows from one; do that in a map() before, such as "
     "map(lambda df: df.withColumn('x', F.explode('xs')))",
 }
 
 
 def type_of(rows: DataFrame, value: object, what: str) -> str:
-    """The type of an expression over the rows of a stream; refuses what is not one value per row.
+    """The type of an expression over the rows of a stream.
 
-    Refuses also what would be another value when the step runs again.
+    Refuses an expression that is not one value per row, or that may change if a step runs again.
     """
     parts = value if isinstance(value, tuple) else (value,)
     if not all(isinstance(each, str | Column) for each in parts):
@@ -39,7 +39,7 @@ def type_of(rows: DataFrame, value: object, what: str) -> str:
     try:
         chosen = rows.select(expression(value, rows.columns).alias("x"))
         kind = chosen.schema["x"].dataType.simpleString()
-    except Exception as error:  # noqa: BLE001 - whatever Spark says about the expression
+    except Exception as error:  # noqa: BLE001 - Spark may raise anything
         reason = str(error).strip().splitlines()[0]
         raise TopologyError(
             f"{what}: {text_of(value)} does not fit the stream's columns "
@@ -53,7 +53,7 @@ def type_of(rows: DataFrame, value: object, what: str) -> str:
 
 
 def _beyond_the_row(plan: Any, stream: Any) -> str | None:
-    """What an expression needs besides one row, by Spark's plan of it; None where that is all."""
+    """What an expression needs besides its row, by Spark's plan; None if it needs nothing."""
     node = plan
     while not node.equals(stream):
         name = str(node.nodeName())
@@ -68,12 +68,12 @@ def _beyond_the_row(plan: Any, stream: Any) -> str | None:
 
 
 def _changing(value: Any) -> str | None:
-    """Why an expression may give another value when a step runs again; None where it does not."""
+    """Why an expression may change if a step runs again; None if it does not."""
     names = {str(each.getClass().getSimpleName()) for each in _parts(value)}
     if names & _NOW:
         return (
-            "takes the current time, which is another one when a step runs again; take it in a "
-            "map() of the source, as a column"
+            "uses the current time, which is different if a step runs again; make it a column in "
+            "a map() of the source"
         )
     if not value.deterministic():
         return NOT_DETERMINISTIC

@@ -1,9 +1,9 @@
 """The job of a step: a chain of levels with one exchange before each, so that every task runs once.
 
 Level 1 takes the combined rows of the sources. Results that an operator of a later level needs
-leave their slot task as rows, pass the maps of that operator in the JVM and go through the exchange
-to its slot. Rows of a source for a later level pass the levels before it, combined as they are.
-Reports travel along to the end of the chain.
+leave their slot task as rows. They pass the maps of that operator in the JVM, and the exchange
+sends them to its slot. Combined rows of a source for a later level pass through the levels before
+it. Reports pass through to the end of the chain.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from anabranch.spark.jvm import select
 from anabranch.spark.task import SparkTask
 from anabranch.types import column_type
 
-# As text, Spark would parse it in every step.
+# A StructType: Spark would parse a string in every step.
 REPORT_SCHEMA = StructType([StructField("report", BinaryType())])
 
 
 @dataclass(frozen=True, slots=True)
 class Inflow:
-    """How the rows of a node come to its slot tasks, and where its results go on to."""
+    """How the rows of a node come to its slot tasks, and where its results go."""
 
     rows: FusedRows | ArrivingRows
     emits: tuple[Emitted, ...]
@@ -57,25 +57,25 @@ class Levels:
     ) -> None:
         self.plan, self._shards = plan, shards
         self.lift = Lift(plan, shards, late)
-        if before is not None:  # the query that runs gives rows as that one prepared them
+        if before is not None:  # the running query has rows as the lift before prepared them
             self.lift.adopt_prepared_rows(before)
         self.stages = ApplyStages(plan, self.lift)
         self._number: dict[PartId | str, int] = {node.name: i for i, node in enumerate(plan.nodes)}
         self._packed: Packed = later_rows(plan)
         self._rowwise: dict[
             int, RowWise
-        ] = {}  # one for each level: rows cannot be bound twice to the same
+        ] = {}  # one per level: rows cannot be bound twice to the same one
         self._taken: dict[PartId, Taken] = {}
         self._columns = SharedColumns()
-        self._limit: BatchLimit | None = None  # that was set for the rows of a stream
+        self._limit: BatchLimit | None = None  # the one that the stream's session has now
         self._template: tuple[object, Template | None] = (
             None,
             None,
-        )  # which query was made last, and it as a template if it can be
+        )  # what identifies the last query, and its template if it can have one
 
     @property
     def onward(self) -> dict[str, pa.DataType]:
-        """The columns of rows between levels; the shard is that of rows which only pass."""
+        """The columns of rows between levels. Rows that only pass through have their shard here."""
         return {"shard": pa.int32()} | {
             each.name: column_type(each.type) for each in self._packed.columns
         }
@@ -87,14 +87,14 @@ class Levels:
         )
 
     def inflow(self, node: Node) -> Inflow:
-        """How the rows of a node come, and where its results go on to."""
+        """How the rows of a node come, and where its results go."""
         plan = self.plan
         users = [
             each
             for each in plan.nodes
             if each.feed.stream == node.operator and not plan.is_fused(each)
         ]
-        if not node.plan.holds_state:  # the results are those of another part
+        if not node.plan.holds_state:  # another part of the operator has the results
             users = []
         emits = tuple(
             Emitted(number=self._number[u.name], columns=self._packed.places[raw(u.name)])
@@ -125,12 +125,12 @@ class Levels:
         marks: Watermarks,
         form: JobForm,
     ) -> DataFrame:
-        """The reports of a step, computed level by level; without rows, a closing step."""
+        """The reports of a step, computed level by level. Without rows it is a closing step."""
         if rows is not None and self._limit != form.limit:
             self._limit = form.limit
             for name, value in form.limit.settings.items():
                 rows.sparkSession.conf.set(name, value)
-        if not self.plan.components:  # applies only: what is left are their reports
+        if not self.plan.components:  # applies only: their reports are all that is left
             if rows is None:
                 return session.range(0)
             return rows.select(F.col(APPLY_REPORT).alias(WRAPPED))
@@ -162,8 +162,8 @@ class Levels:
         return frame
 
     def _gives(self, task: SlotTask, tasks: Sequence[SlotTask]) -> StructType:
-        """The schema of what the tasks of a level give: reports at last, before that rows for later
-        levels too.
+        """The schema of what the tasks of a level return: reports, and rows for later levels if
+        there are any.
         """
         return REPORT_SCHEMA if task is tasks[-1] else self._between_schema
 
@@ -180,7 +180,10 @@ class Levels:
         routes: Mapping[ComponentId, Route],
         limit: BatchLimit,
     ) -> DataFrame:
-        """Rows for the operators of a level made ready and sent to their slots; other rows pass."""
+        """Prepares rows for the operators of a level and sends them to their slots.
+
+        Rows for later levels stay as they are.
+        """
         rowwise = self._bound(frame.sparkSession, components[0].level)
         nodes = [
             (c, node)
@@ -213,21 +216,21 @@ class Levels:
             if not self.plan.is_fused(node)
         }
         slot = chosen_sql("to", {**partition_sql(components, routes, numbers), -2: "null"})
-        # Reports go to a fixed place: what a task that runs again reports must meet what it
-        # reported before.
+        # Reports go to a fixed slot, so that the report of a task that runs again replaces its
+        # first one.
         spread = ", ".join(["shard", *(each.name for each in self._packed.columns)])
         passing = f"if(to = {REPORT}, 0, pmod(hash({spread}), {slots}))"
         text = self._guarded(f"coalesce({slot}, {passing})", limit)
         return ready.repartitionById(slots, self._columns.once(text, lambda: F.expr(text)))
 
     def _guarded(self, text: str, limit: BatchLimit) -> str:
-        """An expression that lets no row pass that is too large for a batch."""
+        """The expression, made to fail for a row that is too large for a batch."""
         sizes = {each.name: each.type for each in self._packed.columns}
         passing = PASSING if limit.row_bytes is not None else limit
         return guarded_sql(guarded_sql(text, sizes, limit), {WRAPPED: "binary"}, passing)
 
     def check(self, session: SparkSession) -> None:
-        """Refuses, before anything runs, maps on results that cannot be done row by row."""
+        """Before anything runs, refuses maps on results that do not work row by row."""
         self.stages.check(session)
         for component in self.plan.components:
             for node in component.nodes:
@@ -244,7 +247,7 @@ class Levels:
         return self._rowwise[level]
 
     def _take(self, rowwise: RowWise, component: Component, node: Node) -> Taken:
-        """What a node needs of the results that feed it, as expressions; made once."""
+        """What a node needs of the results that it reads, as expressions. It is made once."""
         if node.name not in self._taken:
             places = self._packed.places[raw(node.name)]
             keys = {f"k{i}": f"k{i}" for i in range(len(node.plan.keys))}
@@ -263,7 +266,7 @@ class Levels:
 
 
 def _columns_of(expression: object, node: Node) -> str | tuple[str, ...] | None:
-    """The columns of the results that an input is."""
+    """The columns of the results that are an input."""
     if expression is None:
         return None
     if isinstance(expression, tuple):
@@ -273,5 +276,5 @@ def _columns_of(expression: object, node: Node) -> str | tuple[str, ...] | None:
 
 def _plain(expression: object, node: Node) -> str:
     name = plain_column(expression, node.feed.fields)
-    assert name is not None, "only operators that read columns as they are run fused"
+    assert name is not None, "an operator runs fused only if it reads plain columns"
     return name

@@ -1,10 +1,9 @@
-"""From rows to combined rows, in the JVM: event time, lateness, pane, and the partials of each
-(key, pane).
+"""Combines rows in the JVM: event time, lateness, pane, and the partials of each (key, pane).
 
-What can be decided before a batch comes is part of the streaming query (`Lift.prepare`), so that
-Spark reads only the columns that are needed and fixes the current time per batch. The rest is added
-to each batch (`Lift.__call__`). Where several operators read a source, each of its rows is read
-once and multiplied, one for each of them.
+What does not depend on the batch is part of the streaming query (`Lift.prepare`). So Spark reads
+only the columns that are needed, and fixes the current time per batch. The rest is added to each
+batch (`Lift.__call__`). If several operators read a source, each row is read once and becomes one
+row per operator.
 """
 
 from __future__ import annotations
@@ -47,20 +46,19 @@ from anabranch.spark.jvm import grouped, in_place, jseq, keeps_all, needed_colum
 from anabranch.topology.graph import Clock
 
 SEEN = "seen"
-_LIES = "lies"  # the partition that a row is in, where no key says so
+_LIES = "lies"  # the column with the row's partition, used if no key can be
 
 
 class Lift:
-    """Combines the rows of a step to one per node, key and pane, with its partials and its shard,
-    in the partition of its slot.
+    """Combines the rows of a step to one per node, key and pane, in the partition of its slot.
 
-    There is one exchange, to the slots. To lift first is to combine the rows where they are and
-    send what is left; the slot task merges what several partitions have of one key and pane. To
-    route first is to send the rows and combine them there.
+    Such a row has its partials and its shard. There is one exchange, to the slots. "Lift first"
+    combines the rows in their partitions and then sends them. Slot tasks merge the rows that
+    several partitions have of one key and pane. "Route first" sends the rows, then combines them.
 
-    Whether a pane is late is left to the slot task: then the query is the same in every step, and
-    the JVM keeps the code that it has compiled for it. Only where late rows are wanted must the
-    query know the watermark, to keep these rows whole.
+    The slot task decides whether a pane is late. So the query is the same in every step, and the
+    JVM keeps its compiled code. Only if a sink takes late rows must the query know the watermark,
+    to keep these rows whole.
     """
 
     def __init__(self, plan: Plan, shards: int, late: frozenset[PartId]) -> None:
@@ -88,16 +86,14 @@ class Lift:
         self._rows = sorted({self._places(node)[LATE_ROW] for node in self._late})
         self.lifted, self._aggregates = lift_aggregates(self.nodes, self._packed, self.number)
         self._tagged = ["to"] if len(self.nodes) > 1 or plan.applies else []
-        self._reports = [APPLY_REPORT] if plan.applies else []  # rows that report what applies did
+        self._reports = [APPLY_REPORT] if plan.applies else []  # the column of applies' reports
         self._columns = SharedColumns()
         self._judges = judges_of(plan)
         # By source, the number of the node that sees all its rows and reports their latest time.
         self.watched: dict[str, int] = {}
 
     def adopt_prepared_rows(self, before: Lift) -> None:
-        """Takes rows that another lift has prepared, which are those that this one expects: plans
-        change, nodes do not.
-        """
+        """Uses the rows that another lift has prepared. They fit: plans change, nodes do not."""
         assert (self._packed, self.number, self._keys) == (
             before._packed,
             before.number,
@@ -107,7 +103,7 @@ class Lift:
 
     @property
     def packed(self) -> Packed:
-        """The columns that rows share, and where each kind of row has its own."""
+        """The columns that rows share, and which of them each kind of row uses."""
         return self._packed
 
     def _reader(self, each: Node | ApplyPlan) -> Reader:
@@ -136,9 +132,7 @@ class Lift:
         return self._packed.places[node.name]
 
     def arrives(self, node: Node) -> dict[str, str]:
-        """The names of a node's columns as combined rows have them: keys, partials, and the row
-        where it is late.
-        """
+        """The names of a node's columns in combined rows: keys, partials, and the late row."""
         found = {
             name: place for name, place in self._places(node).items() if not name.startswith("x")
         }
@@ -147,7 +141,7 @@ class Lift:
     def prepare(
         self, frames: Mapping[str, DataFrame], metrics: Mapping[str, str] | None = None
     ) -> DataFrame:
-        """The rows of all sources with the maps applied and only what a step needs.
+        """The rows of all sources after the maps, with only the columns that a step needs.
 
         A node that sees all rows of a source reports their latest event time. Where maps leave
         rows out for each of them, Spark observes it at the source, row by row and outside of
@@ -183,8 +177,8 @@ class Lift:
         return prepared
 
     def _watching(self, frame: DataFrame, time: str, readers: Sequence[Reader]) -> int | None:
-        """The number of a node that gets all rows of a source, with the source's own event time;
-        None where there is none.
+        """The number of a node that gets all rows of a source with its event time; None if there
+        is no such node.
         """
         nodes = {node.name for node in self.nodes} if not self._plan.applies else set()
         return next(
@@ -197,25 +191,19 @@ class Lift:
         )
 
     def seen_in(self, node: Node) -> str | None:
-        """The column of a node's rows with their latest event times, where it tells them for its
-        source.
-        """
+        """The column with the latest event time, if this node reports it for its source."""
         if self.number[node.name] not in self.watched.values():
             return None
         return "pane" if self._all_raw else self._seen
 
     @property
     def is_reusable(self) -> bool:
-        """Whether the query is the same in all steps: no part of it tells by the watermark what is
-        late.
-        """
+        """Whether the query is the same in all steps, because it does not use the watermark."""
         return not self._judged(None)
 
     @property
     def _seen(self) -> str:
-        """The column of combined rows that has their latest event time; a `process` has one of its
-        own.
-        """
+        """The column of combined rows with their latest event time. A `process` has it anyway."""
         latest = "max(t) as "
         return next(
             (text.removeprefix(latest) for text in self._aggregates if text.startswith(latest)),
@@ -223,8 +211,8 @@ class Lift:
         )
 
     def _arrival_sql(self) -> str:
-        """The order in which rows came, of those that are not combined: no two have the same, so
-        that grouping leaves them apart.
+        """The order of arrival, for rows that must not be combined. It is unique, so that grouping
+        keeps them apart.
         """
         if self._all_raw:
             return "monotonically_increasing_id()"
@@ -286,7 +274,7 @@ class Lift:
         return rows.repartitionById(slots, self._columns.once(text, lambda: F.expr(text)))
 
     def _guarded(self, text: str, rows: DataFrame, form: JobForm) -> str:
-        """An expression that lets no row pass that is too large for a batch."""
+        """The expression, made to fail for a row that is too large for a batch."""
 
         def made() -> str:
             sizes = {name: kind for name, kind in rows.dtypes if name != APPLY_REPORT}
@@ -296,11 +284,11 @@ class Lift:
         return guarded
 
     def _in_place(self, rows: DataFrame) -> DataFrame:
-        """Rows of which Spark believes that they lie by a key, so that it combines them where they
-        are.
+        """Rows that Spark takes to be partitioned by a key, so that it combines them without an
+        exchange.
 
-        By which key does not matter, as slot tasks merge what several partitions have of one; but
-        Spark changes floats before it groups by them.
+        Any key will do, as slot tasks merge the rows that several partitions have of one key. But
+        it must not be a float: Spark changes floats before it groups by them.
         """
         kinds = {each.name: each.type for each in self._packed.columns}
         plain = [
@@ -313,7 +301,7 @@ class Lift:
         return in_place(self._select(rows, ["*", f"spark_partition_id() as {_LIES}"]), _LIES)
 
     def _timed(self, rows: DataFrame, watermark_us: int | None) -> DataFrame:
-        """Rows with their pane, and what else tells by their time what becomes of them."""
+        """Rows with their pane, and with what else depends on their time."""
         rows = self._select(rows, ["*", f"{self._pane()} as pane"])
         judged = self._judged(watermark_us)
         if judged:
@@ -345,11 +333,11 @@ class Lift:
         return select(rows, columns)
 
     def _judged(self, watermark_us: int | None) -> dict[str, str]:
-        """What depends on the watermark: rows that are wanted when they are late, and panes that
-        say that a row is not taken.
+        """The columns that depend on the watermark: late rows for sinks, and panes that mark a row
+        as not taken.
 
-        Parts of one operator take different rows. What none of them takes is told by the first
-        part, and only by it.
+        Parts of one operator take different rows. Only the first part reports rows that no part
+        takes.
         """
         texts: dict[str, dict[int, str]] = {}
         parted = {node.name: self._plan.sibling_parts(node) for node in self.nodes}
@@ -392,8 +380,8 @@ class Lift:
         return chosen_sql("to", texts)
 
     def _combined(self, rows: DataFrame, where: list[str]) -> DataFrame:
-        """One row for each key and pane in each place; Spark knows already that the rows lie there,
-        and needs no exchange.
+        """One row per key and pane in each partition. Spark takes the rows to be partitioned that
+        way already, so it needs no exchange.
         """
 
         def columns() -> tuple[Any, Any, Any]:

@@ -1,5 +1,6 @@
-"""Rows of several operators in shared columns: of a source, one for each of its readers; and the
-aggregates over these columns.
+"""Packs rows of several operators into shared columns, and makes the aggregates over these.
+
+A row of a source becomes one row for each of its readers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from anabranch.plan.model import Node
 from anabranch.spark.compile.columns import Reader, mapped
 from anabranch.spark.compile.rowwise import RowWise, Taken, chosen
 
-# The operator that a row is for, beside the columns of the source, which may well have a `to`.
+# The column with the operator that a row is for. The source may have a column `to` itself.
 _TO = "__to"
 
 
@@ -64,11 +65,10 @@ def packed_rows(
 def lift_aggregates(
     nodes: Sequence[Node], packed: Packed, number: Mapping[PartId | str, int]
 ) -> tuple[dict[PartId, dict[str, str]], list[str]]:
-    """For each node, the column that has each of its lifted ones; and the expressions, each once
-    for all nodes that share it.
+    """For each node, the column of each of its lifted values; and the expressions of all columns.
 
-    A place holds other things in rows of other nodes, which must not be aggregated: their sums may
-    overflow.
+    Nodes share an expression where they can. A shared column holds other values in rows of other
+    nodes. These must not be aggregated: their sums may overflow.
     """
     users: dict[tuple[str, str], list[Node]] = {}
     filled: dict[str, list[Node]] = {}
@@ -98,7 +98,7 @@ def lift_aggregates(
 
 
 def _of_place(columns: Mapping[int, Column], kind: str, *, alone: bool) -> Column:
-    """What a shared column holds: of each node's rows its own, null where a node has none."""
+    """The value of a shared column: that of the row's own node, or null if the node has none."""
     if not columns:
         return F.lit(None).cast(kind)
     return next(iter(columns.values())) if alone else chosen(_TO, columns)

@@ -1,10 +1,9 @@
-"""Maps as expressions: what Spark SQL does row by row can be done for some rows only, in one pass.
+"""Maps as expressions, so that different rows of one DataFrame can pass different maps.
 
-Several operators may want different maps of one stream, and a DataFrame that is read twice is
-computed twice: its source is read again, and tasks that change state would run again. So the maps
-are taken apart into a condition and columns, and a row is given those of the operator that it is
-for. Where a map multiplies rows (`explode` and its kin), rows of its operator are multiplied, and
-all others stay what they are.
+Several operators may have different maps on one stream. A DataFrame that is read twice is computed
+twice: its source is read again, and tasks that change state would run again. So each map is split
+into a condition and columns, and a row gets those of the operator that it is for. If a map
+multiplies rows (`explode` and others), only the rows of its operator are multiplied.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ _NOW = ("current_timestamp(", "now(", "current_date(", "localtimestamp(", "curre
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a map makes of a row: its steps, whether the rows stay, and their columns."""
+    """A map, split into its steps, a condition and columns. The condition says which rows stay."""
 
-    stays: Column | None  # None: all do
+    stays: Column | None  # None: all rows
     columns: Mapping[str, Column]
     steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A step of a map: rows that stay, more columns, or one row per element of an array."""
+    """A step of a map: a condition, more columns, or one row per element of an array."""
 
     stays: Column | None = None
-    columns: tuple[tuple[Column, Any], ...] = ()  # with the numbers that later steps know them by
+    columns: tuple[tuple[Column, Any], ...] = ()  # with the ids that later steps refer to
     elements: Column | None = None
     kind: str = "Explode"
-    ids: tuple[Any, ...] = ()  # of what an element consists of
+    ids: tuple[Any, ...] = ()  # of the parts of an element
 
     def parts(self, rows: DataFrame, place: str) -> list[tuple[Column, Any]]:
-        """What an element consists of."""
+        """The parts of an element, with their ids."""
         if self.kind == "Explode" and len(self.ids) == 1:
             return [(F.col(place), self.ids[0])]
         if self.kind != "PosExplode":
@@ -62,7 +61,7 @@ class Step:
 
 
 class RowWise:
-    """Takes maps over rows of one schema apart. Its columns fit rows that are bound to it only."""
+    """Splits maps over rows of one schema. Its columns only fit rows that are bound to it."""
 
     def __init__(self, session: SparkSession, schema: StructType) -> None:
         self._template = session.createDataFrame(session.sparkContext.emptyRDD(), schema)
@@ -71,26 +70,26 @@ class RowWise:
         self._expressions = Expressions(session)
 
     def take(self, fn: Callable[[DataFrame], DataFrame], what: str) -> Taken:
-        """The condition and the columns of a map; refuses what is not done row by row."""
+        """The steps, condition and columns of a map. Refuses one that does not work row by row."""
         mapped = fn(self._template)
         text = analyzed(mapped).toString()
         if any(each in text for each in _NOW):
             raise TopologyError(
-                f"{what}: the current time can only be taken in maps that all operators of a "
-                "source have in common; take it there, as a column"
+                f"{what}: the current time can only be used in maps that all operators of a "
+                "source have in common; make it a column there"
             )
         with _always_inline(self._template.sparkSession):
             operators = _chain(optimized(mapped))
-        if operators[-1].nodeName() == "LocalRelation":  # a condition that no row meets
+        if operators[-1].nodeName() == "LocalRelation":  # no row meets the condition
             kinds = {field.name: field.dataType for field in mapped.schema.fields}
             return Taken(
                 F.lit(False), {name: F.lit(None).cast(kind) for name, kind in kinds.items()}
             )
         if not operators[-1].children().isEmpty():
             raise TopologyError(
-                f"{what} is not done row by row (it has {operators[-1].nodeName()}), and other "
-                "operators need the same rows: only "
-                "select, withColumn, filter, explode and the like can stand there"
+                f"{what} does not work row by row (it has {operators[-1].nodeName()}), and other "
+                "operators read the same rows; valid: "
+                "select, withColumn, filter, explode and others that work row by row"
             )
         top, columns, stays = 0, list(each_of(operators[0].output())), list[Any]()
         if operators[0].nodeName() == "Project":
@@ -106,7 +105,7 @@ class RowWise:
         )
 
     def _step(self, node: Any, what: str) -> Step:
-        """One operator below the last columns and conditions."""
+        """The step for one operator of the plan."""
         if node.nodeName() == "Filter":
             return Step(stays=self._expressions.column(node.condition()))
         if node.nodeName() == "Project":
@@ -121,9 +120,9 @@ class RowWise:
         name, outer = generator.nodeName(), bool(node.outer())
         if name not in {"Explode", "PosExplode", "Inline"}:
             raise TopologyError(
-                f"{what} has {name.lower()}, and other operators need the same rows: only explode, "
-                "posexplode, inline and "
-                "their outer forms can stand there"
+                f"{what} has {name.lower()}, and other operators read the same rows; valid: "
+                "explode, posexplode, inline and "
+                "their outer forms"
             )
         given = self._expressions.column(generator.child())
         if "Map" in generator.child().dataType().getClass().getSimpleName():
@@ -139,7 +138,7 @@ class RowWise:
         return Step(elements=elements, kind=name, ids=tuple(ids))
 
     def stepped(self, rows: DataFrame, taken: Mapping[int, Taken], to: str) -> DataFrame:
-        """Bound rows after the steps of each operator's maps, which may multiply them."""
+        """Bound rows after the steps of each operator's maps. Steps may multiply rows."""
         for number, each in taken.items():
             if not each.steps:
                 continue
@@ -173,7 +172,7 @@ class RowWise:
         return functools.reduce(lambda a, b: a & b, columns) if columns else None
 
     def bind(self, rows: DataFrame) -> DataFrame:
-        """Rows of the schema, as those that the columns were taken from."""
+        """Rows of the schema, with the ids that the columns of this object refer to."""
         names, output = rows.columns, analyzed(rows).output()
         columns = [
             self._expressions.named(output.apply(names.index(name)), name, number)
@@ -183,7 +182,7 @@ class RowWise:
 
 
 def _chain(plan: Any) -> list[Any]:
-    """The operators of a query plan, last to first, as long as each has one before it."""
+    """The operators of a query plan, last to first, down to the first that is not row by row."""
     found = [plan]
     while found[-1].nodeName() in _BY_ROW:
         found.append(found[-1].children().apply(0))
@@ -192,7 +191,7 @@ def _chain(plan: Any) -> list[Any]:
 
 @contextmanager
 def _always_inline(session: SparkSession) -> Iterator[None]:
-    """Merges projections: Spark leaves one of its own for what is expensive and used twice."""
+    """Makes Spark merge all projections. It would keep one for values that are used twice."""
     before = session.conf.get(_INLINE, None)
     session.conf.set(_INLINE, "true")
     try:
@@ -202,7 +201,7 @@ def _always_inline(session: SparkSession) -> Iterator[None]:
 
 
 def chosen(to: str, by_number: Mapping[int, Column], otherwise: Column | None = None) -> Column:
-    """The column of the node that a row is for; null, or another, where it is for none of these."""
+    """The column of the node that a row is for. Other rows get `otherwise`, or null."""
     numbers = list(by_number)
     found = F.when(F.col(to) == numbers[0], by_number[numbers[0]])
     for number in numbers[1:]:
@@ -211,7 +210,9 @@ def chosen(to: str, by_number: Mapping[int, Column], otherwise: Column | None = 
 
 
 def chosen_sql(to: str, by_number: Mapping[int, str]) -> str:
-    """The expression of the node that a row is for, as text; one for all if they are the same."""
+    """SQL that chooses the expression of the node that a row is for. If all expressions are the
+    same, it is that one.
+    """
     texts = set(by_number.values())
     if len(texts) == 1:
         return texts.pop()

@@ -1,4 +1,4 @@
-"""Schemas: Spark's as the graph knows them, and those of results and late rows."""
+"""Converts schemas between Spark, Arrow and the graph; schemas of results and late rows."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Columns in the JVM that are made once: each takes a few calls into it, hundreds for a level,
-which together took a tenth of a step.
+"""Columns in the JVM that are made once.
+
+Making a column takes a few calls to the JVM, hundreds per level. Together they took a tenth of a
+step.
 """
 
 from __future__ import annotations
@@ -15,13 +17,13 @@ from anabranch.spark.jvm import jcolumns
 
 
 class SharedColumns:
-    """Keeps what was made, by a key that says what it depends on."""
+    """A cache of columns. The key of a column contains all that it depends on."""
 
     def __init__(self) -> None:
         self._made: dict[object, Any] = {}
 
     def once(self, key: object, make: Callable[[], Any]) -> Any:
-        """What was made for a key; made now where nothing was."""
+        """The value for a key. It is made if there is none yet."""
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
@@ -33,10 +35,10 @@ def ready_columns(
     taken: Mapping[int, Taken],
     places: Mapping[int, Mapping[str, str]],
 ) -> tuple[Column | None, Any]:
-    """Which rows stay after the maps of their readers, and the columns that they have then.
+    """The filter and the columns after the maps of the readers.
 
-    `places` says for each reader, by number, which shared column holds each of its own. Other rows,
-    and columns that a reader has no use for, stay as they are.
+    `places` has, for each reader by number, the shared column that holds each of its own columns.
+    Rows of other readers, and columns that a reader does not use, stay as they are.
     """
     stays = {number: each.stays for number, each in taken.items() if each.stays is not None}
     filled: dict[str, dict[int, Column]] = {name: {} for name in names}

@@ -1,8 +1,8 @@
-"""The query of a step is analysed once: later steps put their rows and their functions into it.
+"""The query of a step is analysed once. Later steps put their rows and functions into it.
 
-Made by calls of DataFrame, the query of a small topology takes 60 calls into the JVM, and Spark
-looks at it again after each of them: a tenth of a step's time. Most steps have the query of the
-step before, over other rows and with other arguments of its slot tasks.
+Made with the DataFrame API, the query of a small topology takes 60 calls to the JVM, and Spark
+analyses it after each of them. That is a tenth of a step's time. Most steps have the same query as
+the step before, over other rows and with other arguments for slot tasks.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from anabranch.spark.jvm import Expressions, analyzed, each_of, jlist, scala_of
 
 _pickler: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]  # as Spark itself does
-_LARGEST = 1 << 20  # bytes of a function that go with a query; Spark broadcasts a larger one
+_LARGEST = 1 << 20  # the most bytes of functions in a query; Spark broadcasts larger ones
 
 
 class Template:
-    """A query over rows that lie as they came, in a chain of operators; its functions are those of
+    """A query that is a chain of operators over the rows of a batch. Its functions are those of
     `mapInArrow`.
     """
 
@@ -67,12 +67,12 @@ class Template:
         """The query over other rows, which judges event times in another way, and with other
         functions, in the order in which they run, each with the schema of what it gives.
 
-        None where a function must be brought to its tasks in another way, or Spark's internals have
-        changed.
+        Functions come in the order in which they run, each with the schema of its result. None if
+        the functions must be broadcast, or if Spark's internals have changed.
         """
         context = self._session.sparkContext
         pickled = [_pickler.dumps(each) for each in functions]
-        broadcast = context._pickled_broadcast_vars  # those that were met on the way
+        broadcast = context._pickled_broadcast_vars  # those that the functions refer to
         if list(broadcast) or sum(map(len, pickled)) > _LARGEST:
             broadcast.clear()
             return None
@@ -120,7 +120,7 @@ class _Times:
 
 
 class _Function:
-    """A `mapInArrow` of a query, taken apart."""
+    """The parts of one `mapInArrow` in a query."""
 
     def __init__(self, node: Any, jvm: Any) -> None:
         call = node.functionExpr()

@@ -1,6 +1,6 @@
-"""Why a job or a sink failed, in one line: Spark's own texts are stack traces of two languages.
+"""Why a job or a sink failed, in one line. Spark's own messages are stack traces of two languages.
 
-A cause says what went wrong and, where users' code raised it, in which line of which file.
+A cause says what went wrong. If the user's code raised it, it also has the file and the line.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _JAVA = re.compile(r"^(?:: |Caused by: )(?:[\w$]+\.)+([\w$]+)(?:: (.*))?$", re.M
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _STATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
 _TRACEBACK = "Traceback (most recent call last)"
-_LONGEST = 700  # letters
+_LONGEST = 700  # characters
 _JVM = ("org.", "java.", "scala.", "py4j.")
 
 
 def cause_of(error: BaseException) -> tuple[str, bool]:
-    """What went wrong in a job, in one line, and whether trying again cannot help."""
+    """What went wrong in a job, in one line; and True if trying again cannot help."""
     if isinstance(error, ConnectionError | Py4JNetworkError):
         return f"Spark's JVM is gone ({_short(str(error))}): it crashed or ran out of memory", True
     text = _text(error)
@@ -42,7 +42,7 @@ def cause_of(error: BaseException) -> tuple[str, bool]:
 
 
 def cause_of_call(error: BaseException) -> str:
-    """What went wrong in a call of a sink: in Spark, in the user's function or on a disk."""
+    """What went wrong in a sink: in Spark, in the user's function or on a disk."""
     if hasattr(error, "java_exception") or type(error).__module__.startswith("pyspark."):
         return cause_of(error)[0]
     text = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
@@ -50,13 +50,13 @@ def cause_of_call(error: BaseException) -> str:
 
 
 def _text(error: BaseException) -> str:
-    """All that Spark says about an error; exceptions that it translates keep their causes apart."""
+    """All that Spark says about an error. A translated exception has its causes in the trace."""
     text, trace = str(error), getattr(error, "_stackTrace", None)
     return text if not trace or _TRACEBACK in text else f": {trace}"
 
 
 def _of_java(causes: list[tuple[str, str]]) -> str:
-    """The first cause in a chain of Java's, and the last one where that says more."""
+    """The first cause in a chain of Java causes, and the last one if it says more."""
     said = [_STATE.sub("", message) or name for name, message in causes]
     first, last = said[0], said[-1]
     if last in first:

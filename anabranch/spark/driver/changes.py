@@ -1,7 +1,7 @@
-"""Changes between two steps: another plan, other slots, other shards in them.
+"""Changes between two steps: another plan, another number of slots, other shards in the slots.
 
-They are asked for at any time, by a person through `Requests` or by the controller, and applied
-when the next step begins.
+A user asks for them at any time through `Requests`, and the controller decides them. They are
+applied when the next step begins.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from anabranch.state.checkpoint.header import over_checkpoint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What is to change. A number of slots is for all components, and wins over routes."""
+    """What shall change. A number of slots is for all components, and overrides routes."""
 
     plan: Plan | None = None
     slots: int | None = None
     routes: Mapping[ComponentId, Route] = field(default_factory=dict)
 
     def then(self, later: Changes) -> Changes:
-        """Both; where they want different things, the later ones."""
+        """Both changes. Where they contradict each other, the later one counts."""
         return Changes(
             plan=self.plan if later.plan is None else later.plan,
             slots=self.slots if later.slots is None else later.slots,
@@ -40,7 +40,7 @@ class Changes:
 
 
 class Requests:
-    """Changes that people ask for while a run goes on, from any thread."""
+    """Changes that users ask for during a run, from any thread."""
 
     def __init__(self, shards: int) -> None:
         self._shards, self._changes, self._lock = shards, Changes(), threading.Lock()
@@ -72,7 +72,7 @@ class Requests:
     def reroute(
         self, slot_of: Sequence[int], component: str | None, now: Mapping[ComponentId, Route]
     ) -> None:
-        """Asks for another slot of each shard of a component, or of all."""
+        """Asks for other slots for the shards of one component, or of all components."""
         table, shards = tuple(slot_of), self._shards
         fits = all(isinstance(slot, int) and 0 <= slot < shards for slot in table)
         if len(table) != shards or not fits:
@@ -91,7 +91,7 @@ class Requests:
 def apply_changes(
     context: RunContext, state: RunState, changes: Changes
 ) -> tuple[RunState, list[Notice]]:
-    """The state of a run with some changes, and what to report about them."""
+    """The state of a run with these changes, and the notices about them."""
     notices: list[Notice] = []
     if changes.plan is not None and _names(changes.plan) != _names(state.plan):
         state, notice = _replanned(context, state, changes.plan)
@@ -105,7 +105,7 @@ def apply_changes(
 
 
 def changed_routes(now: Mapping[ComponentId, Route], changes: Changes) -> dict[ComponentId, Route]:
-    """The components whose route changes, with their new one."""
+    """The components whose route changes, with the new route."""
     found = {}
     for name, before in now.items():
         after = changes.routes.get(name, before)
@@ -118,7 +118,7 @@ def changed_routes(now: Mapping[ComponentId, Route], changes: Changes) -> dict[C
 
 
 def route_notice(name: ComponentId, before: Route, after: Route, *, alone: bool) -> Notice:
-    """What to report about another route; `alone`: of the only component there is."""
+    """The notice about a changed route. `alone`: it is the only component."""
     if name == APPLIES:
         return Notice("resize", f"slots of applies {before.slots} -> {after.slots}")
     of = "" if alone else f" of {f'{name}'!r}"
@@ -133,7 +133,7 @@ def route_notice(name: ComponentId, before: Route, after: Route, *, alone: bool)
 def groupings_for(
     plan: Plan, routes: Mapping[ComponentId, Route], before: Mapping[str, Grouping] | None = None
 ) -> dict[str, Grouping]:
-    """How each apply groups its rows: as before, over the slots that applies have now."""
+    """How each apply groups its rows: as before, with the current number of slots."""
     found = {}
     for each in plan.applies:
         slots, osg = routes[APPLIES].slots, each.work.osg
@@ -146,7 +146,9 @@ def groupings_for(
 
 
 def _replanned(context: RunContext, state: RunState, plan: Plan) -> tuple[RunState, Notice]:
-    """Other components. State that they want in other shards is written again, as one commit."""
+    """The state with other components. State that belongs in other shards is rewritten, in one
+    commit.
+    """
     checkpoint, shards = context.checkpoint, context.shards
     routes = routes_for(plan.routed, state.routes, shards, state.slots)
     plan = over_checkpoint(plan, checkpoint)

@@ -1,4 +1,4 @@
-"""What steps work with: what stays the same in a run, and what one step leaves to the next."""
+"""What steps work with: what stays the same in a run, and what one step passes to the next."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from anabranch.state.checkpoint.statistics import Statistics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a run behaves; what the topology does not say."""
+    """The settings of a run, which are not part of the topology."""
 
     retries: int
     state: StateSettings
@@ -33,7 +33,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """What stays the same in all steps of a run. The checkpoint and the statistics grow with it."""
+    """What stays the same in all steps of a run. Steps add to the checkpoint and statistics."""
 
     session: SparkSession
     checkpoint: Checkpoint
@@ -48,7 +48,7 @@ class RunContext:
 
     @property
     def replans(self) -> int:
-        """Steps of the checkpoint that only wrote state for another plan."""
+        """The number of steps in the checkpoint that only rewrote state for another plan."""
         last = self.checkpoint.last
         return last.replans if last else 0
 
@@ -59,7 +59,7 @@ class RunContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """What one step leaves to the next, apart from the checkpoint."""
+    """What one step passes to the next, apart from the checkpoint."""
 
     plan: Plan
     routes: Mapping[ComponentId, Route]
@@ -71,17 +71,17 @@ class RunState:
     # last written.
     rows_at: Mapping[str, float] = field(default_factory=dict)
     early_at: Mapping[PartId, float] = field(default_factory=dict)
-    # An attempt that died may have written to sinks from this step on; None once a step is done.
+    # An attempt that died may have written this step or later ones to sinks. None after a step.
     written_from: int | None = None
 
     @property
     def slots(self) -> int:
-        """The slots of the component that has most."""
+        """The largest number of slots of any component."""
         return max(route.slots for route in self.routes.values())
 
 
 class Notice(NamedTuple):
-    """What is to be reported as an event."""
+    """Something to report as an event."""
 
     kind: str
     text: str

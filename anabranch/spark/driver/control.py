@@ -1,8 +1,8 @@
-"""The controller of a run: what the last step was like goes in, a decision comes out.
+"""The controller of a run: it gets the observation of the last step, and returns a decision.
 
-The decision is made when the next step begins, not when the last one ends: only then Spark has
-reported how long the whole batch took and what waits at the sources. A controller that fails ends
-itself, never the run.
+It decides when the next step begins, not when the last one ends. Only then has Spark reported how
+long the whole batch took and what waits at the sources. If the controller fails, it turns itself
+off, and the run goes on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Planning: TypeAlias = Callable[[str, Rates | None], Plan]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """A decision, what it changes, and what to report about it."""
+    """The changes of a decision, and the notices about it."""
 
     changes: Changes = field(default_factory=Changes)
     notices: tuple[Notice, ...] = ()
@@ -36,7 +36,7 @@ class Verdict:
 
 
 class Controller:
-    """Decides between two steps, where the user lets it."""
+    """Decides between two steps, unless its mode is "off"."""
 
     def __init__(self, elastic: Elastic, make_plan: Planning | None = None) -> None:
         self._elastic, self._make_plan = elastic, make_plan
@@ -61,7 +61,7 @@ class Controller:
             return Verdict(notices=(Notice("elastic", text),))
 
     def _better_plan(self, seen: Observation, plan: Plan, rates: Rates | None) -> Plan | None:
-        """Another plan by what was measured, where it is time to look for one."""
+        """A plan by what was measured, if it is time to look for one; else None."""
         now = time.monotonic()
         due = now - self._planned_at >= self._elastic.guards.replan_s and not seen.closing
         wanted = self._elastic.replan and len(plan.nodes) > 1
@@ -72,7 +72,7 @@ class Controller:
 
 
 def verdict_of(decision: Decision, plan: Plan, offered: Plan | None) -> Verdict:
-    """What a decision changes and reports; advice changes nothing. `offered` is the other plan."""
+    """What a decision changes and reports. Advice changes nothing. `offered` is the other plan."""
     notices = [_effect_notice(each) for each in decision.effects]
     notices += [Notice("note", each) for each in decision.notes]
     if decision:
@@ -82,7 +82,7 @@ def verdict_of(decision: Decision, plan: Plan, offered: Plan | None) -> Verdict:
         return Verdict(notices=tuple(notices))
     named = {
         str(name): name for name in plan.routed
-    }  # the controller knows components by their text
+    }  # the controller knows components by their names as text
     changes = Changes(
         plan=None if decision.replan is None else offered,
         routes={named[each.component]: each.route for each in decision.changes},
@@ -105,7 +105,7 @@ def _effect_notice(effect: Effect) -> Notice:
 
 
 def offer_of(now: Plan, offered: Plan) -> Offer | None:
-    """What another plan would save; None where it is the same."""
+    """What another plan would save; None if its components are the same."""
     before, after = (tuple(str(each.name) for each in plan.components) for plan in (now, offered))
     if {*before} == {*after}:
         return None

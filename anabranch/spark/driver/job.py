@@ -1,4 +1,4 @@
-"""The job of a step: run until it succeeds and every task has reported, missing shards restored."""
+"""The job of a step. It runs until every task has reported, with missing shards restored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class JobResult:
 
 
 class JobRunner:
-    """Runs the jobs of a run, each under a number of its own."""
+    """Runs the jobs of a run. Each attempt has a number of its own."""
 
     def __init__(self, context: RunContext, notify: Callable[[Notice], None]) -> None:
         self._context, self._notify = context, notify
@@ -39,10 +39,10 @@ class JobRunner:
         self._batches = Batches()
 
     def run(self, rows: DataFrame | None, tasks: StepTasks, state: RunState) -> JobResult:
-        """Runs the job until it succeeds, a few times at most.
+        """Runs the job until it succeeds, or until there are no retries left.
 
-        What crashed two attempts may be node-local state that kills its readers: later ones do not
-        open it any more.
+        Node-local state may be so damaged that reading it crashes the process. So attempts after
+        the second do not open it.
         """
         retries = self._context.settings.retries
         attempt = 1
@@ -51,7 +51,7 @@ class JobRunner:
             tried = tasks.attempt(next(self._numbers), distrust=distrust)
             try:
                 return JobResult(reports=self._collect(rows, tried, state), attempts=attempt)
-            except Exception as error:  # noqa: BLE001 - whatever a job may fail of
+            except Exception as error:  # noqa: BLE001 - a job may fail for any reason
                 if self._makes_smaller_batches(tasks.step, large_row(error)):
                     continue
                 cause, permanent = cause_of(error)
@@ -66,7 +66,7 @@ class JobRunner:
                 attempt += 1
 
     def _makes_smaller_batches(self, step: int, row_bytes: int | None) -> bool:
-        """Whether a job may run again because a row was too large for its batches."""
+        """Whether the job can run again with smaller batches, because a row was too large."""
         if row_bytes is None or not self._batches.lower(row_bytes):
             return False
         limit = self._batches.limit
@@ -78,10 +78,10 @@ class JobRunner:
     def restore(
         self, rows: DataFrame | None, tasks: StepTasks, state: RunState, missing: Missing
     ) -> StepReports:
-        """Runs the step again with missing shards taken from the durable log first.
+        """Runs the step again, and restores missing shards from the durable log first.
 
-        All of it runs again, not only the rows of these shards: what they had to give to later
-        levels is part of the step. What is lost meanwhile is restored in the next turn.
+        The whole step runs again, not only the rows of these shards: later levels need what these
+        shards send them. If more shards are lost meanwhile, the next turn restores them.
         """
         found = sum(map(len, missing.values()))
         checkpoint = self._context.checkpoint
@@ -99,7 +99,7 @@ class JobRunner:
         )
 
     def _collect(self, rows: DataFrame | None, tasks: StepTasks, state: RunState) -> StepReports:
-        """Runs one Spark job with one action, and gives its reports if none is missing."""
+        """Runs one Spark job with one action. Returns its reports; raises if one is missing."""
         levels, limit = state.levels, SUMMED if rows is None else self._batches.limit
         if tasks.applies and rows is not None:
             slots = state.routes[APPLIES].slots

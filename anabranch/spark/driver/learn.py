@@ -1,4 +1,4 @@
-"""What the next steps learn from one: how to lift, how applies group rows, and statistics."""
+"""What is learned from a step: how to lift, how applies group rows, and statistics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anabranch.state.checkpoint.statistics import Statistics
 def learned(
     context: RunContext, state: RunState, reports: StepReports
 ) -> tuple[RunState, list[Notice]]:
-    """The state of a run after a step with input, and what to report. Fills the statistics."""
+    """The state of a run after a step with input, and the notices. Updates the statistics."""
     lifting = next_lifting(state.lifting, state.levels.lift.nodes, reports)
     notices = []
     if context.settings.lift == AUTO and lifting.way != state.lifting.way:
@@ -34,7 +34,7 @@ def learned(
 
 
 def next_lifting(lifting: Lifting, nodes: tuple[Node, ...], reports: StepReports) -> Lifting:
-    """Whether the next step lifts or routes first, by what this one has measured."""
+    """Whether the next step lifts first or routes first, by what this step has measured."""
     lifted = {node.name for node in nodes if node.plan.travel is not Travel.ROW_BY_ROW}
     mine = [each for name, each in reports.nodes() if name in lifted]
     rows = sum(shard.rows_in for each in mine for shard in each.shards.values())
@@ -52,7 +52,7 @@ def next_groupings(groupings: Mapping[str, Grouping], reports: StepReports) -> d
 
 
 def measure(statistics: Statistics, plan: Plan, reports: StepReports, shards: int) -> None:
-    """Keeps what planners use: the rows of each operator, by shard, and its state."""
+    """Adds what planners use to the statistics: each operator's rows by shard, and its state."""
     for node in plan.nodes:
         if not plan.is_first_part(node) or not node.plan.holds_state:
             continue

@@ -1,4 +1,4 @@
-"""From the reports of a step to an `Observation`: figures by shard and slot, and of the sources."""
+"""Makes an `Observation` from the reports of a step: figures by shard, by slot and by source."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _BESIDE = frozenset({"open", "load"})  # phases of a slot task that do not depen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """What of an observation is the same in all steps of a run."""
+    """The part of an observation that is the same in all steps of a run."""
 
     cores: int
     interval_s: float = 0.0
 
 
 class SparkQuery(Protocol):
-    """Spark's streaming query, as far as steps look at it."""
+    """What steps need to know about Spark's streaming query."""
 
     def clock_us(self, batch_id: int) -> int:
-        """The clock of a batch that runs: the same whenever it runs again."""
+        """The clock of the running batch. It is the same if the batch runs again."""
 
     def event_times(self) -> Mapping[str, int]:
         """The latest event time in the running batch, by source, where Spark observes it."""
@@ -42,7 +42,7 @@ class SparkQuery(Protocol):
 
 
 class NoQuery(SparkQuery):
-    """Steps without a streaming query, which are given the clock of their rows."""
+    """For steps without a streaming query: static rows and their clock."""
 
     def __init__(self, clock_us: int | None = None) -> None:
         self._clock_us = clock_us or 0
@@ -65,11 +65,11 @@ class StepWatch:
         self._before: Observation | None = None
 
     def keep(self, seen: Observation, batch_id: int | None) -> None:
-        """Takes a step that was just committed."""
+        """Keeps a step that was just committed."""
         self._waiting = seen, batch_id
 
     def complete(self, query: SparkQuery) -> Observation | None:
-        """The last step with what Spark says about it; None where it was given already."""
+        """The last step with what Spark says about it; None if it was returned before."""
         if self._waiting is None:
             return None
         (waiting, batch_id), self._waiting = self._waiting, None
@@ -96,7 +96,7 @@ def observe(
     reports: Sequence[SlotReport],
     conditions: Conditions,
 ) -> Observation:
-    """One committed step, as far as its own reports say."""
+    """The observation of a committed step, from its reports alone."""
     return Observation(
         step=progress.step,
         at=progress.finished_at,
@@ -158,8 +158,8 @@ def _component(
 def _applied(plan: Plan, route: Route, progress: Progress) -> ComponentObservation:
     """All applies as one component before the first level.
 
-    Their rows may go to any slot and have no state, so moving shards gains nothing: each slot has
-    an even part of all work, and each of its shards an even part of that.
+    Their rows may go to any slot and have no state, so moving shards gains nothing. The work is
+    therefore shown as evenly spread: over the slots, and over the shards of each slot.
     """
     slot_of = np.array(route.slot_of, dtype=np.int64)
     shards = np.bincount(slot_of, minlength=route.slots)
@@ -196,7 +196,7 @@ def _parents(plan: Plan, component: Component) -> list[str]:
 
 
 def _leaving(plan: Plan, component: Component) -> set[PartId]:
-    """The nodes whose results other components read; where none is read, all."""
+    """The nodes whose results other components read; if there are none, all nodes."""
     inside = {node.name for node in component.nodes}
     read = {node.feed.stream for node in plan.nodes if node.name not in inside}
     return {node.name for node in component.nodes if node.operator in read} or inside
@@ -205,7 +205,7 @@ def _leaving(plan: Plan, component: Component) -> set[PartId]:
 def _sources(
     plan: Plan, commit: Commit, reports: Sequence[SlotReport], progress: Progress
 ) -> dict[str, SourceObservation]:
-    """Rows that operators took of each source, until Spark reports how many it read."""
+    """The rows that operators took from each source. Later Spark reports how many it read."""
     taken: dict[PartId, float] = {}
     for report in reports:
         for each in report.nodes:
@@ -231,7 +231,7 @@ def _sources(
 def completed(
     seen: Observation, spark: BatchProgress | None, before: Observation | None
 ) -> Observation:
-    """The observation with what Spark knows of the batch, and the rate at which rows arrive."""
+    """The observation, with what Spark knows about the batch and the rate at which rows arrive."""
     sources: Mapping[str, SourceObservation] = seen.sources
     if spark is not None:
         if len(spark.rows) == len(sources):
@@ -241,7 +241,7 @@ def completed(
                 for (name, each), rows, waits in given
             }
         seen = replace(seen, duration_s=max(seen.duration_s, spark.seconds or 0.0))
-    if seen.closing and before is not None:  # nothing was taken, so what waited waits
+    if seen.closing and before is not None:  # no rows were taken, so the backlog is unchanged
         sources = {
             name: replace(
                 each, backlog=before.sources[name].backlog if name in before.sources else 0.0
@@ -258,6 +258,6 @@ def completed(
 
 
 def _arriving(each: SourceObservation, before: SourceObservation | None, period_s: float) -> float:
-    """What was taken, and what waits more than before."""
+    """The rows per second that arrived: those taken, plus the growth of the backlog."""
     waited = each.backlog if before is None else before.backlog
     return max(0.0, each.rows + each.backlog - waited) / period_s

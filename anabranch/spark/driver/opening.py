@@ -1,7 +1,7 @@
-"""Opening a checkpoint for a run: does it fit the topology, with how many slots and shards?
+"""Opens a checkpoint for a run: checks that it fits the topology, and chooses slots and shards.
 
-Fitting changes nothing, so that what cannot run is refused first. Then the run takes the checkpoint
-over, and gives each component its slots.
+The check changes nothing, so what cannot run is refused first. Then the run takes over the
+checkpoint and gives each component its slots.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ SHARDS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """A checkpoint as a run will go on with it, and the plan over its panes; nothing is written."""
+    """A checkpoint as a run will use it, and the plan over its panes. Nothing is written yet."""
 
-    found: Checkpoint | None  # as it was opened; None where there is none yet
-    planned: Plan  # without regard to the checkpoint's panes
+    found: Checkpoint | None  # as it was opened; None if there is none yet
+    planned: Plan  # before it is fitted to the checkpoint's panes
     checkpoint: Checkpoint
     plan: Plan
-    changed: str | None  # of the topology, since the checkpoint was made
+    changed: str | None  # what has changed in the topology since the checkpoint was made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Compiled:
     levels: Levels
     rows: DataFrame
     metrics: Mapping[str, str]  # the name of Spark's observation of each source
-    clock_us: int | None  # of static rows; a stream has one per batch
+    clock_us: int | None  # of static rows; in a stream each batch has its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class Opened:
     plan: Plan
     compiled: Compiled
     routes: Mapping[ComponentId, Route]
-    first_step: int  # an attempt that died may have written to sinks from here on
+    first_step: int  # an attempt that died may have written this step or later ones to sinks
     changed: str | None
 
 
@@ -79,9 +79,9 @@ def open_run(
     slots: int | None,
     most: int | None = None,
 ) -> Opened:
-    """Takes a checkpoint over for a run, once its plan is known to compile.
+    """Takes over a checkpoint for a run, once its plan is known to compile.
 
-    slots: of every component; None: as before, at first as many as cores and at most `most`.
+    slots: of every component. None: as before; in a new checkpoint one per core, at most `most`.
     """
     check_slots(slots, opening.checkpoint.header.shards)
     compiled = compile_run(session, opening, outlets, frames)
@@ -100,7 +100,8 @@ def open_run(
     if moved:
         names = ", ".join(map(str, moved))
         text = (
-            f"the state of {names} has other shards, because it is partitioned by other attributes"
+            f"the state of {names} was moved to other shards, because it is partitioned by other "
+            "attributes"
         )
         changed = f"{changed}; {text}" if changed else text
     return Opened(
@@ -114,7 +115,7 @@ def open_run(
 
 
 def fit_run(files: Files, found: Checkpoint | None, plan: Plan, shards: int | None) -> Opening:
-    """Fits a plan to an opened checkpoint; refuses what does not fit before anything changes."""
+    """Fits a plan to an opened checkpoint. Refuses what does not fit before anything changes."""
     known = found.header.shards if found else SHARDS
     count = known if shards is None else shards
     if not isinstance(count, int) or not 1 <= count <= 32768:
@@ -132,8 +133,7 @@ def fit_run(files: Files, found: Checkpoint | None, plan: Plan, shards: int | No
 def take_over(opening: Opening) -> Opening:
     """Makes this driver the only one, and writes the header.
 
-    Gives another opening where the driver before has committed meanwhile, or has changed the
-    header.
+    Returns another opening if the previous driver has committed or changed the header meanwhile.
     """
     found = opening.found
     if found is None:
@@ -152,7 +152,7 @@ def take_over(opening: Opening) -> Opening:
 def routes_of_run(
     plan: Plan, last: Commit | None, fresh: Route, slots: int | None
 ) -> dict[ComponentId, Route]:
-    """The route of each component: as in the last step, with `slots` slots if given, or `fresh`."""
+    """The route of each component: as in the last step, else `fresh`; with `slots` if given."""
     routes = {}
     for name in plan.routed:
         route = last.routes.get(name, fresh) if last else fresh
@@ -174,9 +174,9 @@ def compile_run(
     outlets: Sequence[Outlet],
     frames: Mapping[str, DataFrame],
 ) -> Compiled:
-    """Compiles a plan; refuses maps that Spark cannot do where they stand.
+    """Compiles a plan. Refuses maps that Spark cannot run at their place.
 
-    Only streaming rows have observations: the watermark of static ones does not matter.
+    Only streaming rows have observations: the watermark of static rows does not matter.
     """
     plan, metrics, clock_us = opening.plan, dict[str, str](), None
     levels = Levels(plan, opening.checkpoint.header.shards, late_nodes(plan, outlets))
@@ -190,7 +190,7 @@ def compile_run(
 
 
 def first_state(opened: Opened) -> RunState:
-    """What the first step of a run begins with."""
+    """The state before the first step of a run."""
     plan = opened.plan
     return RunState(
         plan=plan,
@@ -203,7 +203,7 @@ def first_state(opened: Opened) -> RunState:
 
 
 def claim_state(checkpoint: Checkpoint, settings: StateSettings) -> ClaimedState:
-    """Claims the state of a run on this host; state of runs that are not active may give way."""
+    """Claims the node-local state of a run. State of inactive runs may be removed for it."""
     files, header = checkpoint.files, checkpoint.header
     location = files.path("") if files.local else files.location
     claimed = ClaimedState(open_host(settings.root), header.id, settings.inactive)
@@ -211,16 +211,16 @@ def claim_state(checkpoint: Checkpoint, settings: StateSettings) -> ClaimedState
 
 
 def gave_way_text(states: Sequence[LocalState]) -> str:
-    """Whose node-local state was removed for want of space."""
+    """The message about node-local state that was removed to make space."""
     listed = ", ".join(f"{each.location or each.id} ({each.bytes >> 20} MiB)" for each in states)
     return (
-        "node-local state of runs that are not active has given way to this one; their checkpoints "
+        "node-local state of inactive runs was removed to make space; their checkpoints "
         f"have everything: {listed}"
     )
 
 
 def settings_of(retries: int, state: StateSettings, lift: str = AUTO) -> Settings:
-    """How a run behaves; refuses what makes no sense."""
+    """The settings of a run. Refuses values that are not valid."""
     if lift not in WAYS:
         raise TopologyError(unknown("lift", lift, WAYS))
     if not isinstance(retries, int) or retries < 0:
@@ -229,7 +229,7 @@ def settings_of(retries: int, state: StateSettings, lift: str = AUTO) -> Setting
 
 
 def checked_elastic(elastic: object) -> Elastic:
-    """How a run adapts; not at all where nothing is said."""
+    """How a run adapts; None means not at all."""
     if elastic is None:
         return Elastic(mode=OFF)
     if not isinstance(elastic, Elastic):
@@ -242,7 +242,7 @@ def checked_elastic(elastic: object) -> Elastic:
 def located(checkpoint: str | os.PathLike[str]) -> str:
     """The directory or URI of a checkpoint.
 
-    A directory is given in full: workers may run in another one than this process.
+    A directory becomes an absolute path: workers may run in another directory than this process.
     """
     text = os.fspath(checkpoint)
     if not isinstance(text, str) or not text:

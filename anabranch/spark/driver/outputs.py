@@ -1,4 +1,4 @@
-"""The sinks of a step: each gets the files that tasks wrote for it, before the commit."""
+"""The sinks of a step. Each gets the files that tasks wrote for it, before the commit."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Outputs:
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
-        # By operator, and whether late: it takes calls into the JVM to make a schema.
+        # By operator, and whether late. They are kept because making one takes calls to the JVM.
         self._schemas: dict[tuple[str, bool], tuple[StructType, pa.Schema]] = {}
 
     def write(
         self, state: RunState, step: int, reports: StepReports, fault: Callable[[str], None]
     ) -> None:
-        """Hands the results of a step to each sink in turn."""
+        """Writes the results of a step to one sink after another."""
         outlets = self._context.outlets
         fault("sinks.before")
         for i, outlet in enumerate(outlets):

@@ -21,7 +21,7 @@ def progress_of(
     phases_s: Mapping[str, float],
     times: tuple[float, float],
 ) -> Progress:
-    """What a step was. `times` are its begin and its end."""
+    """The figures of a step. `times` are when it began and ended."""
     reports, counts = outcome.reports, outcome.counts
     by_slot = sorted(reports.slots, key=lambda each: (f"{each.component}", each.slot))
     nodes = [each for _, each in reports.nodes()]

@@ -1,4 +1,4 @@
-"""The record of a step: what its reports add to the record before it."""
+"""The record of a step, from the record before it and the reports of the step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DAY_US = 86_400_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """The rows of a step, counted once."""
+    """The numbers of rows in a step."""
 
     rows_in: int = 0  # that operators took from sources
     rows_out: int = 0  # that sinks got
@@ -32,7 +32,7 @@ class Counts:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Rows that made no results, by reason; those that failed in applies among them."""
+        """Rows that were left out or failed in an apply, by reason."""
         return {**({"failed": self.failed} if self.failed else {}), **self.left_out}
 
     def added_to(self, totals: Mapping[str, int]) -> dict[str, int]:
@@ -56,7 +56,7 @@ class StepOutcome:
 
 
 def counts_of(plan: Plan, outlets: Sequence[Outlet], reports: StepReports) -> Counts:
-    """The rows of a step. A row counts once for each operator that reads it."""
+    """The numbers of rows in a step. A row counts once for each operator that reads it."""
     sources = {source.name for source in plan.sources}
     reading = {plan.sibling_parts(n)[0].name for n in plan.nodes if n.feed.stream in sources}
     sinks = {outlet.operator for outlet in outlets if not outlet.late}
@@ -120,7 +120,7 @@ def commit_of(
 
 
 def taken_of(plan: Plan, before: Mapping[PartId, int], reports: StepReports) -> dict[PartId, int]:
-    """The event time that no row is after that each operator has taken up to this step."""
+    """The newest event time of the rows that each operator has taken so far."""
     parts = {node.name for node in plan.nodes}
     found = {part: us for part, us in before.items() if part in parts}
     for part, each in reports.nodes():
@@ -132,7 +132,7 @@ def taken_of(plan: Plan, before: Mapping[PartId, int], reports: StepReports) -> 
 def jump_notice(
     last: Commit | None, commit: Commit, event_us: Mapping[str, int]
 ) -> tuple[Notice, ...]:
-    """What to report where the rows of a step have moved the watermark by more than a day."""
+    """The notice for a step whose rows have moved the watermark by more than a day."""
     before_us, after_us = last.next_us if last else None, commit.next_us
     if before_us is None or after_us is None or after_us - before_us <= _DAY_US:
         return ()
@@ -140,7 +140,7 @@ def jump_notice(
     newest = ", ".join(f"of source {name!r} {_utc(us)}" for name, us in event_us.items())
     text = (
         f"watermark jumped by {days:,.1f} days in step {commit.step}, from {_utc(before_us)} "
-        f"to {_utc(after_us)} (UTC); newest row {newest or 'of no source: none had rows'}"
+        f"to {_utc(after_us)} (UTC); newest row {newest or 'none: no source had rows'}"
     )
     return (Notice("watermark jump", text, {"days": days}),)
 
@@ -153,7 +153,7 @@ def _utc(us: int) -> str:
 
 
 def _stored(reports: StepReports) -> dict[PartId, dict[int, Stored]]:
-    """Where the log has what each shard became."""
+    """Where the log has the new state of each shard."""
     found: dict[PartId, dict[int, Stored]] = {}
     for name, each in reports.nodes():
         changed = {shard: one.stored for shard, one in each.shards.items() if one.stored}

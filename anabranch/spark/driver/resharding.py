@@ -1,8 +1,7 @@
-"""Another plan on the state that is there: where an operator is partitioned by other attributes,
-its state gets other shards.
+"""Moves state to other shards, where a new plan partitions an operator by other attributes.
 
-The state is read from the durable log, the shard of each key is computed by Spark as for every row,
-and the state is written again as snapshots. One commit record makes it happen; a crash before it
+The state is read from the durable log. Spark computes the shard of each key, as it does for rows.
+Then the state is written as snapshots. One commit record makes the change; a crash before it
 leaves everything as it was.
 """
 
@@ -29,9 +28,7 @@ from anabranch.types import Array
 
 
 def attributes_of(plan: Plan) -> dict[PartId, tuple[str, ...]]:
-    """The attributes that each operator's shards are found by, in the order in which they are
-    hashed.
-    """
+    """The attributes that decide the shard of a row, by operator, in the order of hashing."""
     return {
         node.name: tuple(each.name for each in plan.component_of(node.name).attributes)
         for node in plan.nodes
@@ -39,7 +36,7 @@ def attributes_of(plan: Plan) -> dict[PartId, tuple[str, ...]]:
 
 
 def moved_operators(checkpoint: Checkpoint, plan: Plan) -> list[Node]:
-    """The operators whose state lies in shards by other attributes than those of a plan."""
+    """The operators whose state is partitioned by other attributes than the plan's."""
     before = checkpoint.last.attributes if checkpoint.last else {}
     wanted = attributes_of(plan)
     stateful = [node for node in plan.nodes if node.plan.holds_state]
@@ -53,8 +50,9 @@ def moved_operators(checkpoint: Checkpoint, plan: Plan) -> list[Node]:
 def reshard(
     session: SparkSession, checkpoint: Checkpoint, plan: Plan, routes: Mapping[ComponentId, Route]
 ) -> list[PartId]:
-    """Commits the plan to the checkpoint: state that lies in other shards than it wants is written
-    again. Gives the operators.
+    """Moves state to the shards that the plan wants, and commits the plan to the checkpoint.
+
+    Returns the operators whose state was moved. If there are none, nothing is committed.
     """
     moved, last = moved_operators(checkpoint, plan), checkpoint.last
     if not moved or last is None:
@@ -83,7 +81,7 @@ def reshard(
 
 
 def _shards(session: SparkSession, plan: Plan, node: Node, shards: int, keys: pa.Table) -> Array:
-    """The shard of each key by the plan's attributes."""
+    """The shard of each key, by the attributes of the plan."""
     if not len(keys):
         return np.empty(0, dtype=np.int32)
     fields = [

@@ -1,8 +1,8 @@
 """What Spark's own progress of a batch says about its sources: rows taken, and rows that wait.
 
-Where a source reports its latest offset, the rows from the end of the batch to that offset wait.
-Offsets count different things (rows in Kafka, seconds in the rate source). How many rows one offset
-is, the batch itself shows.
+If a source reports its latest offset, the rows between the end of the batch and that offset wait.
+Offsets count different things: rows in Kafka, seconds in the rate source. The batch itself shows
+how many rows there are per offset.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchProgress:
-    """One batch as Spark saw it: its time, and its sources in the order of the query."""
+    """Spark's report on one batch: its time, and its sources in the order of the query."""
 
     batch_id: int
     seconds: float | None
@@ -42,7 +42,7 @@ def logged_clock_ms(entry: bytes) -> int:
 
 
 def backlog(source: Mapping[str, Any]) -> float | None:
-    """Rows that wait after the end of the batch; None where that is not known."""
+    """The rows that wait after the end of the batch; None if unknown."""
     start, end, latest = (
         numbers_of(source.get(name)) for name in ("startOffset", "endOffset", "latestOffset")
     )
@@ -58,7 +58,7 @@ def backlog(source: Mapping[str, Any]) -> float | None:
 
 
 def numbers_of(offset: object) -> dict[str, float] | None:
-    """The numbers in an offset, by their path in it; None where it has none."""
+    """The numbers in an offset, by their path in it; None if it has none."""
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)
@@ -83,9 +83,9 @@ def _collect(path: str, value: object, found: dict[str, float]) -> None:
 
 
 def distance(start: Mapping[str, float], end: Mapping[str, float]) -> float | None:
-    """How far apart two offsets are, over all partitions; None where one has gone back.
+    """How far apart two offsets are, over all partitions; None if one partition has gone back.
 
-    A partition that is new begins at 0.
+    A new partition begins at 0.
     """
     steps = [value - start.get(path, 0.0) for path, value in end.items()]
     return None if any(step < 0 for step in steps) else sum(steps)

@@ -2,9 +2,9 @@
 
 Every step happens exactly once, whatever crashes where.
 
-A step is numbered by us; state is versioned by step. Rows are judged late by the previous step's
-watermark and windows close by this step's. Both come from the commit record before, so that a step
-that runs again is the same step.
+Anabranch numbers steps itself, and state is versioned by step. A row is late by the watermark of
+the step before. Windows close by the watermark of this step. Both come from the previous commit
+record, so a step that runs again is the same step.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CLEAN_EVERY = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepInput:
-    """What a step is given: the rows of a batch, or none in a closing step."""
+    """The input of a step: the rows of a batch, or none in a closing step."""
 
     query: SparkQuery
     rows: DataFrame | None = None
@@ -62,14 +62,14 @@ class Timer:
         self._mark = time.perf_counter()
 
     def ends(self, phase: str) -> None:
-        """A phase ends here; it began where the last one ended."""
+        """Ends a phase. It began where the last one ended."""
         now = time.perf_counter()
         self.phases_s[phase] = self.phases_s.get(phase, 0.0) + now - self._mark
         self._mark = now
 
 
 class Stepper:
-    """Runs the steps of a run, one at a time. Not for several threads at once."""
+    """Runs the steps of a run, one at a time. It is not thread-safe."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Stepper:
         self._watch, self._conditions = StepWatch(), conditions
 
     def batch(self, rows: DataFrame, batch_id: int, query: SparkQuery) -> Progress | None:
-        """Runs the step of a batch; one that is committed already returns at once."""
+        """Runs the step of a batch. If the batch is committed already, returns None at once."""
         last = self.context.checkpoint.last
         done = last.batch_id if last else None
         if done is not None and batch_id == done:
@@ -97,19 +97,19 @@ class Stepper:
         expected = 0 if done is None else done + 1
         if batch_id != expected:
             raise CheckpointError(
-                f"Spark brings batch {batch_id}, checkpoint "
+                f"Spark runs batch {batch_id}, but checkpoint "
                 f"{self.context.checkpoint.files.location} expects batch {expected}: Spark's own "
-                "checkpoint (the directory 'spark' in it) does not belong to it. Restore both, or "
-                "start with a new one"
+                "checkpoint (its directory 'spark') does not belong to it. Restore both, or "
+                "start with a new checkpoint"
             )
         return self._step(StepInput(rows=rows, batch_id=batch_id, query=query))
 
     def close(self, query: SparkQuery, *, finish: bool = False) -> Progress:
-        """Runs a closing step: closes what the watermark allows, or everything."""
+        """Runs a closing step. It closes the windows that the watermark allows; `finish`: all."""
         return self._step(StepInput(query=query, finish=finish))
 
     def _step(self, given: StepInput) -> Progress:
-        """One step, from what is asked for to what is learned from it."""
+        """One step, from the changes before it to what is learned from it."""
         timer, checkpoint = Timer(), self.context.checkpoint
         self._fault("step.begin")
         self.state = state = self._changed(given.query)
@@ -141,7 +141,7 @@ class Stepper:
         return self._observed(state, commit, outcome, job, timer)
 
     def _changed(self, query: SparkQuery) -> RunState:
-        """The state with what the controller and people want changed before this step."""
+        """The state with the changes that users and the controller want before this step."""
         decided = Changes()
         seen = self._complete(query)
         if seen is not None:
@@ -199,7 +199,7 @@ class Stepper:
         job: JobResult,
         timer: Timer,
     ) -> Progress:
-        """What the step was, for observers and for the steps after it."""
+        """Reports the step to observers, and keeps what later steps need."""
         reports, groupings = outcome.reports, state.groupings
         state = replace(state, next_end_us=reports.next_end_us(), written_from=None)
         if outcome.batch_id is not None:
@@ -221,7 +221,7 @@ class Stepper:
         return progress
 
     def _complete(self, query: SparkQuery) -> Observation | None:
-        """The last step as observers and the controller see it; None where they have seen it."""
+        """The observation of the last step, which observers get. None if they have got it."""
         seen = self._watch.complete(query)
         if seen is not None:
             self.observers.observation(seen)
@@ -235,14 +235,14 @@ class Stepper:
         return end_us <= last.next_us
 
     def watermark_advances(self) -> bool:
-        """True when a step without input has a later watermark, and state that it may close."""
+        """True if a step without input would have a later watermark, and there is state."""
         last = self.context.checkpoint.last
         if last is None or not self.state.plan.nodes:
             return False
         return last.next_us != last.watermark_us
 
     def idle_advances(self) -> bool:
-        """True when a source is silent for so long that the watermark goes on without it."""
+        """True if a source has been silent for so long that the watermark advances without it."""
         last, state = self.context.checkpoint.last, self.state
         if last is None or not state.plan.nodes:
             return False
@@ -250,7 +250,7 @@ class Stepper:
         return ahead != last.next_us
 
     def compact(self) -> None:
-        """Deletes what nothing needs any more, and saves what was measured."""
+        """Deletes files that are not needed any more, and saves what was measured."""
         checkpoint = self.context.checkpoint
         checkpoint.clean()
         if checkpoint.last is not None:
@@ -259,13 +259,13 @@ class Stepper:
         self._report_failures()
 
     def flush(self, query: SparkQuery) -> None:
-        """Hands the last step to observers and has them write what waits; no step follows now."""
+        """Passes the last step to observers, and makes them write everything. Called at the end."""
         self._complete(query)
         self.observers.flush()
         self._report_failures()
 
     def notify(self, *notices: Notice, step: int | None = None) -> None:
-        """Reports what a person should know, in the step that is next unless another is given."""
+        """Reports events. They belong to the next step, unless another step is given."""
         step = self.context.next_step if step is None else step
         for kind, text, figures in notices:
             self.observers.event(
@@ -279,13 +279,13 @@ class Stepper:
             self.notify(*(Notice("observer", each) for each in failures))
 
     def _fault(self, point: str, *, committed: bool = False) -> None:
-        """A named point of the protocol; steps that only wrote state again are not counted."""
+        """A named point of the protocol. Steps that only rewrote state are not counted."""
         step = self.context.next_step - (1 if committed else 0)
         self.context.settings.faults.at(point, step - self.context.replans)
 
 
 def _with_rows(state: RunState, event_us: Mapping[str, int]) -> RunState:
-    """The state with the time at which sources had rows last: some had in this step."""
+    """The state, with the current time for the sources that had rows in this step."""
     now = time.monotonic()
     return replace(state, rows_at={**state.rows_at, **dict.fromkeys(event_us, now)})
 

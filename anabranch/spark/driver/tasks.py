@@ -1,4 +1,4 @@
-"""The tasks of a step: what each level and each stage of applies is given, as plain values."""
+"""The tasks of a step: the input of each level and of each stage of applies, as plain values."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ class StepTasks:
         return self.slots[0].marks
 
     def attempt(self, job: int, *, distrust: bool) -> StepTasks:
-        """The tasks as one job runs them. `distrust`: node-local state is not opened."""
+        """The tasks of one attempt. `distrust`: node-local state is not opened."""
         return StepTasks(
             slots=tuple(replace(each, job=job, distrust=distrust) for each in self.slots),
             applies=tuple(replace(each, job=job) for each in self.applies),
         )
 
     def restoring(self, missing: Missing, checkpoint: Checkpoint) -> StepTasks:
-        """The tasks with missing shards to be taken from the durable log first."""
+        """The same tasks, which restore missing shards from the durable log first."""
         slots = tuple(_restoring(each, missing, checkpoint) for each in self.slots)
         return replace(self, slots=slots)
 
     def expected(self) -> list[ReportKey]:
-        """Who must report: every slot of every component and of every apply."""
+        """The reports that must come: one per slot of every component and of every apply."""
         found: list[ReportKey] = [
             (component.name, slot)
             for task in self.slots
@@ -68,7 +68,7 @@ class StepTasks:
 def step_tasks(
     context: RunContext, state: RunState, marks: Watermarks, early: Collection[PartId]
 ) -> tuple[SlotTask, ...]:
-    """The slot tasks of a step, one per level; without any state, one with nothing to do."""
+    """The slot tasks of a step, one per level. Without any state, one task with nothing to do."""
     checkpoint, levels = context.checkpoint, max(state.plan.levels, 1)
     return tuple(
         SlotTask(
@@ -115,9 +115,9 @@ def apply_tasks(context: RunContext, state: RunState) -> tuple[ApplyTask, ...]:
 def early_results(
     plan: Plan, step: int, written_at: Mapping[PartId, float], now: float
 ) -> tuple[set[PartId], dict[PartId, float]]:
-    """The nodes that write early results in this step, and when each did so last.
+    """The nodes that write early results in this step, and when each node last wrote any.
 
-    A step that runs again replaces all that it wrote, so it may decide differently.
+    A step that runs again replaces all that it wrote, so it may choose other nodes.
     """
     due, times = set(), dict(written_at)
     for node in plan.nodes:
@@ -170,7 +170,7 @@ def _node(context: RunContext, state: RunState, node: Node, early: Collection[Pa
 
 
 def _chain_sizes(checkpoint: Checkpoint, node: Node) -> dict[int, list[tuple[int, int | None]]]:
-    """The bytes of each delta and snapshot of a node's shards; none where it needs no snapshots."""
+    """The bytes of each delta and snapshot, by shard; empty if the node needs no snapshots."""
     if not node.plan.needs_snapshots:
         return {}
     return {

@@ -55,7 +55,7 @@ class WrongColumns(Total):
         ("large", "column 'n' that process() returned is not of type int64:"),
         ("count", "column 'top' that process() returned has 1 values; valid: 2"),
         ("other", "process() returned int; valid: a dict of columns"),
-        ("keys", "numbers of keys that are not from 0 to 1"),
+        ("keys", "key numbers that are not from 0 to 1"),
     ],
 )
 def test_a_mistake_in_a_vectorised_class_says_what_is_valid(

@@ -381,7 +381,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused(job: Job) -> None:
         job.start(slots=9)
     shutil.rmtree(job.root / "checkpoint/spark")
     with pytest.raises(
-        ab.CheckpointError, match=r"Spark brings batch 0, checkpoint .* expects batch 2"
+        ab.CheckpointError, match=r"Spark runs batch 0, but checkpoint .* expects batch 2"
     ):
         job.start(availableNow=True).awaitTermination(120)
 
@@ -391,7 +391,7 @@ def test_a_directory_with_results_of_another_checkpoint_is_refused(job: Job) -> 
         job.add_table(batch)
     job.start(availableNow=True).awaitTermination(120)
     with pytest.raises(
-        ab.TopologyError, match=r"out holds results up to step 4, and this checkpoint is at step 1"
+        ab.TopologyError, match=r"out holds results up to step 4, but this checkpoint is at step 1"
     ):
         job.topology().start(checkpoint=job.root / "another", state_root=job.root / "state")
 
@@ -525,7 +525,7 @@ def test_mistakes_are_refused_when_the_topology_is_built(job: Job, spark: SparkS
         ab.TopologyError, match="unknown event-time column 'when'; valid: k, at, v, t, s"
     ):
         app.source(frame, event_time="when")
-    with pytest.raises(ab.TopologyError, match='say what it counts, such as unit="seconds"'):
+    with pytest.raises(ab.TopologyError, match='give its unit, such as unit="seconds"'):
         app.source(frame, event_time="t")
     with pytest.raises(ab.TopologyError, match="event time 's' has type string; valid: timestamp"):
         app.source(frame, event_time="s")

@@ -131,7 +131,7 @@ def test_rows_with_a_watermark_give_the_same_results_as_with_a_delay(
         (
             lambda df: df.withWatermark("at", "1 hour").withColumn("then", F.col("at")),
             {},
-            "of several columns now: at, then; choose one with event_time=",
+            "on several columns: at, then; choose one with event_time=",
         ),
         (
             lambda df: df.withWatermark("at", "1 hour").union(df.withWatermark("at", "2 hours")),

@@ -38,8 +38,8 @@ def test_a_trigger_is_written_as_in_spark(
     ("given", "message"),
     [
         ({"trigger": "10 seconds"}, f"it takes the keywords of Spark's trigger: {VALID}"),
-        ({"continuous": "1 second"}, f"no batches, and a step is a batch; {VALID}"),
-        ({"realTime": "5 minutes"}, f"a step commits whole batches; {VALID}"),
+        ({"continuous": "1 second"}, f"continuous processing has no batches; {VALID}"),
+        ({"realTime": "5 minutes"}, f"rows leave a batch before it ends; {VALID}"),
         ({"availableNow": False}, f"availableNow=False; {VALID}"),
         ({"once": 1}, f"once=1; {VALID}"),
         (

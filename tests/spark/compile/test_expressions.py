@@ -12,8 +12,8 @@ import anabranch as ab
 from anabranch.errors import TopologyError
 from anabranch.spark.compile.expressions import type_of
 
-AGAIN = "would change a step that runs again"
-NOW = "takes the current time, which is another one when a step runs again; take it in a map()"
+AGAIN = "a step that runs again would be different"
+NOW = "uses the current time, which is different if a step runs again; make it a column in a map()"
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +47,12 @@ def python_udf(**options: Any) -> Any:
         ("ms + unix_timestamp()", NOW),
         ("date_diff(localtimestamp(), at)", NOW),
         (lambda: F.unix_micros(F.current_timestamp()), NOW),
-        ("max(ms)", "max(ms) is an aggregate of its own; valid: what is aggregated, as in ab.max"),
-        ("count(*)", "is an aggregate of its own"),
+        ("max(ms)", "max(ms) is itself an aggregate; valid: an expression of one row, as in ab.m"),
+        ("count(*)", "is itself an aggregate"),
         ("row_number() over (order by ms)", "is a window function, which reads other rows"),
         ("sum(ms) over (partition by k)", "is a window function, which reads other rows"),
-        ("explode(xs)", "makes several rows of one; do that in a map() before"),
-        ("stack(2, ms, ms)", "makes several rows of one"),
+        ("explode(xs)", "makes several rows from one; do that in a map() before"),
+        ("stack(2, ms, ms)", "makes several rows from one"),
         ("(select max(id) from range(3))", "has a subquery; valid: an expression of one row"),
         ("exists(select 1 where ms > 3)", "has a subquery"),
         ("ms in (select id from range(3))", "has a subquery"),

@@ -109,7 +109,7 @@ def test_a_jump_of_the_watermark_by_more_than_a_day_is_reported_with_its_cause()
     assert jump_notice(None, after, {}) == ()
     assert jump_notice(replace(before, next_us=None), after, {}) == ()
     [far] = jump_notice(before, replace(after, next_us=1 << 62), {})
-    assert f"to {1 << 62} us (UTC); newest row of no source: none had rows" in far.text
+    assert f"to {1 << 62} us (UTC); newest row none: no source had rows" in far.text
 
 
 def applies() -> Plan:

@@ -220,7 +220,7 @@ def test_a_batch_that_comes_again_is_not_processed_again(played: Played) -> None
     assert played.batch(0) is None
     assert played.kinds == ["batch again"]
     assert len(played.levels.tasks) == 1
-    with pytest.raises(CheckpointError, match="Spark brings batch 7"):
+    with pytest.raises(CheckpointError, match="Spark runs batch 7"):
         played.batch(7)
 
 
