@@ -114,7 +114,7 @@ def test_each_batch_is_a_file_younger_than_the_one_before(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"key_kind": "colour"}, "no key kind 'colour'; there are: int, string"),
+        ({"key_kind": "colour"}, "unknown key kind 'colour'; valid: int, string"),
         ({"churn": 1.5}, r"churn is 1\.5"),
         ({"keys": 0}, "at least one key"),
     ],

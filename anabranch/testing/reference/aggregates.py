@@ -180,7 +180,7 @@ def _top_k(column: str, given: Parameters) -> str:
     return f"COALESCE(list_transform({first}, lambda e: {{'value': e.v, 'count': -e.n}}), [])"
 
 
-# Here -0.0 has become 0.0: which of them is kept is nobody's to say.
+# Before these, -0.0 becomes 0.0: it is undefined which of the two is kept.
 _WITH_PARAMETERS: dict[str, Callable[[str, Parameters], str]] = {
     "count_distinct": lambda column, _: f"count(DISTINCT {column})",
     "approx_count_distinct": lambda column, _: f"count(DISTINCT {column})",
