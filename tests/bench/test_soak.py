@@ -24,7 +24,7 @@ def test_a_short_soak_keeps_no_keys_that_are_gone(spark: SparkSession) -> None:
     assert case["verified"], case["differences"]
     assert case["keys_seen"] > 3 * case["last_quarter"]["key_numbers"]
     assert case["bytes_per_key"] > 0
-    assert "bytes of state a key" in told.getvalue()
+    assert "bytes of state per key" in told.getvalue()
 
 
 def test_a_soak_that_makes_no_sense_is_refused() -> None:

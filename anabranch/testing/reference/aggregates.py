@@ -71,7 +71,7 @@ def aggregate_sql(
         return f"{_WITH_PARAMETERS[kind](value, given)} AS {quote(name)}"
     if kind not in _KINDS:
         raise ValueError(
-            f"no aggregate {kind!r}; there are: {', '.join([*_KINDS, *_WITH_PARAMETERS])}"
+            f"unknown aggregate {kind!r}; valid: {', '.join([*_KINDS, *_WITH_PARAMETERS])}"
         )
     return f"{_KINDS[kind](column, str(described[0][1]))} AS {quote(name)}"
 

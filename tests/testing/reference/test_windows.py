@@ -389,7 +389,7 @@ def test_an_event_time_of_another_type_is_refused() -> None:
 
 
 def test_an_unknown_aggregate_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"'median'; there are: count, sum"):
+    with pytest.raises(ValueError, match=r"'median'; valid: count, sum"):
         expected_results([at(0)], replace(MINUTES, aggregates=[("m", "median", "k")]))
 
 
