@@ -116,7 +116,7 @@ def write_input(
     shaped: Callable[[pa.Table], pa.Table] | None = None,
     schema: str = SPARK_SCHEMA,
 ) -> InputFiles:
-    """Writes the batches as `batch-NNNNN.parquet`, with modification times a second apart.
+    """Writes the batches as `batch-NNNNN.parquet`, with modification times one second apart.
 
     File sources read files in the order of these times. `shaped` replaces the key with other
     columns; `schema` is then the Spark schema of the result.

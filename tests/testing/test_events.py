@@ -1,4 +1,4 @@
-"""Made-up events have the troubles that the plan asks for, and one seed gives one stream."""
+"""Generated events have the problems that the plan asks for, and one seed gives one stream."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_nulls_are_in_every_column() -> None:
     assert not any(column.null_count for column in all_rows(PLAN).columns)
 
 
-def test_times_advance_evenly_and_lie_back_by_the_disorder_at_most() -> None:
+def test_times_advance_evenly_and_are_early_by_the_disorder_at_most() -> None:
     ordered = times(all_rows(replace(PLAN, start_us=-HOUR_US)))
     assert (np.diff(ordered) >= 0).all()
     assert (ordered[0], ordered[-1] < -HOUR_US + 4 * MINUTE_US) == (-HOUR_US, True)

@@ -73,7 +73,7 @@ class Tallied:
 
 
 class Added:
-    """How many rows a key has had and their sum; Spark SQL combines the rows of a step."""
+    """The number of rows of a key and their sum; Spark SQL combines the rows of a step."""
 
     state = {"n": "bigint", "total": "bigint"}  # noqa: RUF012 - it is read once
     output = "n bigint, total bigint"

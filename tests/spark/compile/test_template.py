@@ -1,4 +1,7 @@
-"""A query that is analysed once gives, over other rows and with other functions, what it would give if it were made anew."""
+"""A query that is analysed once gives the same results as a new query.
+
+Also over other rows and with other functions.
+"""
 
 from __future__ import annotations
 
