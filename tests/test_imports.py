@@ -1,7 +1,7 @@
 """The import rule: each package and what it may import; everything else is forbidden.
 
-Sources are parsed, never imported; an import for types alone counts too. The picture in
-docs/architecture.md is made from the table: `python tests/test_imports.py` writes it again.
+Sources are parsed, never imported; an import for types alone counts too. The picture in docs/architecture.md is made from
+the table: `python tests/test_imports.py` writes it again.
 """
 
 from __future__ import annotations

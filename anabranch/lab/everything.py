@@ -1,4 +1,6 @@
-"""`anabranch lab all`: runs every experiment, and writes docs/papers.md from their results."""
+"""`anabranch lab all`: every experiment, one after another, and docs/papers.md made from what they
+find.
+"""
 
 from __future__ import annotations
 
