@@ -1,6 +1,5 @@
-"""A query that is analysed once gives the same results as a new query.
-
-Also over other rows and with other functions.
+"""A query that is analysed once gives, over other rows and with other functions, what it would
+give if it were made again.
 """
 
 from __future__ import annotations
