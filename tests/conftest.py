@@ -29,7 +29,7 @@ _SOCKETS = r"ignore:unclosed <socket\.socket .*laddr=\('127\.0\.0\.1':ResourceWa
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Ignore what Spark 4.1 alone warns of; every other warning is an error."""
+    """Ignore warnings that only Spark 4.1 gives; every other warning is an error."""
     if version("pyspark").startswith("4.1."):
         config.addinivalue_line("filterwarnings", _SOCKETS)
 

@@ -1,4 +1,4 @@
-"""The import rule of the house: each room and what it may import; everything else is forbidden.
+"""The import rule: each package and what it may import; everything else is forbidden.
 
 Sources are parsed, never imported; an import for types alone counts too. The picture in docs/explanation/architecture.md
 is made from the table: `python tests/test_imports.py` writes it again.
@@ -28,12 +28,13 @@ _PURE_BASE = "aggregates errors topology types"
 _STATE = "state state/checkpoint state/codec state/memory state/store"
 _SPARK = "spark spark/api spark/compile spark/driver"
 
-# Room -> the rooms that it may import. A room is a package, a module beside them, or a package inside `state` or `spark`;
-# "state" and "spark" alone are the modules beside them. "anabranch" is what exports the public names: the __init__.py of
-# anabranch and of workloads, which import what needs Spark when it is first used.
+# Package -> the packages that it may import. A module at the top counts as one, and so does a
+# package inside `state` or `spark`; "state" and "spark" alone are the modules beside those.
+# "anabranch" exports the public names: the __init__.py of anabranch and of workloads, which import
+# what needs Spark on first use.
 MAY_IMPORT = {
-    room: frozenset(allowed.split())
-    for room, allowed in {
+    package: frozenset(allowed.split())
+    for package, allowed in {
         "errors": "",
         "types": "errors",
         "faults": "errors",
@@ -68,7 +69,7 @@ MAY_IMPORT = {
         "__main__": "cli",
     }.items()
 }
-FACES = frozenset({("__init__",), ("workloads", "__init__")})
+EXPORTING = frozenset({("__init__",), ("workloads", "__init__")})
 PURE = frozenset({"aggregates", "elastic", "place", "plan", "workloads"})
 MAY_IMPORT_PYSPARK = frozenset({"bench", *_SPARK.split()})
 
@@ -83,7 +84,7 @@ CLOCK_METHODS = frozenset({"now", "today", "utcnow"})
 
 
 def modules_named(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
-    """Every module that a source names in an import, with its line; `package` is where relative imports start."""
+    """Every module that a source imports, with its line; relative imports start at `package`."""
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
@@ -99,7 +100,7 @@ def modules_named(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
 
 
 def impure_calls(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Calls that read a clock, do I/O or draw without a seed, though nothing forbidden was imported for them."""
+    """Calls that read a clock, do I/O or draw without a seed, and need no forbidden import."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -116,15 +117,15 @@ def is_below(module: str, roots: frozenset[str]) -> bool:
     return any(module == root or module.startswith(f"{root}.") for root in roots)
 
 
-def room_of(parts: tuple[str, ...]) -> str:
-    """The room of a module, given the parts of its name below `anabranch`."""
+def package_of(parts: tuple[str, ...]) -> str:
+    """The package of a module, given the parts of its name below `anabranch`."""
     if len(parts) > 2 and f"{parts[0]}/{parts[1]}" in MAY_IMPORT:
         return f"{parts[0]}/{parts[1]}"
     return parts[0] if parts and parts[0] in MAY_IMPORT else "anabranch"
 
 
-def room_named(module: str) -> str | None:
-    """The room that an import reaches; None outside of anabranch."""
+def package_named(module: str) -> str | None:
+    """The package that an import reaches; None outside of anabranch."""
     root, *parts = module.split(".")
     if root != "anabranch":
         return None
@@ -132,50 +133,50 @@ def room_named(module: str) -> str | None:
         return f"{parts[0]}/{parts[1]}"
     return (
         parts[0]
-        if parts and parts[0] in {room.partition("/")[0] for room in MAY_IMPORT}
+        if parts and parts[0] in {package.partition("/")[0] for package in MAY_IMPORT}
         else "anabranch"
     )
 
 
 def violations(source: str, path: str) -> list[str]:
-    """What a source at `path` (below anabranch/) names and must not, one line each."""
+    """The modules that a source at `path` (below anabranch/) must not use, one line each."""
     tree = ast.parse(source, filename=path)
     parts = Path(path).with_suffix("").parts
-    room = room_of(() if parts in FACES else parts)
-    found = list(impure_calls(tree)) if room in PURE else []
+    package = package_of(() if parts in EXPORTING else parts)
+    found = list(impure_calls(tree)) if package in PURE else []
     for line, module in modules_named(tree, ".".join(["anabranch", *parts[:-1]])):
         pyspark = (
-            is_below(module, frozenset({"pyspark", "py4j"})) and room not in MAY_IMPORT_PYSPARK
+            is_below(module, frozenset({"pyspark", "py4j"})) and package not in MAY_IMPORT_PYSPARK
         )
-        impure = room in PURE and is_below(module, IMPURE_MODULES)
-        named = room_named(module)
-        if pyspark or impure or (named not in {None, room} and named not in MAY_IMPORT[room]):
+        impure = package in PURE and is_below(module, IMPURE_MODULES)
+        named = package_named(module)
+        if pyspark or impure or (named not in {None, package} and named not in MAY_IMPORT[package]):
             found.append((line, module))
     return [
-        f"anabranch/{path}:{line}: {room} must not use {module}"
+        f"anabranch/{path}:{line}: {package} must not use {module}"
         for line, module in sorted(set(found))
     ]
 
 
 def drawn() -> str:
-    """The table as a Mermaid picture: an arrow to each room that is not reached through another."""
+    """The table as a Mermaid picture: arrows to packages that are not reached through others."""
     lines = ["```mermaid", "flowchart TD"]
-    for room in MAY_IMPORT.keys() - {"anabranch", "__main__"}:
-        allowed = MAY_IMPORT[room] - {"anabranch"}
+    for package in MAY_IMPORT.keys() - {"anabranch", "__main__"}:
+        allowed = MAY_IMPORT[package] - {"anabranch"}
         direct = [each for each in allowed if not any(each in _reach(other) for other in allowed)]
-        lines += [f"  {_id(room)}[{room}] --> {_id(each)}[{each}]" for each in direct]
+        lines += [f"  {_id(package)}[{package}] --> {_id(each)}[{each}]" for each in direct]
     return "\n".join([BEGIN, *lines[:2], *sorted(lines[2:]), "```", END])
 
 
-def _reach(room: str) -> frozenset[str]:
-    return MAY_IMPORT[room].union(*(_reach(each) for each in MAY_IMPORT[room]))
+def _reach(package: str) -> frozenset[str]:
+    return MAY_IMPORT[package].union(*(_reach(each) for each in MAY_IMPORT[package]))
 
 
-def _id(room: str) -> str:
-    return room.replace("/", "_")
+def _id(package: str) -> str:
+    return package.replace("/", "_")
 
 
-def test_every_room_imports_only_what_it_may() -> None:
+def test_every_package_imports_only_what_it_may() -> None:
     found = [
         violation
         for path in sorted(PACKAGE.rglob("*.py"))
@@ -186,17 +187,19 @@ def test_every_room_imports_only_what_it_may() -> None:
     assert not found, "\n".join(found)
 
 
-def test_no_two_rooms_import_each_other() -> None:
-    assert [room for room in MAY_IMPORT if room in _reach(room)] == []
+def test_no_two_packages_import_each_other() -> None:
+    assert [package for package in MAY_IMPORT if package in _reach(package)] == []
 
 
-def test_every_room_is_in_the_table_and_every_entry_is_a_room() -> None:
+def test_every_package_is_in_the_table_and_every_entry_is_a_package() -> None:
     at_top = {
         path.stem
         for path in PACKAGE.iterdir()
         if path.suffix == ".py" or (path / "__init__.py").exists()
     }
-    assert at_top - {"__init__"} == {room.partition("/")[0] for room in MAY_IMPORT} - {"anabranch"}
+    assert at_top - {"__init__"} == {package.partition("/")[0] for package in MAY_IMPORT} - {
+        "anabranch"
+    }
     inner = {
         f"{outer}/{path.name}"
         for outer in ("state", "spark")
@@ -204,7 +207,7 @@ def test_every_room_is_in_the_table_and_every_entry_is_a_room() -> None:
         if path.is_dir()
     }
     assert {each for each in inner if "__" not in each} == {
-        room for room in MAY_IMPORT if "/" in room
+        package for package in MAY_IMPORT if "/" in package
     }
 
 
@@ -222,7 +225,7 @@ def test_a_worker_that_loads_the_runtime_loads_no_spark() -> None:
     assert found.stdout.strip() == "[]"
 
 
-def test_what_stands_beside_the_topology_is_imported_when_it_is_first_used() -> None:
+def test_workloads_and_testing_are_imported_when_first_used() -> None:
     code = (
         "import sys, anabranch as ab; before = [m for m in sys.modules if 'spark' in m or 'anabranch.testing' in m];"
         "print(before, ab.workloads.zipf(9, 1).count, ab.testing.ProcessTester.__name__, ab.workloads.stream.__name__)"

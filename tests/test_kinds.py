@@ -1,8 +1,8 @@
-"""One seam per kind of operator: outside the kinds' own modules no code asks which kind it has.
+"""Only the modules of a kind of operator ask which kind something is.
 
-Sources are parsed, never imported. Counted are isinstance, issubclass and match against the classes
-of kinds, hasattr for what only one kind has, attributes of plans, nodes and contents that only one
-kind has, and comparisons of `.kind`.
+Sources are parsed, never imported. These count: isinstance, issubclass and match with the classes
+of kinds; hasattr for what only one kind has; attributes of plans, nodes and contents that only one
+kind has; and comparisons of `.kind`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parent.parent / "anabranch"
 
-# Where the kinds are at home: their classes, and the registries that name them.
+# The modules of the kinds: their classes, and the registries that name them.
 HOMES = (
     "plan/operators/",
     "runtime/apply/",
@@ -39,7 +39,7 @@ HOMES = (
     "topology/windows.py",
     # What users call to make one.
     "spark/api/streams.py",
-    # These know topologies of their own, which are no plans.
+    # These have topologies of their own, which are no plans.
     "bench/",
     "lab/",
     "testing/",
@@ -62,7 +62,7 @@ def names_in(tree: ast.AST) -> set[str]:
 
 
 def owner_of(node: ast.Attribute) -> str:
-    """The last name of what an attribute is read from."""
+    """The last name of the expression whose attribute is read."""
     value = node.value
     return value.attr if isinstance(value, ast.Attribute) else getattr(value, "id", "")
 
@@ -137,9 +137,9 @@ def test_a_switch_is_found(planted: str) -> None:
         "values.dtype.kind == 'O'",
     ],
 )
-def test_what_is_no_switch_is_not_found(allowed: str) -> None:
+def test_code_without_a_switch_is_let_pass(allowed: str) -> None:
     assert not list(switches(ast.parse(allowed)))
 
 
-def test_every_home_of_a_kind_exists() -> None:
+def test_every_module_of_a_kind_exists() -> None:
     assert [each for each in HOMES if not (PACKAGE / each).exists()] == []

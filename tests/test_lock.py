@@ -1,4 +1,4 @@
-"""requirements.lock pins what pyproject.toml asks for: every package, with hashes, and nothing that names a server."""
+"""requirements.lock pins every package that pyproject.toml asks for, with hashes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ADVICE = "run `make lock`, or `make upgrade` for the newest versions"
 
 
 def asked_for(extra: str) -> Iterator[Requirement]:
-    """The requirements of an extra; where it names other extras of the project, theirs too."""
+    """The requirements of an extra, and of the extras of the project that it names."""
     for text in PROJECT["project"]["optional-dependencies"][extra]:
         requirement = Requirement(text)
         if requirement.name == PROJECT["project"]["name"]:

@@ -1,4 +1,4 @@
-"""Every figure is declared once, and what is made of the declarations fits them."""
+"""Every figure is declared once, and what is made from the declarations fits them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever opens a module finds its tests by name: `state/codec/blob.py` has `test_blob.py`."""
+"""The tests of a module are found by its name: `state/codec/blob.py` has `test_blob.py`."""
 
 from __future__ import annotations
 

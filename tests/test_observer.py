@@ -1,4 +1,4 @@
-"""The port for observers of a run: each sees all, and one that fails harms nobody."""
+"""The port for observers of a run: each sees everything, and a failing one harms no other."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ esac
 
 @dataclass(frozen=True)
 class Machine:
-    """A folder with the project's set-up, and a PATH with the tools that every system has, a Python and a Java."""
+    """A folder with the project's set-up, and a PATH with common tools, a Python and a Java."""
 
     home: Path
 

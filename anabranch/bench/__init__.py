@@ -13,7 +13,7 @@ from anabranch.bench.soak import soak_command
 from anabranch.bench.windows import windows_command
 
 bench_app = typer.Typer(
-    help="Measure Anabranch against native Structured Streaming and against the bare limit.",
+    help="Compare Anabranch with native Structured Streaming and with the bare limit.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

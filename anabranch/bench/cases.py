@@ -1,5 +1,4 @@
-"""The windows that a benchmark computes: the standard cases, and the one that `--windows`
-describes.
+"""The windows that a benchmark computes: the standard cases, and the one of `--windows`.
 
 Every side of a benchmark (Anabranch, native Spark, Polars, DuckDB and the reference) is built from
 these values.
@@ -22,7 +21,7 @@ class WindowCase:
     name: str
     windows: tuple[Window, ...]
     summary: str = ""
-    keys: int | None = None  # where a case is about other data than the usual
+    keys: int | None = None  # for a case with other data than usual
     rows_per_minute: int | None = None
 
     @property
@@ -38,9 +37,7 @@ class WindowCase:
 
     @property
     def copies(self) -> int:
-        """How many windows a row falls into: what plain Structured Streaming multiplies each row
-        by.
-        """
+        """How many windows a row falls into: Structured Streaming makes as many copies of it."""
         return sum(copies(window) for window in self.windows)
 
     @property
@@ -77,7 +74,7 @@ CASES: dict[str, WindowCase] = {
 
 
 def choose_cases(names: str, windows: str | None) -> tuple[WindowCase, ...]:
-    """The standard cases of `--case A,B`, or the one case 'custom' where `--windows` is given."""
+    """The standard cases of `--case A,B`; with `--windows`, the one case 'custom'."""
     if windows is not None:
         return (WindowCase(name="custom", windows=parse_windows(windows)),)
     known = {name.lower(): case for name, case in CASES.items()}

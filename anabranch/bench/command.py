@@ -45,7 +45,7 @@ Slots: TypeAlias = Annotated[
         metavar="N", help="Anabranch's parallel tasks per component. Default: one per core."
     ),
 ]
-Seed: TypeAlias = Annotated[int, typer.Option(metavar="N", help="The input is made from it.")]
+Seed: TypeAlias = Annotated[int, typer.Option(metavar="N", help="Seed of the generated input.")]
 Native: TypeAlias = Annotated[
     bool, typer.Option("--native/--no-native", help="Also measure native Spark.")
 ]
@@ -62,11 +62,11 @@ Minutes: TypeAlias = Annotated[
 Keep: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        metavar="DIR", help="Leave input and results there, as parquet; it must be empty or new."
+        metavar="DIR", help="Keep input and results there, as parquet; must be empty or new."
     ),
 ]
 _AsJson: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="The last line of standard output is one JSON object.")
+    bool, typer.Option("--json", help="Print the figures as one JSON object, on the last line.")
 ]
 
 

@@ -1,9 +1,8 @@
-"""The benchmark's input: parquet files of keyed values with event times, one file per batch, made
-once from a seed.
+"""The benchmark's input: parquet files of keyed values with event times, one file per batch.
 
-Keys follow Zipf's law over a shuffled key space, arrival is at a constant rate of event time, and
-each row is up to `disorder_s` seconds older than its arrival. The watermark delay covers the
-disorder, so that no side drops a row and all must agree.
+It is made from a seed. Keys follow Zipf's law over a shuffled key space. Rows arrive at a constant
+rate of event time, and each row is up to `disorder_s` seconds older than its arrival. The watermark
+delay covers the disorder, so no side drops a row and all must agree.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ SCHEMA = pa.schema([("key", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), (
 SPARK_SCHEMA = "key BIGINT, at TIMESTAMP, v DOUBLE"
 
 _START_US = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
-# Spark splits a file only between row groups: several a file let every core read, on both sides.
+# Spark splits a file only between row groups: with several per file, all cores read, on both
+# sides.
 _ROW_GROUPS_PER_FILE = 8
 _FIRST_MTIME_S = 1_600_000_000
 
@@ -63,12 +63,12 @@ class InputFiles:
     directory: Path
     files: tuple[Path, ...]
     rows: tuple[int, ...]
-    newest_us: tuple[int, ...]  # the greatest event time up to and with each file
+    newest_us: tuple[int, ...]  # the latest event time in this file and all before it
     delay_s: int
     schema: str = SPARK_SCHEMA
 
     def first(self, batches: int | None) -> InputFiles:
-        """The first files alone, in a directory of links."""
+        """Only the first files, in a directory of links."""
         if batches is None or batches >= len(self.files):
             return self
         directory = self.directory.with_name(f"{self.directory.name}-{batches}")
@@ -116,10 +116,10 @@ def write_input(
     shaped: Callable[[pa.Table], pa.Table] | None = None,
     schema: str = SPARK_SCHEMA,
 ) -> InputFiles:
-    """Writes the batches as `batch-NNNNN.parquet` with modification times a second apart: file
-    sources go by these.
+    """Writes the batches as `batch-NNNNN.parquet`, with modification times one second apart.
 
-    `shaped` makes other columns of the key; `schema` then says which, as Spark reads them.
+    File sources read files in the order of these times. `shaped` replaces the key with other
+    columns; `schema` is then the Spark schema of the result.
     """
     directory.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []

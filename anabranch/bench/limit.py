@@ -1,11 +1,12 @@
-"""The bare limit: how fast one process computes the same results from the same files, without a
-stream, state or recovery.
+"""The bare limit: how fast one process computes the same results from the same files.
 
-Polars and DuckDB read all files, group by (key, pane), group the panes into each window, and write
-parquet: the faster of the two is the limit. The engine builds windows from each other where they
-fit (10 minutes = 5 + 5 minutes earlier); what Polars and DuckDB reach when they are programmed to
-do that too is measured as well, as `chained`. They run in a process of their own, because both take
-their number of threads when they start and should not share memory with Spark.
+It has no stream, no state and no recovery. Polars and DuckDB read all files, group by (key, pane),
+group the panes into each window, and write parquet: the faster of the two is the limit.
+
+The engine builds windows from each other where they fit (10 minutes = 5 + 5 minutes earlier). What
+Polars and DuckDB reach with a program that does the same is measured too, as `chained`. They run
+in a process of their own: both choose their number of threads when they start, and they should not
+share memory with Spark.
 """
 
 from __future__ import annotations
@@ -30,11 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Part of a window: the windows of an earlier table (0 is the panes), shifted back by each of
-    these times.
+    """Part of a window: the windows of an earlier table, shifted back by each of these times.
 
-    With `floor` they belong to the last window that begins at or before them, and to those that
-    begin that much earlier.
+    Table 0 has the panes. With `floor`, rows belong to the last window that begins at or before
+    them, and to the windows that begin earlier by each of these times.
     """
 
     table: int
@@ -44,7 +44,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """Table `number` holds this window's results, put together from pieces that do not overlap."""
+    """Table `number` has this window's results, combined from pieces that do not overlap."""
 
     number: int
     window: Window
@@ -53,7 +53,7 @@ class Build:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BareLimit:
-    """The faster engine's result."""
+    """The result of the faster engine."""
 
     engine: str
     seconds: float
@@ -234,7 +234,7 @@ def find_limit(
     plan: str = "plain",
     runs: int = 2,
 ) -> BareLimit:
-    """Runs both engines in a process of their own and gives the faster."""
+    """Runs both engines in a process of their own and returns the faster."""
     windows = ",".join(f"{window.length_us} us/{window.every_us} us" for window in case.windows)
     job = {"windows": windows, "files": [str(file) for file in files], "watermark_us": watermark_us}
     job |= {"target": str(target), "plan": plan, "runs": runs}

@@ -1,9 +1,9 @@
 """What was measured, as values, and what follows from it: which batches count, medians, ratios.
 
-A streaming side is measured by Spark's own clock, the time of a whole trigger (`triggerExecution`),
-on both sides: reading, all state, results, commits and the overheads of Structured Streaming are in
-it. The first batches do not count: code is still being compiled and the longest window is not full
-yet. Both sides are measured over the same batches of the same files.
+Both streaming sides are measured by Spark's own clock: the time of a whole trigger
+(`triggerExecution`). It includes reading, all state, results, commits and the overheads of
+Structured Streaming. The first batches do not count, because code is still being compiled and the
+longest window is not full yet. Both sides are measured over the same batches of the same files.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ class SideRun:
 
     side: str
     batch_s: tuple[float, ...]  # the trigger of each batch with input, in order
-    watermark_us: int  # what the side had closed in the end
+    watermark_us: int  # the watermark up to which the side had closed windows
     files: tuple[Path, ...]  # results
     left_out: int = 0  # rows that no window took
-    lasted_s: float = 0.0  # of one that was cut off
+    lasted_s: float = 0.0  # of a run that was cut short
     queries: tuple[
         str, ...
-    ] = ()  # Spark's ids of the runs of its queries, which their jobs have as their group
-    inner_s: tuple[float, ...] = ()  # of that, inside the step (Anabranch only)
+    ] = ()  # Spark's ids of the runs of its queries; their jobs have these as group
+    inner_s: tuple[float, ...] = ()  # the part inside the step (Anabranch only)
     slot_s: tuple[
         float, ...
-        # Of all slots: merging, forming windows, writing state; not waiting for rows or writing
-        # results.
+        # Of all slots: merging, forming windows, writing state; without waiting for rows and
+        # without writing results.
     ] = ()
-    state_bytes: int = 0  # the most that all shards took (Anabranch only)
+    state_bytes: int = 0  # the maximum over all shards together (Anabranch only)
     peak_mb: Mapping[str, int] = field(
         default_factory=dict
     )  # by kind of process, since they started (Anabranch only)
@@ -53,8 +53,9 @@ class Speed:
 
 
 def warm_batches(longest_us: int, batch_span_us: float, batches: int) -> int:
-    """How many batches at the start do not count: until the longest window is full, but some must
-    remain.
+    """How many batches at the start do not count.
+
+    The longest window must be full, but some batches must remain.
     """
     wanted = max(MIN_WARM, math.ceil(longest_us / batch_span_us))
     return max(0, min(wanted, batches - MIN_COUNTED))

@@ -1,4 +1,4 @@
-"""Memory of this process and all that it started, as the kernel counts it."""
+"""Memory of this process and of all processes that it started, as the kernel counts it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def peak_mb() -> dict[str, int]:
 
 
 def resident_mb() -> dict[str, int]:
-    """The same of now."""
+    """Resident memory now, by the same kinds of process."""
     return _by_kind("VmRSS")
 
 
@@ -40,7 +40,7 @@ def _by_kind(field: str) -> dict[str, int]:
 def _status(process: Path) -> dict[str, str]:
     try:
         lines = (process / "status").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:  # it ended meanwhile
+    except OSError:  # the process has ended
         return {}
     return {name: rest.strip() for name, _, rest in (line.partition(":") for line in lines)}
 

@@ -1,4 +1,4 @@
-"""The options of the benchmarks of Anabranch against native Spark, and which values are refused."""
+"""The options of the benchmarks of Anabranch against native Spark, and their valid values."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class WindowsOptions(SidesOptions):
     ] = "auto"
     limit: Annotated[
         bool,
-        typer.Option("--limit/--no-limit", help="Also measure Polars or DuckDB on the same rows."),
+        typer.Option("--limit/--no-limit", help="Also measure Polars and DuckDB on the same rows."),
     ] = True
     small_batch: Annotated[
         bool,
@@ -148,15 +148,15 @@ class FusionOptions(SidesOptions):
         str,
         typer.Option(
             metavar="last|all",
-            help="Write the last operator's results, or all; native needs one query for each then.",
+            help="Write the last operator's results, or all: native then needs a query for each.",
         ),
     ] = "last"
     native_files: Annotated[
         str,
         typer.Option(
             metavar="quick|default",
-            help="Native's checkpoint files: quick, as Anabranch's own, or Spark's default, with "
-            "a chmod process for each.",
+            help="Native's checkpoint files: quick, as Anabranch's own, or Spark's default, "
+            "which starts a chmod process per file.",
         ),
     ] = "default"
     minutes: Minutes = 10.0
@@ -189,7 +189,7 @@ class KeyedOptions(SidesOptions):
 
     case: Annotated[
         str,
-        typer.Option(metavar="NAMES", help=f"{', '.join(KEYED_CASES)}; with commas between them."),
+        typer.Option(metavar="NAMES", help=f"{', '.join(KEYED_CASES)}, separated by commas."),
     ] = ",".join(KEYED_CASES)
     keys: Annotated[str, typer.Option(metavar="N,N", help="Numbers of keys.")] = "10000,1000000"
     skews: Annotated[
@@ -200,9 +200,7 @@ class KeyedOptions(SidesOptions):
     batch_rows: BatchRows = 500_000
     many_batch_rows: Annotated[
         int,
-        typer.Option(
-            metavar="N", help="Rows per batch at most where there are more than 100,000 keys."
-        ),
+        typer.Option(metavar="N", help="Most rows per batch if there are more than 100,000 keys."),
     ] = 100_000
     rounds: Rounds = 2
     minutes: Minutes = 30.0
@@ -231,7 +229,7 @@ class KeyedOptions(SidesOptions):
     def data_of(self, keys: int, rows_per_minute: int | None = None) -> DataSpec:
         """The input with this many keys.
 
-        With many keys the batches are smaller: rivals take a second for some 5,000 keys.
+        With many keys the batches are smaller: rivals need a second for some 5,000 keys.
         """
         spec = SidesOptions.data_of(self, keys, rows_per_minute)
         size = min(spec.batch_rows, self.many_batch_rows) if keys > _MANY_KEYS else spec.batch_rows
@@ -261,7 +259,5 @@ def _numbers(name: str, text: str, kind: type[int | float], least: float) -> lis
     except ValueError:
         found = []
     if not found or min(found) < least:
-        raise TopologyError(
-            f"{name} {text}; valid: numbers from {least} on, with commas between them"
-        )
+        raise TopologyError(f"{name} {text}; valid: numbers from {least} on, separated by commas")
     return list(found)

@@ -1,10 +1,11 @@
-"""`anabranch bench osg`: an operator whose time depends on the value of a row, its rows given to
-slots by cost, by turns, by hash.
+"""`anabranch bench osg`: rows whose time depends on their value, given to slots in three ways.
 
-DABS-Storm's sensitive operator: values by zipf 1.5, each with a time of its own. The operator waits
-for that time, so that as many slots as are asked for run side by side whatever the number of cores.
-The three groupings are three runs of the same stream in one Spark session, which take their steps
-in turns. Halfway all values get other times. Every result is compared with what it must be.
+The ways are by cost, in turn, and by hash. The operator is the sensitive one of DABS-Storm: values
+follow zipf 1.5, and each has a time of its own. The operator waits for that time, so any number of
+slots run side by side on any number of cores.
+
+The three groupings are three runs of the same stream in one Spark session, and take their steps in
+turns. Halfway all values get other times. Every result is compared with the expected one.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from anabranch.topology.apply import HASH, OSG, ROUND_ROBIN, Osg
 GROUPINGS = (OSG, ROUND_ROBIN, HASH)
 SPREADS = ("log", "linear")
 _SCHEMA = "id bigint, value bigint, phase int, at timestamp"
-# A step is adapted when the busiest slot is at most this much further above the mean than before
-# the change.
+# A step has adapted when its imbalance (busiest slot over mean) is at most this much above the
+# imbalance before the change.
 _ADAPTED = 0.05
 _IN_A_ROW = 3
 _PATIENCE_S = 300.0
@@ -52,7 +53,7 @@ class OsgOptions:
     steps: Annotated[
         int, typer.Option(metavar="N", help="Steps of each grouping; halfway all times change.")
     ] = 24
-    rows: Annotated[int, typer.Option(metavar="N", help="Rows of a step.")] = 320
+    rows: Annotated[int, typer.Option(metavar="N", help="Rows per step.")] = 320
     values: Annotated[int, typer.Option(metavar="N", help="Distinct values.")] = 1024
     skew: Annotated[
         float, typer.Option(metavar="S", help="Zipf exponent of the values; 0 is uniform.")
@@ -77,13 +78,13 @@ class OsgOptions:
         ),
     ] = 2
     window: Annotated[
-        int, typer.Option(metavar="N", help="Rows of a slot between two looks at its sketches.")
+        int, typer.Option(metavar="N", help="Rows of a slot between two checks of its sketches.")
     ] = 32
     mu: Annotated[
         float, typer.Option(metavar="MU", help="Change below which sketches are stable.")
     ] = 0.2
     epsilon: Annotated[float, typer.Option(metavar="E", help="Error of the sketches.")] = 0.05
-    delta: Annotated[float, typer.Option(metavar="D", help="How often it may be larger.")] = 0.05
+    delta: Annotated[float, typer.Option(metavar="D", help="Probability of a larger error.")] = 0.05
     warm: Annotated[
         int,
         typer.Option(
@@ -140,7 +141,7 @@ class Sensitive:
 
 
 def result_of(number: int, value: int, phase: int) -> int:
-    """What the operator makes of a row."""
+    """The result of the operator for a row."""
     return (31 * number + 7 * value + phase) % 1_000_003
 
 
@@ -148,21 +149,20 @@ def result_of(number: int, value: int, phase: int) -> int:
 class GroupedStep:
     """One step of one grouping."""
 
-    grouping: str  # as it was in this step
+    grouping: str  # the grouping that this step used
     makespan_s: float
-    ideal_s: float  # the time of all rows over the slots
-    mean_s: float  # completion of a row, from the beginning of the first slot
+    ideal_s: float  # the time of all rows divided by the slots
+    mean_s: float  # from the start of the first slot to the completion of a row
     p95_s: float
-    busiest_s: (
-        float  # the time of the rows of the busiest slot; the rest of the makespan is Spark's
-    )
-    imbalance: float  # that over the mean of all slots
+    busiest_s: float  # time of the rows of the busiest slot; Spark needs the rest of the makespan
+    imbalance: float  # busiest_s over the mean of all slots
     estimate_error: float | None
 
 
 def times_of(options: OsgOptions) -> Sensitive:
-    """The time of each value before and after the change: one of 64, spread evenly or in equal
-    ratios, between least and most.
+    """The time of each value before and after the change.
+
+    It is one of 64 times between least and most, spread evenly or in equal ratios.
     """
     rng = np.random.default_rng(options.seed)
     spaced = np.linspace if options.spread == "linear" else np.geomspace
@@ -199,7 +199,7 @@ def batches_of(options: OsgOptions) -> list[pa.Table]:
 
 
 class GroupingRun:
-    """One grouping: a run over a directory of its own."""
+    """One grouping: a run with a directory of its own."""
 
     def __init__(
         self, spark: SparkSession, grouping: str, place: Path, work: Sensitive, options: OsgOptions
@@ -229,7 +229,7 @@ class GroupingRun:
         )
 
     def step(self, number: int, batch: pa.Table, seconds: float) -> GroupedStep:
-        """Hands a batch over and waits for its step."""
+        """Publishes a batch and waits for its step."""
         draft = self._input.parent / "draft"
         pq.write_table(batch, draft, row_group_size=-(-len(batch) // self.options.partitions))
         draft.rename(self._input / f"{number:06d}.parquet")
@@ -262,9 +262,7 @@ class GroupingRun:
         return self.steps[-1]
 
     def differences(self, batches: Sequence[pa.Table]) -> list[str]:
-        """What is wrong with all results: a row too many, too few, or another one than the operator
-        makes.
-        """
+        """What is wrong with the results: rows too many, too few, or other than the operator's."""
         expected = {
             row["id"]: result_of(row["id"], row["value"], row["phase"])
             for batch in batches
@@ -275,11 +273,11 @@ class GroupingRun:
             [f"{len(rows)} results of {len(expected)} rows"] if len(rows) != len(expected) else []
         )
         wrong = [row["id"] for row in rows if expected.pop(row["id"], None) != row["made"]]
-        return [*found, *(f"row {number} is wrong, or there twice" for number in wrong[:5])]
+        return [*found, *(f"row {number} is wrong or duplicate" for number in wrong[:5])]
 
 
 def osg(options: OsgOptions, out: TextIO) -> dict[str, Any]:
-    """Runs the three groupings in turns; gives the figures as in `--json`."""
+    """Runs the three groupings in turns; returns the figures as in `--json`."""
     began = time.monotonic()
 
     def say(text: str) -> None:
@@ -355,9 +353,9 @@ def _case(side: GroupingRun, batches: Sequence[pa.Table], options: OsgOptions) -
 
 
 def steps_to_adapt(imbalances: Sequence[float], warm: int, change: int) -> int | None:
-    """How many steps after a change slots are as level again as before it, for some steps in a row.
+    """Steps after a change until slots are balanced as before it, for some steps in a row.
 
-    None if never.
+    None if they never are.
     """
     level = fmean(imbalances[warm:change]) + _ADAPTED
     for at in range(change, len(imbalances) - _IN_A_ROW + 1):
@@ -378,7 +376,7 @@ def _medians(steps: Sequence[GroupedStep]) -> dict[str, float]:
 
 
 def _compared(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """With the ratio of each grouping's figures to those of grouping by cost."""
+    """Adds the ratio of each grouping's figures to those of grouping by cost."""
     ours: Mapping[str, float] = cases[0]["before"]
     for case in cases:
         case["over_osg"] = {
@@ -419,9 +417,9 @@ def show_osg(figures: dict[str, Any], console: Console) -> None:
     notes = [
         figures["text"],
         (
-            f"osg knew the times of rows after {ours['steps_before_first_estimate']} steps; when "
-            "all times changed it had adapted after "
-            f"{'more steps than there were' if adapted is None else f'{adapted} steps'}"
+            f"osg could estimate times after {ours['steps_before_first_estimate']} steps; when "
+            "all times changed, it adapted after "
+            f"{'more steps than the run has' if adapted is None else f'{adapted} steps'}"
         ),
         (
             f"{settings['steps']} steps of {settings['rows']} rows, {settings['slots']} slots, "

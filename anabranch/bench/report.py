@@ -1,4 +1,4 @@
-"""The figures of a benchmark as a table for people."""
+"""Prints the figures of a benchmark as a table."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _notes(figures: dict[str, Any]) -> list[Text]:
             text = f"native by pane first {rate:,} rows/s, {ratio:.2f}x"
             notes.append(
                 Text(
-                    f"{case['case']}: {text} (it drops rows that come after their pane, windows "
+                    f"{case['case']}: {text} (it drops rows whose pane has closed, windows "
                     "open or not)"
                 )
             )
@@ -65,7 +65,7 @@ def _notes(figures: dict[str, Any]) -> list[Text]:
             notes.append(Text(f"{case['case']}: {text} ({case['limit_chained_engine']})"))
         for form, each in case.get("native_failures", {}).items():
             done = f"{each['batches']} of {each['batches_needed']} batches"
-            text = f"native as {form} came to {done} in its time"
+            text = f"native as {form} reached {done} in its time"
             least = f"{each['batch_s_at_least']:.1f} s per batch at least"
             least += f", {each['ratio_at_least']:.1f}x"
             notes.append(Text(f"{case['case']}: {text}; {least}"))
@@ -149,7 +149,7 @@ def show_fusion(figures: dict[str, Any], console: Console) -> None:
         (
             f"{settings['rows']:,} rows, {values} values (zipf {settings['skew']}), batches of "
             f"{settings['batch_rows']:,} over {span_s:.0f} s of event time, "
-            f"{counted[0]}-{counted[-1]} count, shuffled and task time a batch; "
+            f"{counted[0]}-{counted[-1]} count, shuffled and task time per batch; "
             f"{settings['cores']} cores, seed {settings['seed']}; both: {both['source']}, "
             f"{both['sink']} sink, {both['trigger']}"
         ),
@@ -167,9 +167,7 @@ def show_fusion(figures: dict[str, Any], console: Console) -> None:
 
 
 def show_keyed(figures: dict[str, Any], console: Console) -> None:
-    """Prints the table of all cases against the fastest rival, the cost of a small batch over ever
-    more keys, and the settings.
-    """
+    """Prints all cases against the fastest rival, the cost of small batches, and the settings."""
     table = Table(
         title="rows per second, medians over the batches that count", title_justify="left"
     )

@@ -1,20 +1,20 @@
 """Native Structured Streaming, as someone who knows Spark well would write the same job.
 
-Watermark, `groupBy(window, key)`, append mode, parquet; as many shuffle partitions as cores (200,
-the default, are ruinous) and the state store that a short trial finds faster. There are three
-forms:
+It uses a watermark, `groupBy(window, key)`, append mode and parquet. It has as many shuffle
+partitions as cores (the default of 200 is ruinous), and the state store that is faster in a short
+trial. There are three forms:
 
 - `rows`: every row is copied into each of its windows; several windows are an array, exploded.
-- `queries`: a plain `rows` query for each window, because Spark takes one `window` a query: what
-  everyone writes.
+- `queries`: one plain `rows` query per window, because Spark takes one `window` per query. This is
+  what everyone writes.
 - `panes`: two aggregations in one query, first by pane, then the closed panes into the windows
-  (Spark's chained time windows). It is not the same job: it drops a row whose pane has closed even
-  where a longer window is open (the input has no such rows), averages are put together by hand, and
-  the column that the windows are exploded into needs Spark's internal mark of event time.
+  (Spark's chained time windows). It is not quite the same job: it drops a row whose pane has closed
+  even if a longer window is open (the input has no such rows). Averages are computed by hand, and
+  the column of exploded windows needs Spark's internal mark of event time.
 
 CPU time of a batch of 500,000 rows, warm. Case C: `queries` 37 to 50 s in all, `rows` 52 to 59 s,
 `panes` 23 to 27 s, a `panes` query for each window 29 s. Case B: `panes` 3.4 s, `rows` 3.7 s.
-Native is measured as `queries` (with very many windows as `rows`), and beside it as `panes`;
+Native is measured as `queries` (with very many windows as `rows`), and also as `panes`;
 `--native-form` chooses one.
 """
 
@@ -57,8 +57,9 @@ class NativeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """When a run that takes too long is cut short: after this time, but not before it has so many
-    batches; at last in any case.
+    """When a run that takes too long is cut short.
+
+    After `after_s`, if it has so many batches; after `at_last_s` in any case.
     """
 
     after_s: float
@@ -76,9 +77,9 @@ def read_stream(spark: SparkSession, source: InputFiles) -> DataFrame:
 
 
 def forms_for(case: WindowCase) -> tuple[str, ...]:
-    """The forms that a case is measured in: as everyone would write it first.
+    """The forms in which a case is measured; the usual one comes first.
 
-    For several windows also the fastest one there is.
+    For several windows the fastest form is measured too.
     """
     if len(case.windows) == 1:
         return ("rows",)
@@ -125,9 +126,9 @@ def _by_window(
             .agg(*aggregates)
             .withColumn("window_name", F.lit(only.name))
         )
-    # Spark takes one `window` a query: several are an array, exploded. The alias carries the mark
-    # that `withWatermark` has put on the event time: without it Spark cannot know that these are
-    # event-time windows, and refuses append mode.
+    # Spark takes one `window` per query: several are an array, exploded. The alias keeps the mark
+    # that `withWatermark` has put on the event time. Without it Spark does not know that these
+    # are event-time windows, and refuses append mode.
     mark = {"spark.watermarkDelayMs": delay_s * 1000}
     values = [name for name in rows.columns if name != "at"]
     every = F.concat(
@@ -165,7 +166,7 @@ def run_native(
     settings: NativeSettings,
     stop: Stop | None = None,
 ) -> SideRun:
-    """One run over the input, from an empty checkpoint; with `stop`, perhaps not to its end."""
+    """One run over the input, from an empty checkpoint; `stop` may cut it short."""
     if settings.form == "queries":
         return _run_queries(
             spark, source.first(stop.batches if stop else None), case, place, settings
@@ -177,7 +178,7 @@ def run_native(
 def _run_queries(
     spark: SparkSession, source: InputFiles, case: WindowCase, place: Path, settings: NativeSettings
 ) -> SideRun:
-    """A query for each window, one after another: a batch takes what it takes in all of them."""
+    """One query per window, one after another: the time of a batch is the sum over all of them."""
     runs = []
     for number, window in enumerate(case.windows):
         alone = replace(case, windows=(window,))
@@ -210,7 +211,7 @@ def run_query(
 ) -> SideRun:
     """One run of a native query that appends parquet files to `target`.
 
-    With `stop`, perhaps not to its end.
+    `stop` may cut it short.
     """
     conf = results.sparkSession.conf
     conf.set(_PROVIDER, STATE_STORES[store])
@@ -236,7 +237,7 @@ def run_query(
 
 
 def batch_seconds(query: StreamingQuery) -> tuple[float, ...]:
-    """Spark's own time of each trigger that had input."""
+    """Spark's own time of each trigger with input."""
     return tuple(
         each.durationMs["triggerExecution"] / 1000
         for each in query.recentProgress
@@ -245,9 +246,9 @@ def batch_seconds(query: StreamingQuery) -> tuple[float, ...]:
 
 
 def _watermark_us(query: StreamingQuery, otherwise: int) -> int:
-    """The watermark of the last batch that was committed: it closes the windows of that batch.
+    """The watermark of the last committed batch: it closes the windows of that batch.
 
-    Not every query has one.
+    Queries without a watermark get `otherwise`.
     """
     text = query.recentProgress[-1].eventTime.get("watermark") if query.recentProgress else None
     return (
@@ -269,8 +270,9 @@ def committed_files(directory: Path) -> tuple[Path, ...]:
 def choose_state_store(
     spark: SparkSession, source: InputFiles, case: WindowCase, place: Path, rounds: int = 2
 ) -> dict[str, float]:
-    """Seconds that a short trial took with each state store, the better of its rounds, without the
-    first batch; fastest first.
+    """The seconds of a short trial with each state store, fastest first.
+
+    It is the better of its rounds, without the first batch.
     """
     seconds: dict[str, list[float]] = {store: [] for store in STATE_STORES}
     for number in range(rounds):

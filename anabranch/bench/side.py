@@ -1,4 +1,4 @@
-"""What both streaming sides share, the session and the directories, and Anabranch's own side."""
+"""What both streaming sides share (the session and the directories), and Anabranch's own side."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from anabranch.spark.session import spark_session
 from anabranch.state.store.host import default_root
 
 _SETTINGS = {
-    # Opening a file counts as 4 MB by default, so that two cores would get 4.5 and 0.5 MB of a
-    # batch's one file of 5 MB.
+    # By default, opening a file counts as 4 MB. Then one of two cores would get 4.5 MB of a batch's
+    # file of 5 MB, and the other 0.5 MB.
     "spark.sql.files.openCostInBytes": "65536",
     "spark.sql.streaming.numRecentProgressUpdates": "100000",
     "spark.sql.streaming.metricsEnabled": "false",
@@ -53,7 +53,7 @@ class Bench(Generic[Options]):
 
 
 def clocked(out: TextIO) -> Callable[[str], None]:
-    """Prints a line with the seconds since now."""
+    """Returns a function that prints a line with the seconds since now."""
     began = time.monotonic()
 
     def say(text: str) -> None:
@@ -66,7 +66,7 @@ def clocked(out: TextIO) -> Callable[[str], None]:
 def open_bench(
     options: Options, ends_at: float, say: Callable[[str], None]
 ) -> Iterator[Bench[Options]]:
-    """A session, and directories that are removed in the end (what `--keep` names stays)."""
+    """A session, and directories that are removed at the end, except for that of `--keep`."""
     work = Path(tempfile.mkdtemp(prefix="anabranch-bench-"))
     state_root = default_root().parent / work.name
     root = work if options.keep is None else options.keep
@@ -104,7 +104,7 @@ def open_bench(
 
 @contextmanager
 def scratch(bench: Bench[Options], name: str) -> Iterator[Path]:
-    """A directory that is removed in the end, also where `--keep` keeps the rest."""
+    """A directory that is removed at the end, even with `--keep`."""
     place = bench.root / name
     try:
         yield place
@@ -113,13 +113,13 @@ def scratch(bench: Bench[Options], name: str) -> Iterator[Path]:
 
 
 def emptied(place: Path) -> Path:
-    """The same directory, without what an earlier run has left there."""
+    """The same directory, without the files of an earlier run."""
     shutil.rmtree(place, ignore_errors=True)
     return place
 
 
 def clear(bench: Bench[Options], place: Path) -> None:
-    """Removes what the runs below a directory have left; with `--keep` only their checkpoints."""
+    """Removes the files of the runs below a directory; with `--keep`, only their checkpoints."""
     removed = [place] if bench.options.keep is None else list(place.rglob("checkpoint"))
     for each in removed:
         shutil.rmtree(each, ignore_errors=True)
@@ -160,8 +160,9 @@ def run_topology(
     planner: str = "auto",
     on_end: OnEnd = lambda _: None,
 ) -> SideRun:
-    """One run of a topology that writes below `place`/results, from an empty checkpoint, in durable
-    mode.
+    """One run of a topology that writes below `place`/results, in durable mode.
+
+    It starts from an empty checkpoint.
     """
     run = app.start(
         checkpoint=str(place / "checkpoint"),
@@ -196,7 +197,7 @@ def run_topology(
 
 
 def settings_of(bench: Bench[Options], seconds: float) -> dict[str, Any]:
-    """What one needs to know of any benchmark to judge its figures, or to repeat them."""
+    """What one must know of any benchmark to judge or repeat its figures."""
     options = bench.options
     data = options.data_of(1)
     return {

@@ -2,10 +2,10 @@
 
 Memory, disk and key numbers must stay flat.
 
-Each batch replaces a share of its keys by new ones, so that after some steps no key of the
-beginning is left. After each step the memory of the Python workers, the files of the checkpoint,
-node-local state and the key numbers in use are measured; what the last quarter of the steps needs
-is compared with the second quarter. All results are compared with DuckDB.
+Each batch replaces a share of its keys with new ones, so that after some steps none of the first
+keys is left. Four things are measured after each step: memory of the Python workers, files of the
+checkpoint, node-local state, and key numbers in use. The last quarter of the steps is compared with
+the second quarter. All results are compared with DuckDB.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class SoakOptions:
 
     steps: Annotated[int, typer.Option(metavar="N", help="Batches.")] = 400
     rows: BatchRows = 4_000
-    keys: Annotated[int, typer.Option(metavar="N", help="Keys of a batch.")] = 2_000
+    keys: Annotated[int, typer.Option(metavar="N", help="Keys per batch.")] = 2_000
     churn: Annotated[
         float, typer.Option(metavar="SHARE", help="Share of the keys that each batch replaces.")
     ] = 0.1
     span_s: Annotated[
-        int, typer.Option("--span", metavar="SECONDS", help="Event time of a batch.")
+        int, typer.Option("--span", metavar="SECONDS", help="Event time per batch.")
     ] = 30
     sets: Annotated[
         str,
@@ -84,10 +84,10 @@ class SoakOptions:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a run holds after a step."""
+    """What a run uses after a step."""
 
     workers_mb: float
-    checkpoint_mb: float  # without Spark's own part, whose log of files grows with their number
+    checkpoint_mb: float  # without Spark's own part: its log of files grows with their number
     state_mb: float
     key_numbers: int
 
@@ -105,7 +105,7 @@ class SoakContext:
 
 
 def soak(options: SoakOptions, out: TextIO) -> dict[str, Any]:
-    """Runs each set of windows; gives the figures as in `--json`."""
+    """Runs each set of windows; returns the figures as in `--json`."""
     began = time.monotonic()
 
     def say(text: str) -> None:
@@ -193,8 +193,8 @@ def _run_set(bench: SoakContext, windows: tuple[Window, ...]) -> dict[str, Any]:
         for (name, a), b in zip(asdict(quarters[0]).items(), _values(quarters[1]), strict=True)
     )
     bench.say(
-        f"{', '.join(figures['windows'])}: {text}; {figures['bytes_per_key']:,} bytes of state a "
-        f"key; verified: {not wrong}"
+        f"{', '.join(figures['windows'])}: {text}; {figures['bytes_per_key']:,} bytes of state "
+        f"per key; verified: {not wrong}"
     )
     shutil.rmtree(home, ignore_errors=True)
     return figures
@@ -211,7 +211,7 @@ def _sample(home: Path, state_root: Path, run: ab.Run) -> Sample:
 
 
 def _size_mb(path: Path) -> float:
-    """What the files below a directory take; some may go while one looks."""
+    """The size of the files below a directory; some may be removed meanwhile."""
     total = 0
     for each in path.rglob("*") if path.is_dir() else [path]:
         try:
@@ -266,7 +266,7 @@ soak_command = bench_command(
     _show,
     """Many steps with keys that come and go: memory, disk and key numbers must stay flat.
 
-    Ends with 1 where they do not.
+    The exit status is 1 if they do not.
 
     Example: anabranch bench soak --steps 1000 --churn 0.2 --windows "10m/1m"
     """,

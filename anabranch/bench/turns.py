@@ -1,4 +1,4 @@
-"""Sides in turns: what the machine does meanwhile hits all of them alike."""
+"""Runs all sides in turns, so that other load on the machine affects all of them alike."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anabranch.bench.measure import SideRun
 from anabranch.errors import AnabranchError
 
 Side: TypeAlias = Callable[[float], SideRun]
-"""Runs once over the input, from an empty state; it gets the seconds that are left."""
+"""Runs once over the input, from an empty state; its argument is the seconds that are left."""
 
 
 def take_turns(
@@ -21,8 +21,9 @@ def take_turns(
     ends_at: float,
     say: Callable[[str], None],
 ) -> dict[str, list[SideRun]]:
-    """The runs of each side, as many rounds as there is time for: one that has become too slow sits
-    out the later rounds.
+    """The runs of each side, in as many rounds as there is time for.
+
+    A side that has become too slow skips the later rounds.
     """
     runs: dict[str, list[SideRun]] = {name: [] for name in sides}
     lasted = dict.fromkeys(sides, 0.0)

@@ -1,8 +1,8 @@
-"""Every result row of a side against DuckDB, which computes the windows again from the input files.
+"""Compares every result row of a side with DuckDB, which computes the windows again.
 
-Nothing of the engine is used here: rows are grouped by key and pane in SQL, each pane meets the
-windows that it is in, and a plain GROUP BY does the rest. The comparison itself is the one that
-all tests use, one window at a time to need little memory.
+Nothing of the engine is used here. SQL groups the rows of the input files by key and pane, pairs
+each pane with its windows, and a plain GROUP BY does the rest. The comparison is the one that all
+tests use; it takes one window at a time, to need little memory.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Reference:
     def differences(self, run: SideRun) -> tuple[int, list[str]]:
         """How many rows were compared, and what is wrong with a run's results up to its watermark.
 
-        Empty if nothing is.
+        The list is empty if nothing is wrong.
         """
         found = [f"{run.left_out} rows were left out of all windows"] if run.left_out else []
         compared = 0
@@ -79,8 +79,9 @@ class Reference:
         """).to_arrow_table()
 
     def _expected_long(self, window: Window, watermark_us: int) -> pa.Table:
-        """The same where a pane is in very many windows: every key at every pane, and SQL window
-        functions over that.
+        """The same for a pane that is in very many windows.
+
+        It has every key at every pane, and SQL window functions over that.
         """
         length, every = window.length_us, window.every_us
         return self._db.sql(f"""
@@ -129,7 +130,7 @@ def verify_all(
     runs: Sequence[SideRun],
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Every result row of some runs against a reference: rows compared, and differences."""
+    """Compares every result row of some runs with a reference: rows compared, and differences."""
     compared: dict[str, int] = {}
     found: list[str] = []
     for run in runs:

@@ -1,10 +1,9 @@
-"""`anabranch bench windows`: event-time windows by Anabranch, by native Structured Streaming, and
-at the bare limit.
+"""`anabranch bench windows`: event-time windows by Anabranch, native Spark, and the bare limit.
 
-Both streaming sides read the same parquet files, one per batch, in one Spark session on all cores,
-keep their state durable and write parquet. They take turns, from an empty state each time; the
-batches that count and the medians are explained in `measure`. Whatever time the machine needs, the
-benchmark plans its rounds so that it ends within `minutes`.
+Both streaming sides read the same parquet files, one per batch, in one Spark session on all cores.
+They keep their state durable and write parquet. They take turns, from an empty state each time;
+`measure` explains the batches that count and the medians. On a machine of any speed, the benchmark
+plans its rounds so that it ends within `minutes`.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ _HEAVY_COPIES = 20  # from this many windows per row on, native Spark takes most
 _HEAVY_WEIGHT = 4
 _MANY_WINDOWS = 40  # from this many on, slot time is also measured with fewer
 _LIMIT_COPIES = 500
-_MEASURING_SHARE = 0.7  # of a case's time; the rest is for the limit and the comparison of all rows
+_MEASURING_SHARE = 0.7  # of a case's time; the rest is for the limit and for comparing all rows
 
 
 def windows(options: WindowsOptions, out: TextIO) -> dict[str, Any]:
-    """Runs the benchmark, with a line about each thing that it does on `out`.
+    """Runs the benchmark, and prints its progress on `out`.
 
-    Gives the figures as in `--json`.
+    Returns the figures as in `--json`.
     """
     began = time.monotonic()
     cases = choose_cases(options.case, options.windows)
@@ -98,7 +97,7 @@ def _input(bench: Bench[WindowsOptions], case: WindowCase) -> InputFiles:
 
 
 def _prepare(bench: Bench[WindowsOptions]) -> tuple[dict[str, float], Bench[WindowsOptions]]:
-    """Warms both sides up on a small input, and chooses native Spark's state store by it."""
+    """Warms both sides up on a small input, and uses it to choose native Spark's state store."""
     spec = bench.options.data()
     rows = max(1, min(spec.batch_rows, 100_000))
     spec = replace(spec, rows=rows * _TRIAL_BATCHES, batch_rows=rows, seed=spec.seed + 1)
@@ -141,8 +140,8 @@ def _measure_case(
                 each[-1], warm, figures["anabranch_batch_s"]
             )
             bench.say(
-                f"case {case.name}: native as {form}: {failure['batches']} of {warm + 1} batches "
-                f"that are needed; a batch takes {failure['batch_s_at_least']:.1f} s and more, "
+                f"case {case.name}: native as {form}: {failure['batches']} of {warm + 1} needed "
+                f"batches; a batch takes at least {failure['batch_s_at_least']:.1f} s, "
                 f"{failure['ratio_at_least']:.1f} times ours"
             )
     limits = _limits(bench, case, source, place) if bench.options.limit else {}
@@ -172,8 +171,9 @@ def _measure_case(
 
 
 def _failure(run: SideRun, warm: int, ours_s: float) -> dict[str, Any]:
-    """What is known of a side that came to no batch that counts: its quickest one, with windows
-    that are not full, or none.
+    """What is known of a side without a batch that counts.
+
+    It is its quickest batch, whose windows were not full, or the time of the run without any.
     """
     least_s = min(run.batch_s, default=run.lasted_s)
     return {
@@ -187,10 +187,9 @@ def _failure(run: SideRun, warm: int, ours_s: float) -> dict[str, Any]:
 def _limits(
     bench: Bench[WindowsOptions], case: WindowCase, source: InputFiles, place: Path
 ) -> dict[str, BareLimit]:
-    """The bare limit, and for several windows also with these built from each other.
+    """The bare limit, and for several windows also with windows built from each other.
 
-    None where a row is in so many windows that Polars and DuckDB would need a program of their
-    own for it.
+    Empty if a row is in so many windows that Polars and DuckDB would need a special program.
     """
     if case.copies // len(case.windows) > _LIMIT_COPIES:
         return {}
@@ -216,9 +215,7 @@ def _by_number_of_windows(
     ours: Sequence[SideRun],
     warm: int,
 ) -> dict[str, float]:
-    """Microseconds of slot time per row, without the writing of results, with ever more of the
-    case's windows.
-    """
+    """Slot time per row in microseconds, without writing results, by number of windows."""
     found: dict[str, float] = {}
     for number in (1, len(case.windows) // 4):
         fewer = replace(case, name=f"{case.name}{number}", windows=case.windows[:number])
@@ -243,8 +240,9 @@ def _by_number_of_windows(
 def _rounds(
     bench: Bench[WindowsOptions], case: WindowCase, source: InputFiles, place: Path, stop: Stop
 ) -> dict[str, list[SideRun]]:
-    """All sides in turns, as many rounds as there is time for: Anabranch, and native in each of its
-    forms.
+    """All sides in turns, in as many rounds as there is time for.
+
+    The sides are Anabranch, and native Spark in each of its forms.
     """
     forms = _forms(bench, case)
     stop = replace(stop, at_last_s=stop.at_last_s / max(len(forms), 1))
@@ -281,7 +279,7 @@ def _forms(bench: Bench[WindowsOptions], case: WindowCase) -> tuple[str, ...]:
 
 
 def _side_name(form: str, forms: Iterable[str]) -> str:
-    """The first form is native Spark; others are named after it."""
+    """The first form is called native; the names of others have the form, too."""
     return "native" if form == next(iter(forms)) else f"native_{form}"
 
 
@@ -292,9 +290,7 @@ def _figures(
     native: Mapping[str, Sequence[SideRun]],
     warm: int,
 ) -> dict[str, Any]:
-    """Rows per second of all sides over the batches that all of their runs have, and where they
-    come from.
-    """
+    """Rows per second of all sides over the batches that all runs have, with details."""
     batches = counted([*ours, *(run for each in native.values() for run in each)], warm)
     mine = speed(ours, batches, source.rows)
     figures: dict[str, Any] = {
@@ -330,7 +326,7 @@ def _as_run(limit: BareLimit, source: InputFiles, plan: str) -> SideRun:
 def _verify(
     bench: Bench[WindowsOptions], case: WindowCase, source: InputFiles, runs: Sequence[SideRun]
 ) -> dict[str, Any]:
-    """Every row of each side up to its final watermark, against the reference."""
+    """Compares every row of each side, up to its final watermark, with the reference."""
     with Reference(case, source.files) as reference:
         return verify_all(
             reference.differences, runs, lambda text: bench.say(f"case {case.name}: {text}")
@@ -338,8 +334,9 @@ def _verify(
 
 
 def _small_batch(bench: Bench[WindowsOptions]) -> dict[str, Any]:
-    """The fixed cost of a batch: 1,000 rows, a minute of event time each, so that every batch
-    closes a window.
+    """The fixed cost of a batch: each has 1,000 rows and a minute of event time.
+
+    So every batch closes a window.
     """
     spec = replace(
         bench.options.data(),
@@ -393,7 +390,7 @@ def _rounds_small(
 def _settings(
     bench: Bench[WindowsOptions], trial: dict[str, float], seconds: float
 ) -> dict[str, Any]:
-    """All that one needs to know to judge the figures, or to repeat them."""
+    """What one must know to judge or repeat the figures."""
     found = settings_of(bench, seconds)
     found["native"] |= {
         "state_store_trial_s": trial,

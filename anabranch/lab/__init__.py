@@ -1,4 +1,4 @@
-"""The papers' experiments, run on the planners and policies that run live: `anabranch lab`."""
+"""The papers' experiments, run with the planners and policies of live runs: `anabranch lab`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Claims of the papers, tested: what the paper says, what we measure, and a test of the two that
-anyone can repeat.
-"""
+"""Claims of the papers, tested: the paper's figure, ours, and a test that anyone can repeat."""
 
 from __future__ import annotations
 
@@ -25,8 +23,8 @@ _TESTS: Mapping[str, Callable[[float, float], bool]] = {
 class Claim:
     """One figure of the paper and ours; the test reads `<= 1.5 * paper` or `> paper`, for ours.
 
-    `why` says what is behind a claim that does not hold; `note` says on which choice or constant of
-    ours its figures rest.
+    `why` explains a claim that does not hold; `note` names the choice or constant of ours on which
+    its figures depend.
     """
 
     id: str
@@ -45,9 +43,7 @@ class Claim:
 
 
 def check_ids(claims: Sequence[Claim]) -> None:
-    """Refuses claims of which two have one id: a verdict must be found again by its id, in another
-    run as well.
-    """
+    """Refuses claims with a duplicate id: an id must find the same verdict in every run."""
     twice = sorted(
         {claim.id for claim in claims if sum(other.id == claim.id for other in claims) > 1}
     )
@@ -69,7 +65,7 @@ def as_line(lab: str, claims: Sequence[Claim], settings: Mapping[str, Any], **mo
 
 
 def as_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Rows in columns as wide as they need, numbers to the right."""
+    """Rows in columns of the width that they need, numbers to the right."""
     cells = [
         list(map(str, head)),
         *([f"{x:,.4g}" if isinstance(x, float) else str(x) for x in row] for row in rows),
@@ -89,7 +85,7 @@ def as_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def claims_table(claims: Sequence[Claim]) -> str:
-    """All claims, for people; below the table, why some do not hold."""
+    """All claims as a table; below it, why some do not hold."""
     table = as_table(
         ["claim", "what", "paper", "ours", "test", "holds"],
         [

@@ -84,7 +84,7 @@ class TimedReport:
 
 
 def run_all(names: Sequence[str], seed: int) -> list[TimedReport]:
-    """Runs experiments, with a line about each."""
+    """Runs experiments, and prints a line about each."""
     found = []
     for name in names:
         began = time.monotonic()
@@ -97,7 +97,7 @@ def run_all(names: Sequence[str], seed: int) -> list[TimedReport]:
 
 
 def as_page(found: Sequence[TimedReport], seed: int) -> str:
-    """The page: what holds, and why not where not."""
+    """The page: what holds, what does not, and why."""
     claims = [claim for ran in found for claim in ran.report.claims]
     held = sum(claim.holds for claim in claims)
     lines = [

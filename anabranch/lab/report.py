@@ -1,6 +1,6 @@
-"""What an experiment gives: claims, tables for people, charts in the paper's form.
+"""The result of an experiment: claims, tables for people, charts in the paper's form.
 
-And how it is printed, as JSON, and drawn.
+And how it is printed, written as JSON, and drawn.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Figures in rows."""
+    """A table of figures."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[object]]
@@ -49,7 +49,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureResult:
-    """One figure or table of the paper, run again."""
+    """The results for one figure or table of the paper."""
 
     claims: list[Claim]
     tables: list[Table]
@@ -72,9 +72,7 @@ class LabReport:
 
 
 def show(report: LabReport, *, as_json: bool, plot: str | None) -> None:
-    """Prints tables and claims, draws the charts where a file is named, and ends with one line of
-    JSON where asked for.
-    """
+    """Prints tables and claims, draws charts into `plot`, and prints a line of JSON if asked."""
     for table in report.tables:
         typer.echo(as_table(table.head, table.rows) + "\n")
     typer.echo(claims_table(report.claims))
@@ -86,7 +84,7 @@ def show(report: LabReport, *, as_json: bool, plot: str | None) -> None:
 
 
 def check_plot(file: str | None) -> str | None:
-    """Refuses, before an experiment runs, a file that nothing can be drawn into."""
+    """Refuses a file that nothing can be drawn into, before an experiment runs."""
     if file is None:
         return None
     suffix = Path(file).suffix
@@ -110,12 +108,12 @@ Plot = Annotated[
 def _installed(name: str) -> bool:
     try:
         return find_spec(name) is not None
-    except ValueError:  # it was imported, and has no spec
+    except ValueError:  # the module was imported, and has no spec
         return False
 
 
 def draw(charts: Sequence[Chart], file: str) -> None:
-    """All charts on one page."""
+    """Draws all charts on one page."""
     from matplotlib.figure import Figure
 
     columns = min(_IN_A_ROW, max(1, len(charts)))

@@ -1,12 +1,13 @@
-"""The simulator: hosts, cores, a network, operators with state and costs, and rows that wait, as a
-fluid in slices of time.
+"""The simulator: hosts, cores, a network, operators with state and costs, and rows that wait.
 
-A core serves one queue in order of arrival; rows are counted, not drawn, so that a cluster of 256
-cores runs a minute in some tenths of a second. Rows leave the source in order: where one queue is
-full the source waits, its buffer fills, and then it sends less (back-pressure, with the buffers of
-Storm 1.0). A shard that moves is held: its rows wait until what was queued before is done, all
-concerned have agreed and its state has travelled. Nothing here decides anything: `Mover`s do, by
-the functions of `elastic/`.
+Rows are a fluid, and time has slices. A core serves one queue in order of arrival. Rows are
+counted, not drawn, so that a cluster of 256 cores simulates a minute in some tenths of a second.
+Rows leave the source in order: if one queue is full, the source waits, its buffer fills, and then
+it sends less (back-pressure, with the buffers of Storm 1.0).
+
+A shard that moves is held. Its rows wait until the rows queued before are done, all participants
+have agreed, and its state has moved. Nothing here decides anything: `Mover`s do, with the functions
+of `elastic/`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from anabranch.elastic.observation import Floats
 Ints = npt.NDArray[np.int64]
 
 BUFFER = 1024  # rows in each of Storm's buffers
-_NEAR_ONE = 0.98  # usage up to which a queue has a mean length without the fluid
+_NEAR_ONE = 0.98  # usage up to which a queue has a mean length that the fluid does not show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,20 +46,20 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """An operator: what a row costs, what it becomes, and how its keys are cut into shards."""
+    """An operator: the cost of a row, its output, and the number of its shards."""
 
     name: str
     cost_s: float
     shards: int
     parent: int | None = None  # another job's place; None: the source
-    per_parent: float = 1.0  # rows for each row that the parent has done
+    per_parent: float = 1.0  # rows per row that the parent has done
     row_bytes: float = 128.0
     shard_bytes: float = 32 * 1024.0
 
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Shards of one job that are on their way: each goes to a core at a time of its own."""
+    """Shards of one job that are moving: each to a core, at a time of its own."""
 
     job: int
     shards: Ints
@@ -68,29 +69,29 @@ class Moves:
 
 @dataclass(slots=True)
 class SimulatedTotals:
-    """What has happened since it was last asked."""
+    """What has happened since the last call."""
 
     span_s: float = 0.0
-    done: float = 0.0  # source rows that are through, over all ends
+    done: float = 0.0  # source rows that have left, over all ends
     inside: float = 0.0  # integral of source rows in the system
-    waits: float = 0.0  # seconds of waiting that a fluid does not show
+    waits: float = 0.0  # seconds of waiting that the fluid does not show
     moved_bytes: float = 0.0
     remote_bytes: float = 0.0
 
     def latency_s(self, cost_s: float) -> float:
-        """The mean, by Little's law."""
+        """The mean latency, by Little's law."""
         return cost_s + (self.inside + self.waits) / max(self.done, 1e-9)
 
 
 class Mover(Protocol):
-    """Decides, a period at a time, which shards move where."""
+    """Decides once per period which shards move where."""
 
     def tick(self, run: Simulation) -> None: ...
 
 
 @dataclass
 class Simulation:
-    """One run. Tables and shares are by job; queues by job and core."""
+    """One run. Tables and shares are per job; queues are per job and core."""
 
     cluster: Cluster
     jobs: Sequence[Job]
@@ -98,7 +99,7 @@ class Simulation:
     shares: list[Floats]
     upstream: int = 32  # executors of the source
     home_of: list[Ints] | None = (
-        None  # by shard: the host that receives its rows first; None: rows go to cores directly
+        None  # by shard: the host that gets its rows first; None: rows go to cores directly
     )
     queue: float = BUFFER
     now: float = 0.0
@@ -112,7 +113,7 @@ class Simulation:
         self.held = [np.zeros(job.shards, dtype=bool) for job in self.jobs]
         self.kept = [np.zeros(job.shards) for job in self.jobs]  # rows of held shards
         self.seen = [np.zeros(job.shards) for job in self.jobs]  # rows by shard since the last tick
-        self._arrived = np.zeros(count)  # since seen was last brought up to date
+        self._arrived = np.zeros(count)  # since `seen` was last updated
         self._lately = np.zeros(count)  # in this period
         self.moves: list[Moves] = []
         parents = [-1 if job.parent is None else job.parent for job in self.jobs]
@@ -123,7 +124,7 @@ class Simulation:
         for j in self.order:
             if parents[j] >= 0:
                 self.per_source[j] = self.per_source[parents[j]] * self.jobs[j].per_parent
-        # In and out: what passes between an executor's receiver, its cores and its emitter.
+        # In and out: rows between an executor's receiver, its cores and its emitter.
         self.row_bytes = np.array(
             [
                 job.row_bytes
@@ -147,13 +148,13 @@ class Simulation:
         return 0 if parents[job] < 0 else 1 + Simulation._depth(parents[job], parents)
 
     def share(self, shares: list[Floats]) -> None:
-        """Other frequencies of the shards from now on."""
+        """Sets other frequencies of the shards from now on."""
         self._count()
         self.shares = shares
         self._relink()
 
     def move(self, moves: Moves) -> None:
-        """Holds shards until they arrive; what crosses hosts is counted."""
+        """Holds shards until they arrive; counts the bytes that cross hosts."""
         self._count()
         crossing = self.host_of[self.core_of[moves.job][moves.shards]] != self.host_of[moves.cores]
         self.totals.moved_bytes += float(crossing.sum()) * self.jobs[moves.job].shard_bytes
@@ -162,7 +163,7 @@ class Simulation:
         self._relink()
 
     def measured(self) -> list[Floats]:
-        """Rows that arrived, by job and shard, since this was last asked."""
+        """Rows that arrived, by job and shard, since the last call."""
         self._count()
         seen = self.seen
         self.seen = [np.zeros_like(each) for each in seen]
@@ -176,7 +177,7 @@ class Simulation:
         mover: Mover | None = None,
         period_s: float = 1.0,
     ) -> list[float]:
-        """Source rows done in each second; the mover is asked every period."""
+        """Source rows done in each second; the mover is called every period."""
         done: list[float] = []
         slices = round(1 / dt)
         period = round(period_s / dt)
@@ -242,7 +243,7 @@ class Simulation:
         self.totals.inside += (self.buffer + float(inside @ self._weights)) * dt
 
     def _count(self) -> None:
-        """Shares what has arrived out to shards, before shares change."""
+        """Assigns the rows that have arrived to shards, before shares change."""
         for j in range(len(self.jobs)):
             count = self._arrived[j]
             if count > 0:
@@ -250,7 +251,7 @@ class Simulation:
         self._arrived[:] = 0.0
 
     def _jitter(self, rates: Floats, span_s: float) -> None:
-        """Adds the waits of Poisson arrivals at cores that keep up: a fluid has none."""
+        """Adds the waiting times of Poisson arrivals at cores that keep up: a fluid has none."""
         for j, rate in enumerate(rates.tolist()):
             used = np.minimum(rate * self.lands[j] * self.jobs[j].cost_s, _NEAR_ONE)
             self.totals.waits += self._weights[j] * span_s * float((used * used / (1 - used)).sum())
@@ -281,7 +282,7 @@ class Simulation:
             self._relink()
 
     def _relink(self) -> None:
-        """Where rows land, by core, and what the network lets pass."""
+        """Updates where rows arrive, by core, and how many the network can carry."""
         cores = self.cluster.cores
         self._any_held = [bool(held.any()) for held in self.held]
         self.lands = [
@@ -292,7 +293,7 @@ class Simulation:
         self.rows_per_s = self._network()
 
     def _network(self) -> float:
-        """Source rows per second that the busiest network card lets pass."""
+        """Source rows per second that the busiest network card can carry."""
         taken = np.zeros((2, self.cluster.hosts))
         for j, job in enumerate(self.jobs):
             bytes_ = self.shares[j] * job.row_bytes * self.per_source[j]
@@ -314,7 +315,7 @@ class Simulation:
 
 
 def drain_s(run: Simulation, cores: Ints) -> Floats:
-    """How long cores take for what is queued there."""
+    """How long cores need for their queued rows."""
     work: Floats = run.costs @ run.rows[:, cores]
     return work
 
@@ -325,7 +326,7 @@ def hashed(keys: int, shards: int, seed: Sequence[int]) -> Ints:
 
 
 def zipf(keys: int, skew: float) -> Floats:
-    """Frequencies of keys."""
+    """Frequencies of keys, by Zipf's law."""
     weights = np.arange(1, keys + 1, dtype=np.float64) ** -skew
     found: Floats = weights / weights.sum()
     return found

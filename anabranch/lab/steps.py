@@ -1,8 +1,8 @@
 """The simulator's second mode: steps as the product runs them.
 
-In a step the levels run one after another on the cores there are; what arrives meanwhile is the
-next batch. `SimulatedSteps` makes such steps, with any number of components, and hands each to the
-controller of a live run.
+The levels of a step run one after another on the available cores; the rows that arrive meanwhile
+are the next batch. `SimulatedSteps` makes such steps, with any number of components, and passes
+each to the controller of a live run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SOURCE = "rows"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedComponent:
-    """A component: what a row costs, and how many rows it gets per row of the source."""
+    """A component: the cost of a row, and how many rows it gets per row of the source."""
 
     name: str
     cost_s: float
@@ -72,7 +72,7 @@ class SimulatedSteps:
         self._waits = self.rate(0.0) * max(self.interval_s, self.fixed_s)
 
     def run(self, until_s: float) -> SimulatedSteps:
-        """Steps until a time, each followed by what the controller decides."""
+        """Runs steps until a time; each is followed by the decisions of the controller."""
         while self._at < until_s:
             seen = self._step()
             self.observations.append(seen)

@@ -1,4 +1,4 @@
-"""Helpers for tests: made-up events, results of an independent engine, whole comparisons.
+"""Helpers for tests: generated events, results of an independent engine, full comparisons.
 
 `anabranch.testing.strategies` has Hypothesis strategies for windows, aggregates and batches; it is
 not imported here, since it needs the package hypothesis.

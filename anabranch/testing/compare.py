@@ -1,9 +1,9 @@
-"""Comparing two results whole, every row of them.
+"""Compares two results completely, row by row.
 
-Floats may differ by 1e-9 of their size (sums are added up in another order); all else, lists of
-floats too, is exact. Null equals null, NaN equals NaN and -0.0 equals 0.0. Integers of different
-width are the same kind of value, and so are decimals of different precision: a comparison is about
-values, not about how they are stored.
+Floats may differ by 1e-9 of their size, because sums are added in another order. Everything else
+must be equal, also lists of floats. Null equals null, NaN equals NaN and -0.0 equals 0.0. Integers
+of different width are the same kind of value, and so are decimals of different precision: a
+comparison is about values, not about how they are stored.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _is_hidden(relative: Path) -> bool:
 
 
 def flatten_window(table: pa.Table) -> pa.Table:
-    """Replaces the struct `window` by window_start and window_end, in microseconds."""
+    """Replaces the struct `window` with window_start and window_end, in microseconds."""
     position = table.schema.get_field_index("window")
     if position < 0 or not pa.types.is_struct(table.schema.field(position).type):
         return table
@@ -67,9 +67,9 @@ def records(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def differences(left: pa.Table, right: pa.Table, keys: Sequence[str]) -> list[str]:
-    """What differs between two tables whose rows are identified by `keys`; empty: nothing."""
+    """How two tables differ whose rows are identified by `keys`; an empty list: not at all."""
     if not keys:
-        raise ValueError("no keys: rows without identity are compared by bag_differences")
+        raise ValueError("no keys given; for rows without keys use bag_differences")
     left, right = _normalised(left), _normalised(right)
     if (empty := _one_is_nothing(left, right)) is not None:
         return empty
@@ -86,7 +86,7 @@ def differences(left: pa.Table, right: pa.Table, keys: Sequence[str]) -> list[st
 
 
 def bag_differences(left: pa.Table, right: pa.Table) -> list[str]:
-    """What differs between two tables whose rows may repeat: each must be there as often."""
+    """How two tables differ whose rows may repeat: both must have each row equally often."""
     left, right = _normalised(left), _normalised(right)
     if (empty := _one_is_nothing(left, right)) is not None:
         return empty
@@ -119,7 +119,7 @@ def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _one_is_nothing(left: pa.Table, right: pa.Table) -> list[str] | None:
-    """A directory without files has no columns: that equals a table without rows alone."""
+    """A directory without files has no columns; it equals only a table without rows."""
     if left.num_columns and right.num_columns:
         return None
     if not left.num_rows and not right.num_rows:
@@ -179,7 +179,7 @@ def _quote(name: str) -> str:
 def _duplicates(
     db: duckdb.DuckDBPyConnection, side: str, table: str, keys: Sequence[str]
 ) -> list[str]:
-    """Keys that one side has more than once: then no row by row comparison means anything."""
+    """Keys that one side has more than once: rows with such keys cannot be compared one by one."""
     columns = ", ".join(_quote(key) for key in keys)
     db.execute(f"""
         CREATE OR REPLACE TEMP TABLE repeated AS

@@ -1,4 +1,4 @@
-"""A DAG of plain values as a topology over files, and its results against the reference."""
+"""Builds the topology of a random DAG over files, and compares its results with the reference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anabranch.testing.reference.dags import DagStep, expected_of_dag
 
 
 def write_dag(dag: Dag, root: Path, batches: int) -> list[DagStep]:
-    """Writes the rows of all sources, a file a batch, and gives them by step."""
+    """Writes the rows of all sources, one file per batch, and returns them by step."""
     given = {source.name: list(batches_of(dag, source, batches)) for source in dag.sources}
     for name, tables in given.items():
         write_batches(tables, root / name)
@@ -26,7 +26,7 @@ def write_dag(dag: Dag, root: Path, batches: int) -> list[DagStep]:
 
 
 def build_dag(session: Session, dag: Dag, inputs: Path, outputs: Path) -> ab.Topology:
-    """The topology of a DAG, reading one file of each source a batch."""
+    """The topology of a DAG; each batch reads one file of each source."""
     app = ab.Topology("dag")
     streams: dict[str, Any] = {}
     for source in dag.sources:
@@ -63,8 +63,8 @@ def compare_runs(
 ) -> tuple[list[str], int]:
     """How a disturbed run differs, and how many rows were compared.
 
-    It is compared with an undisturbed run and with the reference. `batches` are those of the steps,
-    None for a closing one.
+    It is compared with an undisturbed run and with the reference. `batches` has the batch of each
+    step, None for a closing step.
     """
     given = {
         source.name: [

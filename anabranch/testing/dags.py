@@ -1,11 +1,11 @@
 """Random DAGs of operators as plain values: sources, maps, windows, joins, and their rows.
 
-One random generator gives one DAG, so a case that fails prints itself whole. Hypothesis gives
+One random generator gives one DAG, so a failed case can print all of it. Hypothesis gives
 generators that it can shrink (`hypothesis.strategies.randoms`), chaos runs give seeded ones.
 
-Every source has the key columns a, b and c; all other columns have the name of the operator that
-made them in front, so that two streams can be joined. Expressions mean the same in Spark SQL and in
-DuckDB's.
+Every source has the key columns a, b and c. The name of any other column begins with the name of
+the operator that made it, so that two streams can be joined. Expressions mean the same in Spark SQL
+and in DuckDB.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class DagSource:
     name: str
     delay_us: int
     seed: int
-    rows: int  # in a batch
+    rows: int  # per batch
     null_share: float = 0.0
 
     @property
@@ -126,12 +126,12 @@ def columns_of(dag: Dag, name: str) -> dict[str, str]:
 
 
 def renamed(node: DagNode, column: str, kind: str) -> str:
-    """The name of a column behind a map that renames: event times keep theirs."""
+    """The name of a column after a map that renames; event times keep their names."""
     return column if kind == "timestamp" or column in node.by else f"{node.name}_{column}"
 
 
 def event_time_of(dag: Dag, name: str) -> DagSource | None:
-    """The source whose rows a stream has, with maps on the way; None where they are results."""
+    """The source whose rows a stream has, directly or through maps; None if it has results."""
     for source in dag.sources:
         if source.name == name:
             return source
@@ -167,7 +167,7 @@ def batches_of(dag: Dag, source: DagSource, count: int) -> Iterator[pa.Table]:
 def random_dag(
     rng: random.Random, *, operators: int = 5, rows: Sequence[int] = (10, 16, 24)
 ) -> Dag:
-    """A DAG of so many operators with results: fan-out, fan-in, diamonds, windows of windows."""
+    """A DAG with this many operators that have results: fan-out, fan-in, diamonds, chains."""
     sources = tuple(
         DagSource(
             name=f"s{i}",
@@ -187,7 +187,7 @@ def random_dag(
 
 
 class _Drawn:
-    """A DAG while it is drawn."""
+    """A DAG while it is being drawn."""
 
     def __init__(self, rng: random.Random, dag: Dag) -> None:
         self.rng, self.dag = rng, dag
@@ -239,7 +239,7 @@ class _Drawn:
         return tuple(self.rng.sample(_SHAPES, self.rng.choice((1, 1, 2))))
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
-        """Streams that may be joined: keys in common, and not both so wide that it has no end."""
+        """Streams that may be joined: they have a common key, and the join is not too large."""
         streams = list(dict.fromkeys([*(each.name for each in self.dag.sources), *self._named()]))
         for left in streams:
             for right in streams:
@@ -290,7 +290,7 @@ class _Drawn:
         )
 
     def _mapped(self, stream: str, name: str, keep: Sequence[str] = ()) -> str:
-        """The stream, or what a map makes of it."""
+        """The stream itself, or a map of it."""
         numbers = [
             each
             for each, kind in columns_of(self.dag, stream).items()
@@ -332,7 +332,7 @@ def pruned(dag: Dag) -> Dag:
 
 
 def shapes_in(dag: Dag) -> Mapping[str, bool]:
-    """What a DAG has of what DAGs can have, by name; so that a generator can be judged."""
+    """Which shapes a DAG contains, by name; shows what a generator covers."""
     users = {
         name: [n for n in dag.nodes if name in n.inputs]
         for name in (*(s.name for s in dag.sources), *(n.name for n in dag.nodes))
@@ -359,7 +359,7 @@ def shapes_in(dag: Dag) -> Mapping[str, bool]:
 
 
 def _above(dag: Dag, name: str) -> set[str]:
-    """A stream and all that it is made of."""
+    """A stream and all streams that it is made of."""
     node = next((each for each in dag.nodes if each.name == name), None)
     return {name} | (
         set() if node is None else {above for given in node.inputs for above in _above(dag, given)}

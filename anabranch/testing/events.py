@@ -1,4 +1,4 @@
-"""Made-up events: seeded, in batches, with the troubles that real events have.
+"""Generated events: seeded, in batches, with the problems that real events have.
 
 Keys are uniform or Zipf distributed, of several types, some of them null, and drift from batch to
 batch. Event times advance at an even rate, out of order by some amount, and a few rows come very
@@ -62,30 +62,30 @@ class EventPlan:
     seed: int = 0
     batches: int = 4
     rows: int = 1_000
-    """Rows in a batch."""
+    """Rows per batch."""
     key_kind: KeyKind = "int"
     keys: int = 100
     skew: float = 0.0
     """Exponent of the Zipf distribution of keys; 0 is uniform."""
     churn: float = 0.0
-    """Share of the keys that each batch replaces by new ones."""
+    """Share of the keys that each batch replaces with new ones."""
     null_share: float = 0.0
     """Share of nulls, in each key and value column and in the event time."""
     start_us: int = 0
     span_us: int = MINUTE_US
     """Event time that a batch covers."""
     disorder_us: int = 0
-    """How far before its place a row's event time may lie."""
+    """How much earlier than its place in the stream a row's event time may be."""
     late_share: float = 0.0
     late_us: int = HOUR_US
-    """How far before their place the late rows lie, at most."""
+    """How much earlier than its place in the stream a late row's event time may be."""
     ahead_share: float = 0.0
     """Share of rows whose event time is in the year 9999."""
 
     def __post_init__(self) -> None:
         if self.key_kind not in get_args(KeyKind):
             raise ValueError(
-                f"no key kind {self.key_kind!r}; there are: {', '.join(get_args(KeyKind))}"
+                f"unknown key kind {self.key_kind!r}; valid: {', '.join(get_args(KeyKind))}"
             )
         for share in ("churn", "null_share", "late_share", "ahead_share"):
             if not 0 <= getattr(self, share) <= 1:
@@ -118,7 +118,7 @@ def event_batches(plan: EventPlan) -> Iterator[pa.Table]:
         ranks = np.searchsorted(cumulative, random.random(plan.rows), side="right").clip(
             0, plan.keys - 1
         )
-        # The keys are a window of key numbers that slides: the oldest give way to new ones.
+        # Keys are a sliding window of numbers: new ones replace the oldest.
         identities = (ranks + round(number * plan.churn * plan.keys)).astype(np.int64)
         columns = _key_arrays(plan, random, identities)
         columns["at"] = _time_array(plan, random, number)

@@ -1,8 +1,8 @@
 """A stock exchange (Elasticutor 5.4): made-up limit orders with changing hot stocks, and a matcher.
 
-The matcher goes through all orders one by one and looks at every order of a book: a reference for
-whatever is faster. An order that rests for longer than `ALIVE_US` is gone, so that books stay
-small. Prices are whole cents.
+The matcher takes the orders one by one and looks at every order of a book. It is slow, and serves
+as the reference for faster ones. An order expires after `ALIVE_US`, so that books stay small.
+Prices are whole cents.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _WAVE_US = 20 * 60 * 1_000_000
 
 
 def orders(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Limit orders from the rows of a workload: a key is a stock, a row's number is the order's.
+    """Limit orders from the rows of a workload: the key is the stock, the value the order's number.
 
-    The middle of a stock's prices goes up and down by a twentieth. Most orders are a little worse
-    than it and rest; some cross it.
+    A stock's middle price rises and falls by a twentieth. Most orders are a little worse than the
+    middle price and stay in the book; some cross it.
     """
     number, stock = rows["value"].to_numpy(), rows["key"].to_numpy()
     at_us = rows["at"].cast(pa.int64()).to_numpy()
@@ -50,7 +50,7 @@ def orders(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class Resting:
-    """An order in a book, with what is left of it."""
+    """An order in a book, with its remaining quantity."""
 
     order: int
     at_us: int
@@ -61,7 +61,7 @@ class Resting:
 
 @dataclass(frozen=True, slots=True)
 class Trade:
-    """A transaction; the price is that of the order that was there first."""
+    """A trade, at the price of the order that was in the book."""
 
     at_us: int
     stock: int
@@ -75,11 +75,10 @@ class Trade:
 
 
 def trades_of(given: Iterable[Mapping[str, Any]], alive_us: int = ALIVE_US) -> list[Trade]:
-    """What is traded: price first, then time.
+    """All trades: the best price first, then the oldest order.
 
-    Each order takes the best prices of the other side, as far as its limit allows.
-
-    Orders come in the order of (at, order); `at` is in microseconds.
+    Each order takes the best prices of the other side, as far as its limit allows. Orders are
+    processed by (`at`, `order`); `at` is in microseconds.
     """
     books: dict[tuple[int, str], list[Resting]] = {}
     trades = []

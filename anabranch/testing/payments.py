@@ -1,7 +1,8 @@
-"""Payments by card, and two rules that tell fraud: computed card by card, over all rows at once.
+"""Payments by card, and two rules that detect fraud, computed per card over all rows at once.
 
-- "probing": so many small payments, and then a large one, within a time. The small ones count once.
-- "unconfirmed": a large payment that nobody confirms before a time is over. The alert happens then.
+- "probing": at least `PROBES` small payments, then a large one, within `WITHIN_US`. A small payment
+counts for one alert only.
+- "unconfirmed": a large payment that nobody confirms within `CONFIRM_US`. The alert happens then.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ KINDS = ("payment", "confirmation")
 
 
 def payments(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Payments and confirmations from the rows of a workload: a key is a card.
+    """Payments and confirmations from the rows of a workload: the key is the card.
 
-    One card in eight likes small payments.
+    One card in eight makes mostly small payments.
     """
     number, card = rows["value"].to_numpy(), rows["key"].to_numpy()
     kind, size, amount = (shares(SEED, salt, number) for salt in range(3))
@@ -57,9 +58,9 @@ class Alert:
 
 
 def alerts_of(given: Iterable[Mapping[str, Any]]) -> list[Alert]:
-    """The alerts of all cards, if all rows were known; `at` is in microseconds.
+    """The alerts of all cards, computed from all rows; `at` is in microseconds.
 
-    A confirmation confirms all that waits.
+    A confirmation confirms all payments that wait for one.
     """
     rows = sorted(given, key=lambda each: (each["at"], each["number"]))
     alerts = []

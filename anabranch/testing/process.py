@@ -81,7 +81,7 @@ class ProcessTester:
         return self._run(list(rows), Span(after_us=self._watermark_us, until_us=until))
 
     def finish(self) -> list[dict[str, Any]]:
-        """Calls all timers that there are, as the end of a run does."""
+        """Calls all timers that are set, as the end of a run does."""
         return self._run(
             [], Span(after_us=self._watermark_us, until_us=self._watermark_us, finish=True)
         )
@@ -92,7 +92,7 @@ class ProcessTester:
 
     @property
     def result_schema(self) -> pa.Schema:
-        """The columns of results as Arrow has them."""
+        """The Arrow schema of the results."""
         return result_schema(self._plan)
 
     def state(self, key: Any) -> Any:
@@ -179,7 +179,7 @@ class ProcessTester:
 def _named(name: str, aggregate: Any, fields: Sequence[Field]) -> Named:
     """An aggregate that a class reads.
 
-    Spark is not here to work expressions out, so it is over columns as they are.
+    It may read plain columns only: there is no Spark here to evaluate expressions.
     """
     if not isinstance(aggregate, Aggregate):
         raise TopologyError(
@@ -187,7 +187,7 @@ def _named(name: str, aggregate: Any, fields: Sequence[Field]) -> Named:
         )
     if aggregate.where is not None:
         raise TopologyError(
-            f"the tester knows no filters: {name!r} has where={aggregate.where}; "
+            f"the tester does not support filters: {name!r} has where={aggregate.where}; "
             "make it a column in a map()"
         )
     kinds = {each.name: each.type for each in fields}
@@ -217,7 +217,7 @@ class DictCells:
         ]
 
     def take(self, after: Mapping[bytes, bytes | None]) -> None:
-        """Puts cells in the place of others."""
+        """Replaces cells; None removes one."""
         for key, cell in after.items():
             if cell is None:
                 self.cells.pop(key, None)

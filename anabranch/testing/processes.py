@@ -22,7 +22,7 @@ _PATIENCE_S = 30.0
 
 
 class Tagged:
-    """Starts processes; when it is left, none of them and of their descendants is alive."""
+    """Starts processes. On exit, none of them and none of their descendants is alive."""
 
     def __init__(self) -> None:
         self._tag = uuid.uuid4().hex
@@ -50,7 +50,7 @@ class Tagged:
         return started
 
     def end(self, started: subprocess.Popen[bytes]) -> None:
-        """Ends a process and its group; workers that have left the group and are stopped stay."""
+        """Ends a process and its group; stopped workers that have left the group stay."""
         if started not in self._groups:
             return
         self._groups.remove(started)
@@ -65,7 +65,7 @@ class Tagged:
         return [pid for pid in self._pids() if _state(pid) == "T"]
 
     def kill_all_but(self, spared: Collection[int]) -> None:
-        """Kills everything else at once, as if the machine had."""
+        """Kills everything else at once, as a failure of the machine would."""
         self._kill(pid for pid in self._pids() if pid not in spared)
 
     def send(self, pids: Collection[int], number: signal.Signals) -> None:

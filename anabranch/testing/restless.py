@@ -1,6 +1,6 @@
-"""Permanent change, to show that it changes no results: other routes, slots and components.
+"""Observers that change routes, slots and components all the time: results must stay the same.
 
-Both observers ask for changes as soon as a step is committed; the run makes them before the next.
+Both ask for changes as soon as a step is committed; the run applies them before the next step.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from anabranch.spark.driver.changes import Changes
 
 
 class Restless(Observer):
-    """Asks for what no controller would, by a seed.
+    """Asks for random changes, also for some that no controller would ask for.
 
-    Slots without a shard and shards all in one slot are among what it asks for.
+    Such routes have slots without a shard, or all shards in one slot.
     """
 
     def __init__(self, run: Run, seed: int, *, most_slots: int = 4, plans: float = 0.1) -> None:
@@ -45,9 +45,9 @@ class Restless(Observer):
 
 
 class Acting(Observer):
-    """Does something after some steps: a person who asks at the right time.
+    """Calls functions after given steps, like a person who asks at the right time.
 
-    Steps that only wrote state again, for another plan, are not counted.
+    Steps that only rewrite state, for another plan, are not counted.
     """
 
     def __init__(self, run: Run, acts: Mapping[int, Sequence[Callable[[], None]]]) -> None:
@@ -57,14 +57,14 @@ class Acting(Observer):
         self.act()
 
     def act(self) -> None:
-        """Does what is due after the last step that is committed."""
+        """Calls what is due after the last committed step."""
         last = self._stepper.context.checkpoint.last
         for act in self._acts.pop(last.step - last.replans, ()) if last is not None else ():
             act()
 
 
 def random_route(rng: random.Random, shards: int, most_slots: int) -> Route:
-    """Any shard in any of some slots."""
+    """Puts each shard into a random slot."""
     slots = rng.randint(1, most_slots)
     return Route(tuple(rng.randrange(slots) for _ in range(shards)), slots, 0)
 
@@ -78,7 +78,7 @@ def disturb(run: Run, seed: int, *, most_slots: int = 4, plans: float = 0.1) -> 
 
 
 def act_after(run: Run, acts: Mapping[int, Sequence[Callable[[], None]]]) -> None:
-    """Has something done after some steps of a run, by their numbers."""
+    """Calls functions after the steps of a run with these numbers."""
     acting = Acting(run, acts)
     run._stepper.observers.attach(acting)  # noqa: SLF001
     acting.act()

@@ -20,7 +20,7 @@ from anabranch.state.store.version import Fence, Version
 
 @dataclass(slots=True)
 class MemoryDisk:
-    """The place of one shard: what outlives a store."""
+    """What one shard has on disk; it outlives its store."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     held: dict[str, Any] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class _MemoryStore:
 
     @contextmanager
     def held(self, wait_s: float) -> Iterator[Self]:
-        """Keeps all others out; gives up after a time."""
+        """Keeps all others out; fails if the shard is held for longer than `wait_s`."""
         if not self._disk.lock.acquire(timeout=wait_s):
             raise ShardHeldError(f"the shard is held for more than {wait_s:g} s")
         try:
@@ -98,7 +98,7 @@ class MemoryShard(_MemoryStore):
 
 
 class MemoryCellShard(_MemoryStore):
-    """A shard of a `process`: cells by key. Each step has all cells in the log."""
+    """A shard of a `process`: cells by key. Each step writes all cells to the log."""
 
     def meta(self) -> CellMeta:
         """What the shard holds."""
@@ -108,7 +108,7 @@ class MemoryCellShard(_MemoryStore):
     def rewound(
         self, meta: CellMeta, committed: Version | None, step: int, fence: Fence
     ) -> CellMeta | None:
-        """The shard at the committed version, another attempt undone; None where it cannot be."""
+        """The shard at the committed version, with another attempt undone; None if impossible."""
         another = meta.version is not None and meta.version.step == step
         if another and meta.version != committed and meta.undoable:
             cells, old = self._disk.held["undo"]
@@ -125,7 +125,7 @@ class MemoryCellShard(_MemoryStore):
         return [self._cells().get(key) for key in keys]
 
     def due(self, until_us: int | None) -> list[bytes]:
-        """The keys of the cells with alarms up to a time, or with any."""
+        """The keys of the cells with alarms up to a time; without a time, with any alarm."""
         return [
             key
             for key, cell in self._cells().items()
@@ -144,7 +144,7 @@ class MemoryCellShard(_MemoryStore):
         before: Mapping[bytes, bytes | None],
         after: Mapping[bytes, bytes | None],
     ) -> CellWrite:
-        """What a step that changes these cells writes, with all others in the log."""
+        """The write of a step that changes these cells; its log entry has all cells."""
         others = {key: cell for key, cell in self._cells().items() if key not in after}
         step = version.step
         blob = Blob(
@@ -165,7 +165,7 @@ class MemoryCellShard(_MemoryStore):
         return made
 
     def restore(self, writes: Sequence[Write], fence: Fence) -> CellMeta:
-        """Fills the shard with what the log has of it."""
+        """Fills the shard from its log."""
         cells, last = replayed(write.snapshot or write.delta for write in writes)
         version = writes[-1].version if writes else None
         meta = CellMeta(version=version, fence=fence, cells=len(cells))

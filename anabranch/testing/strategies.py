@@ -1,8 +1,8 @@
 """Hypothesis strategies for whole cases: windows, aggregates, keys and batches of rows.
 
-A case is plain values, as the reference takes them. Times lie on and beside the edges of windows,
-some batches are empty, some windows have gaps, and a window of one minute may stand beside one of
-an hour. Expressions mean the same in Spark SQL and in DuckDB's.
+A case is plain values, as the reference takes them. Times are on and next to the edges of windows.
+Some batches are empty, some windows have gaps, and a window of one minute may come with one of an
+hour. Expressions mean the same in Spark SQL and in DuckDB.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LENGTHS_US = (
     *(n * SECOND_US for n in (1, 2, 3, 5, 7, 10, 30, 60, 90, 120, 300, 600, 3600)),
 )
 SLIDES_AT_MOST = 60
-"""How many windows of one kind a row may lie in: more adds time, not cases."""
+"""How many windows of one kind a row may be in: more would take time and show nothing new."""
 
 EXPRESSIONS: dict[str, tuple[str, ...]] = {
     "count": ("*", "v", "x", "s"),
@@ -90,7 +90,7 @@ class RandomCase:
 
 @st.composite
 def window_lists(draw: st.DrawFn) -> list[Window]:
-    """One to three windows; sometimes two, whose rows are late for one and not for the other."""
+    """One to three windows; sometimes two such that a row is late for only one of them."""
     if draw(st.integers(0, 4)) == 0:
         return [("a minute", MINUTE_US, MINUTE_US, 0), ("an hour", HOUR_US, HOUR_US, 0)]
     shapes = draw(st.lists(window_shapes(), min_size=1, max_size=3, unique=True))
@@ -137,7 +137,7 @@ def aggregate_lists(draw: st.DrawFn) -> list[Aggregate]:
 def value_rows() -> st.SearchStrategy[Row]:
     """The values of one row.
 
-    Doubles are whole eighths, so that sums are exact in any order, and sometimes odd.
+    Doubles are whole eighths, so that sums are exact in any order; some are special, as NaN is.
     """
     eighths = st.integers(-8_000, 8_000).map(lambda n: n / 8)
     odd = st.sampled_from([float("nan"), float("inf"), float("-inf"), -0.0])
@@ -153,7 +153,7 @@ def value_rows() -> st.SearchStrategy[Row]:
 
 
 def key_rows(key_kind: str) -> st.SearchStrategy[Row]:
-    """The key columns of one row, from few values, so that keys meet again."""
+    """The key columns of one row, from few values, so that keys repeat."""
     return st.fixed_dictionaries(
         {name: st.sampled_from(_KEY_VALUES[t]) for name, t in KEY_TYPES[key_kind].items()}
     )
@@ -174,10 +174,10 @@ def times(draw: st.DrawFn, clock_us: int, reach_us: int) -> int | None:
 def step_lists(
     draw: st.DrawFn, key_kind: str, reach_us: int, most_steps: int, most_rows: int
 ) -> tuple[pa.Table, ...]:
-    """Batches of rows whose times move forward, by up to `reach_us` and more; some are empty.
+    """Batches of rows whose times move forward by random jumps; some are empty.
 
-    A row can only be late from the third step on, after a jump as long as its windows: both are
-    made likely.
+    A row can be late only from the third step on, after a jump at least as long as its windows.
+    Both are made likely.
     """
     clock = draw(st.sampled_from((0, 0, -10 * MINUTE_US, -HOUR_US - 1, 1_700_000_000 * SECOND_US)))
     row = st.tuples(key_rows(key_kind), value_rows())

@@ -1,4 +1,4 @@
-"""Pages that users look at, and their visits: one ends when a user does nothing for so long."""
+"""Page views and visits of users: a visit ends when its user does nothing for a while."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def views(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A user's visit: from the first view to a gap after the last, with first and last page."""
+    """A user's visit: from the first view to one gap after the last, with first and last page."""
 
     user: int
     start_us: int
@@ -43,9 +43,9 @@ class Visit:
 
 
 def visits_of(given: Iterable[Mapping[str, Any]], gap_us: int = GAP_US) -> list[Visit]:
-    """All visits, if all rows were known; `at` is in microseconds.
+    """All visits, computed from all rows; `at` is in microseconds.
 
-    A view exactly a gap after the last one begins another visit.
+    A view exactly one gap after the last one begins another visit.
     """
     found = []
     rows = sorted(given, key=lambda each: (each["user"], each["at"], each["number"]))

@@ -1,6 +1,6 @@
 """Aggregates of users.
 
-What is refused, how state is folded, merged and kept, and that a class travels to a worker.
+What is refused, how state is folded, merged and kept, and how a class gets to a worker.
 """
 
 from __future__ import annotations

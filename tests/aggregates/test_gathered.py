@@ -1,6 +1,6 @@
 """Partials of variable size.
 
-Any grouping and order of merging gives the same, state comes back as it was, errors are as stated.
+Any grouping and order of merging gives the same, state is restored as it was, errors are as stated.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def arrow(kind: str) -> pa.DataType:
     return from_ordered([], kind).type
 
 
-# What the lift gives, in Python: of rows with normal values.
+# The results of the lift, in Python, over rows with normal values.
 LIFTS: dict[str, tuple[Callable[[str], Partial], Callable[[list[Row]], Any]]] = {
     "distinct": (Distinct, lambda rows: frozenset(value for _, value in rows)),
     "smallest": (
@@ -77,7 +77,7 @@ LIFTS: dict[str, tuple[Callable[[str], Partial], Callable[[list[Row]], Any]]] = 
 
 
 def merged(partial: Partial, parts: Sequence[Any]) -> Any:
-    """One after another, then each half first."""
+    """Merges one after another, then each half first."""
     into = [column.empty(1) for column in partial.columns]
     for part in parts:
         partial.merge(into, np.array([0]), [objects([part])])

@@ -18,7 +18,7 @@ def test_values_are_split_by_the_lengths_of_groups() -> None:
     assert list(split([1, 2, 3, 4], np.array([2, 0, 1, 1]))) == [[1, 2], [], [3], [4]]
 
 
-def test_some_values_are_kept_with_the_lengths_that_are_left() -> None:
+def test_keeping_some_values_shortens_their_groups() -> None:
     values, lengths = pa.array([1, None, 3, None]), np.array([2, 0, 2])
     kept, left = keep_some(values, valid(values), lengths)
     assert (kept.to_pylist(), left.tolist()) == ([1, 3], [1, 0, 1])

@@ -1,4 +1,4 @@
-"""What sketches hash: equal exactly where values are, in SQL and in Python."""
+"""What sketches hash: hashes are equal exactly if values are, in SQL and in Python."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def top(rows: Sequence[Of]) -> list[dict[str, Any]]:
     ]
 
 
-# Of each aggregate: how it is written, and the result of the rows of one group by plain Python.
+# For each aggregate: how it is written, and its result for the rows of one group in plain Python.
 EXPECTED: dict[str, tuple[Callable[[], Aggregate], Callable[[list[Of]], Any]]] = {
     "count": (lambda: ab.count("x"), len),
     "sum": (lambda: ab.sum("x"), total),
@@ -261,7 +261,7 @@ def test_every_aggregate_of_every_type_is_what_plain_python_makes_of_the_rows(
 
 
 @given(drawn())
-def test_the_lift_of_single_rows_is_that_of_groups_of_one_and_of_null_it_is_what_changes_nothing(
+def test_single_rows_are_lifted_as_groups_of_one_and_null_as_the_neutral_partial(
     case: tuple[str, list[Row]],
 ) -> None:
     kind, rows = case

@@ -1,6 +1,4 @@
-"""The lift over Arrow of a whole plan and many rows, in groups of very unequal size, against
-DuckDB.
-"""
+"""The lift over Arrow against DuckDB: a whole plan, many rows, groups of very unequal size."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def quick_checkpoints(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The file manager that Anabranch's own queries have, in tests that use Spark."""
+    """The file manager of Anabranch's own queries, in tests that use Spark."""
     if "spark" not in request.fixturenames:
         yield
         return

@@ -1,6 +1,6 @@
 """`anabranch bench osg`: a short run is verified and has all figures.
 
-What makes no sense is refused.
+Invalid options are refused.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def test_a_short_run_is_verified_and_compares_the_groupings(spark: SparkSession)
     options = OsgOptions(
         slots=2, steps=4, rows=40, values=16, least_ms=1.0, most_ms=4.0, window=4, mu=5.0, warm=1
     )
-    told = io.StringIO()
-    figures = json.loads(json.dumps(osg(options, told)))
+    output = io.StringIO()
+    figures = json.loads(json.dumps(osg(options, output)))
     assert [case["case"] for case in figures["cases"]] == ["osg", "round robin", "hash"]
     for case in figures["cases"]:
         assert case["verified"], case["differences"]
@@ -37,7 +37,7 @@ def test_a_short_run_is_verified_and_compares_the_groupings(spark: SparkSession)
     assert ours["steps"][0]["grouping"] == "round robin"
     assert ours["steps"][-1]["grouping"] == "osg"
     assert 0 < ours["steps_before_first_estimate"] < 4
-    assert "step 3: osg" in told.getvalue()
+    assert "step 3: osg" in output.getvalue()
 
 
 def test_times_change_halfway_and_rows_are_skewed() -> None:
@@ -60,7 +60,7 @@ def test_adapted_is_when_slots_are_as_level_as_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"slots": 0}, "--slots 0; valid: 1 or more"),
         ({"warm": 30}, "--warm 30; valid: 1 to 11"),
@@ -70,6 +70,6 @@ def test_adapted_is_when_slots_are_as_level_as_before() -> None:
         ({"mu": -1.0}, "mu=-1.0"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(wrong: dict[str, float], told: str) -> None:
-    with pytest.raises(TopologyError, match=told):
+def test_options_that_make_no_sense_are_refused(wrong: dict[str, float], message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
         OsgOptions(**wrong)  # type: ignore[arg-type]

@@ -235,7 +235,7 @@ def test_a_comparison_sees_a_wrong_value_a_missing_row_a_row_too_many_and_an_unk
         assert len(reference.differences(nothing)[1]) == 2
 
 
-def test_the_reference_for_very_many_windows_a_row_gives_what_the_plain_one_gives(
+def test_the_reference_for_very_many_windows_per_row_equals_the_plain_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case, source = custom("5m/30s"), write_input(SMALL, tmp_path / "in")
@@ -299,7 +299,7 @@ def test_all_native_forms_compute_what_the_reference_says(
 def test_a_small_benchmark_measures_all_sides_and_verifies_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    told = io.StringIO()
+    output = io.StringIO()
     options = WindowsOptions(
         windows="5m/1m,2m",
         rows=6_000,
@@ -310,7 +310,7 @@ def test_a_small_benchmark_measures_all_sides_and_verifies_them(
         small_batch=False,
         keep=tmp_path,
     )
-    figures = windows(options, told)
+    figures = windows(options, output)
 
     assert json.loads(json.dumps(figures))["bench"] == "windows"
     [case] = figures["cases"]
@@ -331,7 +331,7 @@ def test_a_small_benchmark_measures_all_sides_and_verifies_them(
     assert {path.name for path in tmp_path.iterdir()} == {"input", "custom"}
     sides = {"anabranch", "native-queries", "native-panes", "limit-plain", "limit-chained"}
     assert {path.name for path in (tmp_path / "custom").iterdir()} == sides
-    assert "no differences" in told.getvalue()
+    assert "no differences" in output.getvalue()
 
     shown = io.StringIO()
     show(figures, Console(file=shown, width=100))

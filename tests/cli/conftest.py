@@ -1,4 +1,4 @@
-"""Files with topologies, and a run that is only played."""
+"""Files with topologies, and a run that is only simulated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anabranch.observer import Event
 
 @pytest.fixture(autouse=True)
 def same_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a command prepares for a process of its own ends with the test."""
+    """What a command prepares for its own process ends with the test."""
     for name in ("PYSPARK_SUBMIT_ARGS", "PYTHONPATH"):
         monkeypatch.setenv(name, os.environ.get(name, ""))
         if not os.environ[name]:
@@ -28,7 +28,7 @@ def same_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Callable[[str], Path]:
-    """Writes a Python file and gives its path."""
+    """Writes a Python file and returns its path."""
 
     def write(source: str, name: str = "job.py") -> Path:
         path = tmp_path / name
@@ -40,7 +40,7 @@ def file(tmp_path: Path) -> Callable[[str], Path]:
 
 @dataclass
 class PlayedRun:
-    """Looks like a Run to those who watch one."""
+    """A simulated run, for code that watches one."""
 
     recentProgress: list[Progress] = field(default_factory=list)  # noqa: N815 - as a Run has it
     events: list[Event] = field(default_factory=list)
@@ -72,7 +72,7 @@ def played() -> PlayedRun:
 
 @pytest.fixture
 def step() -> Callable[..., Progress]:
-    """A step of a run; what is not given is ordinary."""
+    """A step of a run, with ordinary values for all that is not given."""
 
     def make(number: int, **given: Any) -> Progress:
         ordinary: dict[str, Any] = {

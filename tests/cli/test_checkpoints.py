@@ -1,6 +1,4 @@
-"""A run that starts from nothing never mixes its results with those of another one, and removes
-only what is its own kind.
-"""
+"""A fresh run never mixes its results with those of another, and removes only its own files."""
 
 from __future__ import annotations
 

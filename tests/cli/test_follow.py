@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Seen:
-    """Notes what it is shown, and plays what happens meanwhile."""
+    """Notes what it is shown, and simulates what happens meanwhile."""
 
     def __init__(self, at_first: object = None) -> None:
         self.doing: list[str] = []

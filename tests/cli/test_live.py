@@ -69,7 +69,7 @@ def test_plain_lines_come_once_a_second_and_events_at_once(played: PlayedRun, st
     ]
 
 
-def test_the_last_steps_are_said_even_within_a_second(played: PlayedRun, step: Step) -> None:
+def test_the_last_steps_are_printed_even_within_a_second(played: PlayedRun, step: Step) -> None:
     said: list[str] = []
     view = PlainView(Ledger(), said.append, lambda: 0.0)
     for number in (1, 2):

@@ -43,7 +43,7 @@ def test_functions_of_a_file_are_pickled_with_their_code(file: WriteFile) -> Non
     assert pickle.loads(cloudpickle.dumps(times))(4) == 12  # noqa: S301
 
 
-def test_the_future_of_this_package_is_not_the_files(file: WriteFile) -> None:
+def test_future_imports_of_this_package_do_not_apply_to_the_file(file: WriteFile) -> None:
     path = file(
         "import anabranch as ab\ndef f(x: int): ...\napp = "
         "ab.Topology(f.__annotations__['x'].__name__)"

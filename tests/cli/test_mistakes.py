@@ -1,6 +1,4 @@
-"""What a person at the command line gets wrong is one line on stderr and exit code 2, before Spark
-is started for it.
-"""
+"""A mistake at the command line is one line on stderr and exit code 2, before Spark starts."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from anabranch.cli import main
 WriteFile = Callable[[str], Path]
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def run_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of a command."""
     with pytest.raises(SystemExit) as ended:
         main(list(arguments))
@@ -24,7 +22,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 
 
 def one_line(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    code, out, err = told(capsys, *arguments)
+    code, out, err = run_command(capsys, *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("anabranch: ")
     assert err.count("\n") == 1
@@ -32,12 +30,12 @@ def one_line(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(capsys, "--version") == (0, f"anabranch {__version__}\n", "")
+    assert run_command(capsys, "--version") == (0, f"anabranch {__version__}\n", "")
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    code, out, _ = told(capsys, *arguments)
+    code, out, _ = run_command(capsys, *arguments)
     assert code == 0
     assert [
         name for name in ("run", "explain", "state", "bench", "chaos") if f"\n  {name} " in out
@@ -52,7 +50,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str], arguments:
 
 @pytest.mark.parametrize("command", ["run", "explain", "plan", "state"])
 def test_every_help_shows_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
-    code, out, _ = told(capsys, command, "--help")
+    code, out, _ = run_command(capsys, command, "--help")
     assert code == 0
     assert f"Example: anabranch {command} " in out
 
@@ -167,7 +165,7 @@ def test_the_variable_app_is_the_one_to_run(
     assert one_line(capsys, "run", str(path)).startswith("topology 'mine' has nothing to do")
 
 
-def test_one_topology_under_two_names_is_one(
+def test_a_topology_in_two_variables_counts_once(
     capsys: pytest.CaptureFixture[str], file: WriteFile
 ) -> None:
     path = file("import anabranch as ab\na = b = ab.Topology('mine')")

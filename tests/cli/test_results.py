@@ -66,7 +66,7 @@ def test_the_newest_window_of_each_length_is_kept_for_the_first_keys(tmp_path: P
     ]
 
 
-def test_where_there_is_little_room_the_first_key_is_shown_whole(tmp_path: Path) -> None:
+def test_with_little_space_the_first_key_is_shown_whole(tmp_path: Path) -> None:
     latest = LatestResults(2)
     latest.write(
         results(tmp_path, [("b", 0, 5, 1), ("a", 0, 5, 2), ("b", 0, 10, 3), ("a", 0, 10, 4)])
@@ -87,7 +87,7 @@ def test_null_is_a_key_like_others(tmp_path: Path) -> None:
     assert brief(latest.rows(9)) == [(None, "5 minutes", 1)]
 
 
-def test_tables_share_the_lines_that_there_are() -> None:
+def test_tables_share_the_available_lines() -> None:
     assert shared_rows([20], 10) == [7]
     assert shared_rows([20, 20], 16) == [5, 5]
     assert shared_rows([2, 20, 20], 29) == [2, 9, 9]
@@ -119,7 +119,7 @@ def test_results_without_names_of_windows_are_shown_by_key(tmp_path: Path) -> No
     assert results_table(latest.rows(9), "", 80).row_count == 2
 
 
-def test_of_results_without_windows_the_last_row_of_a_key_is_kept(tmp_path: Path) -> None:
+def test_results_without_windows_keep_the_last_row_of_a_key(tmp_path: Path) -> None:
     rows = pa.table({"key": ["b", "a", "b", "c"], "n": [1, 2, 3, 4]})
     pq.write_table(rows, tmp_path / "0.parquet")
     latest = LatestResults(2, key_columns=1)

@@ -72,7 +72,7 @@ class Written:
         watermark: int,
         snapshot: bool = False,
     ) -> None:
-        """A step that brought one shard rows of (key, pane in minutes, partial columns)."""
+        """A step with rows of (key, pane in minutes, partial columns) in one shard."""
         columns = self.plan.nodes[0].plan.stored_columns
         values = zip(*(each for *_, each in rows), strict=True)
         entries = Entries(
@@ -115,8 +115,8 @@ class Written:
         self.checkpoint.commit(commit)
 
 
-# Partial columns: count(*), then of `v where v > 0` total and count, then of v least and count,
-# then latest: at and value.
+# Partial columns: count(*); total and count of `v where v > 0`; least and count of v;
+# then latest: time and value.
 MANY = [3, 60.0, 2, 10, 3, 25 * MINUTE_US, 40]
 FEW = [1, 0.0, 0, -5, 1, 29 * MINUTE_US, -5]
 NONE = [1, 0.0, 0, np.iinfo(np.int64).max, 0, np.iinfo(np.int64).min, 0]
@@ -124,9 +124,9 @@ NONE = [1, 0.0, 0, np.iinfo(np.int64).max, 0, np.iinfo(np.int64).min, 0]
 
 @pytest.fixture
 def two_steps(tmp_path: Path) -> Path:
-    """Shard 1 with two deltas that share a key and a pane, of which one pane is over.
+    """Shard 1 has two deltas that share a key and a pane; one of its panes is over.
 
-    Shard 2 with a snapshot.
+    Shard 2 has a snapshot.
     """
     written = Written(tmp_path, planned())
     written.step(1, [("Ohio", 20, MANY), ("Utah", 20, NONE), ("Ohio", -60, MANY)], watermark=0)
@@ -285,16 +285,16 @@ def test_rows_that_wait_in_a_join_are_shown_with_their_side(tmp_path: Path) -> N
     assert "Utah" in state(tmp_path, "--shard", 1).stdout
 
 
-def test_text_is_for_people(two_steps: Path) -> None:
-    told = state(two_steps).stdout
-    assert "topology lending, checkpoint" in told
-    assert "step 3, last batch 2\ncomponent areas: 2 slots by route version 3" in told
-    assert "watermark 1970-01-01 00:04, newest row 1970-01-01 00:09 (UTC)" in told
-    assert "3,000 rows in, 7 results, left out: 2 late" in told
-    assert "2 of 4 shards hold state" in told
-    told = state(two_steps, "--shard", 1).stdout
-    assert "shard 1 of areas: 2 rows of state, panes of 10 minutes; 2 shown" in told
-    assert "Ohio" in told
+def test_text_shows_the_state_to_people(two_steps: Path) -> None:
+    text = state(two_steps).stdout
+    assert "topology lending, checkpoint" in text
+    assert "step 3, last batch 2\ncomponent areas: 2 slots by route version 3" in text
+    assert "watermark 1970-01-01 00:04, newest row 1970-01-01 00:09 (UTC)" in text
+    assert "3,000 rows in, 7 results, left out: 2 late" in text
+    assert "2 of 4 shards hold state" in text
+    text = state(two_steps, "--shard", 1).stdout
+    assert "shard 1 of areas: 2 rows of state, panes of 10 minutes; 2 shown" in text
+    assert "Ohio" in text
 
 
 def test_a_checkpoint_without_a_step_says_so(tmp_path: Path) -> None:

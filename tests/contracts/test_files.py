@@ -1,4 +1,4 @@
-"""What every place for the files of a checkpoint does: the contract of `CheckpointFiles`."""
+"""The contract of `CheckpointFiles`: what every place for the files of a checkpoint does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch.testing import MemoryFiles
 
 
 def object_store(_: Path) -> Files:
-    """What pyarrow opens by a URI and is no directory; this one is in its memory."""
+    """A file system that pyarrow opens by a URI and that is no directory; this one is in memory."""
     return Files("mock:///bucket/checkpoint")
 
 

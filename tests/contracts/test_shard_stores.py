@@ -1,4 +1,4 @@
-"""What every store of a shard does: the contracts of `ShardStore` and `CellStore`."""
+"""The contracts of `ShardStore` and `CellStore`: what every store of a shard does."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def test_a_shard_that_was_never_written_holds_nothing(shard: OpenShard, cells: O
         assert (other.due(None), other.next_alarm()) == ([], None)
 
 
-def test_a_shard_that_is_held_keeps_others_out_until_it_is_let_go(
+def test_a_shard_that_is_held_keeps_others_out_until_it_is_released(
     shard: OpenShard, cells: OpenCells
 ) -> None:
     for first, second in ((shard(), shard()), (cells("a"), cells("a"))):
         with first.held(1), pytest.raises(ShardHeldError), second.held(0.02):
             pass
         with pytest.raises(FencedError), first.held(1) as store:
-            store.check(Fence(2, 0), Fence(1, 0))  # an attempt that fails lets go too
+            store.check(Fence(2, 0), Fence(1, 0))  # an attempt that fails releases it too
         with second.held(1):
             pass
 

@@ -1,4 +1,4 @@
-"""What every sink does: the contract of `Target`. Its twin in memory is `ab.memory()`."""
+"""The contract of `Target`: what every sink does. Its in-memory twin is `ab.memory()`."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_what_an_attempt_that_died_wrote_is_replaced_even_by_nothing(sink: Sink)
     sink.write(2, [(2, 22)], again=2)  # a new driver, whose slots made other rows
     assert sink.rows == [(1, 10), (2, 22)]
     sink.write(3, [(3, 33)])
-    # A new driver that used step 3 for another plan: what was written for it is of no step now.
+    # A new driver used step 3 for another plan: what was written for it belongs to no step now.
     sink.write(4, again=3)
     assert sink.rows == [(1, 10), (2, 22)]
 

@@ -69,7 +69,7 @@ def test_commands_of_groups_follow_their_group() -> None:
     assert "Does two." in found["tool inner two"]
 
 
-def test_names_stand_under_the_heading_of_what_they_are() -> None:
+def test_names_are_under_the_heading_of_their_kind() -> None:
     page = api_page("anabranch")
     windows = page[page.index("## Windows") : page.index("## Aggregates")]
     assert ".. autofunction:: anabranch.tumbling" in windows

@@ -1,6 +1,6 @@
-"""A run in small: batches of what has arrived, slots with a cost per row, pauses on request.
+"""A small simulated run: batches of the rows that have arrived, slots with a cost per row, pauses.
 
-No clock, no randomness. Its text says what happened, for tests that fail.
+It has no clock and no randomness. Its text says what happened, for tests that fail.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from anabranch.elastic.observation import Resize, by_slot
 from anabranch.elastic.policies.latency import makespan
 from anabranch.plan.route import even_route
 
-COST_S = 1e-4  # a slot does 10,000 rows a second
+COST_S = 1e-4  # a slot does 10,000 rows per second
 
 
 @dataclass(repr=False)
 class Loop:
-    """A run with one component. `rate` gives rows a second at a time."""
+    """A run with one component. `rate` gives the rows per second at a time."""
 
     rate: Callable[[float], float]
     settings: Elastic
@@ -37,13 +37,13 @@ class Loop:
     cores: int = 16
     shards: int = 128
     weights: np.ndarray | None = None
-    limit: float = float("inf")  # rows a step
+    limit: float = float("inf")  # rows per step
     interval_s: float = 1.0
     fixed_s: float = 0.2
     overhead_s: float = 0.02
     pauses: dict[int, float] = field(default_factory=dict)  # step -> seconds
     slow: float = 1.0
-    bottleneck: bool = False  # something beside slots takes the time
+    bottleneck: bool = False  # something other than slots takes the time
     applied: bool = True
     waits: float = 0.0
     at: float = 0.0

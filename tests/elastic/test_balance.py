@@ -1,7 +1,7 @@
 """Balancing.
 
-Never worse, only from the most to the least loaded slot, and even unless single shards are in the
-way.
+It is never worse, moves only from the most to the least loaded slot, and ends even, unless
+single shards prevent it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 What users of other autoscalers report as failures must not happen here.
 
-The loop is a run in small: batches of what has arrived, slots with a cost for each row, pauses
-where a test wants them. No clock, no randomness; each test prints what happened when it fails.
+The loop is a small simulated run: batches of the rows that have arrived, slots with a cost per
+row, pauses where a test wants them. It has no clock and no randomness; a test that fails prints
+what happened.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def test_an_input_that_swings_does_not_make_slots_swing(settings: Elastic) -> No
 def test_slots_that_are_needed_again_are_given_up_less_easily() -> None:
     """The input swings just slower than the stabilisation time.
 
-    The worst case for any fixed time.
+    This is the worst case for any fixed time.
     """
     loop = Loop(lambda at: 60_000.0 if at % 160 < 60 else 8_000.0, LATENCY, limit=150_000).run(2000)
     shrinks = [at for at, before, after in loop.resizes if after < before]
@@ -80,7 +81,7 @@ def test_autoscale_follows_the_progressive_input_with_fewer_slot_seconds_than_in
     assert ours.slot_seconds < rival.slot_seconds, f"{ours}\n{rival}"
 
 
-def test_erratic_input_is_survived() -> None:
+def test_the_controller_survives_erratic_input() -> None:
     loop = Loop(erratic, LATENCY).run(900)
     assert loop.misses(3.0) <= len(loop.trace) // 20, loop
     assert loop.reversals <= 6, loop
@@ -90,7 +91,7 @@ def test_erratic_input_is_survived() -> None:
 def test_a_run_that_catches_up_keeps_its_slots() -> None:
     """After a restart a million rows wait.
 
-    Slots suffice for what arrives and the backlog falls: neither more nor fewer slots.
+    The slots suffice for the input and the backlog falls: neither more nor fewer slots.
     """
     loop = Loop(steady(20_000), LATENCY, slots=5, limit=40_000, waits=1_000_000).run(50)
     assert loop.waits < 200_000, loop
@@ -115,7 +116,7 @@ def test_a_busy_component_is_never_scaled_in() -> None:
     assert any("none is given up" in decision.reason for *_, decision in loop.trace), loop
 
 
-def test_a_restart_in_the_middle_of_a_change_decides_anew() -> None:
+def test_a_restart_in_the_middle_of_a_change_decides_again() -> None:
     """The driver dies between the decision and the step that would have applied it."""
     loop = Loop(steady(50_000), LATENCY, slots=3, applied=False)
     while not loop.decisions:
@@ -138,9 +139,9 @@ def test_a_hot_key_above_a_slots_capacity_is_reported_and_does_not_make_slots_th
     loop = Loop(steady(30_000), LATENCY, slots=2, weights=weights).run(600)
     assert len(loop.decisions) <= 3, loop
     assert loop.route.slots <= 3, loop
-    told = [note for note in loop.notes if "shard 17 alone has 50% of the load" in note]
-    assert len(told) in (1, 2), loop
-    assert "more slots do not help" in told[0]
+    reports = [note for note in loop.notes if "shard 17 alone has 50% of the load" in note]
+    assert len(reports) in (1, 2), loop
+    assert "more slots do not help" in reports[0]
 
 
 def test_a_hot_shard_gets_a_slot_of_its_own_where_one_slot_can_do_it() -> None:
@@ -229,7 +230,7 @@ def test_a_decision_for_32_hosts_and_8192_shards_takes_milliseconds(policy: str)
 
 
 def test_figures_of_decisions_are_plain_numbers() -> None:
-    """They go to logs: NumPy's are written as other things, or not at all."""
+    """They go to logs, which write NumPy's numbers differently or not at all."""
     loop = Loop(lambda at: 20_000 + 500 * at, LATENCY, slots=1).run(90)
     figures = [value for _, decision in loop.decisions for value in decision.figures.values()]
     assert figures

@@ -1,4 +1,4 @@
-"""What came of changes: reported with what was promised, and not repeated in vain."""
+"""The effects of changes: reported with what was promised, and not repeated without effect."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def test_more_slots_that_change_nothing_are_not_added_again() -> None:
 
 
 def test_other_shards_that_change_nothing_are_not_moved_again() -> None:
-    """The load of shards is told wrongly, as with rows that cost different times.
+    """The measured load of shards is wrong, as for rows of very different costs.
 
-    Moving them brings nothing.
+    Moving them has no effect.
     """
     weights = np.ones(128)
     weights[:32] = 8.0
@@ -101,14 +101,16 @@ def one_component(seen: Observation) -> Observation:
 
 
 def test_other_components_are_taken_where_they_save_rows_and_their_effect_is_reported() -> None:
-    memory, told = Memory(), []
+    memory, decisions = Memory(), []
     for i in range(1, 40):
         seen = step(i, 4_000.0, even_route(64, 2), offer=OFFER if i == 20 else None)
         memory, decision = control(memory, seen if i <= 20 else one_component(seen), SETTINGS)
-        told.append(decision)
-    assert [each.step for each in told if each.replan is not None] == [20]
-    assert "areas, total -> areas + total by exact: 1,000 -> 0 rows of a step" in told[19].reason
-    (effect,) = [effect for each in told for effect in each.effects]
+        decisions.append(decision)
+    assert [each.step for each in decisions if each.replan is not None] == [20]
+    assert (
+        "areas, total -> areas + total by exact: 1,000 -> 0 rows of a step" in decisions[19].reason
+    )
+    (effect,) = [effect for each in decisions for effect in each.effects]
     assert (effect.before, effect.expected, effect.observed, effect.share) == (
         pytest.approx(0.1),
         0.0,

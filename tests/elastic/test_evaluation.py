@@ -1,4 +1,4 @@
-"""What steps mean: pauses, costs that change, load that moves, and plans that change."""
+"""What steps show: pauses, costs that change, load that moves, and plans that change."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_work_that_really_became_slower_is_no_pause() -> None:
 def test_after_the_keys_are_shuffled_slots_are_level_again_within_two_steps(shards: int) -> None:
     """Elasticutor 5.1: 10,000 keys, whose loads are permuted at once.
 
-    More skewed than there, so that it always shows.
+    The skew is larger than there, so that it always shows.
     """
     chance = np.random.default_rng(11)
     popularity = 1 / np.arange(1, 10_001) ** 0.9
@@ -80,10 +80,10 @@ def test_after_the_keys_are_shuffled_slots_are_level_again_within_two_steps(shar
     assert above[1:] == [2] * 5, (above, loop)
 
 
-def test_what_a_slot_takes_whatever_its_rows_is_not_the_load_of_its_shards() -> None:
-    """Small steps: a slot takes 50 ms for itself and 5 ms for its rows.
+def test_the_fixed_time_of_a_slot_is_not_load_of_its_shards() -> None:
+    """Small steps: a slot needs 50 ms for itself and 5 ms for its rows.
 
-    A shard that has a slot almost alone is not hot by that.
+    A shard that is almost alone in its slot is not hot because of that.
     """
     chance = np.random.default_rng(3)
     route = Route(tuple([0] * 2 + [1] * 30), 2, 1)
@@ -112,7 +112,7 @@ def test_what_a_slot_takes_whatever_its_rows_is_not_the_load_of_its_shards() -> 
     assert evaluation.overhead_s == pytest.approx(0.06, rel=0.1)
 
 
-def test_another_plan_and_another_number_of_shards_start_anew() -> None:
+def test_another_plan_or_number_of_shards_forgets_what_was_measured() -> None:
     loop = Loop(steady(50_000), LATENCY, slots=3)
     while not loop.decisions:
         loop.run(loop.at + 0.1)

@@ -73,7 +73,7 @@ def test_imbalance_is_the_most_loaded_slot_over_the_mean() -> None:
     assert (each.hottest, each.hot_share) == (0, 0.5)
 
 
-def test_the_share_of_a_promise_that_was_kept() -> None:
+def test_an_effect_knows_the_share_of_its_promise() -> None:
     effect = Effect(what="a", unit="us", before=10.0, expected=6.0, observed=7.0)
     assert effect.share == pytest.approx(0.75)
     assert replace(effect, expected=10.0).share is None, "nothing was promised"

@@ -1,6 +1,4 @@
-"""Recorded steps under another policy, effects that are told, plans that are offered, and policies
-by their names.
-"""
+"""Recorded steps under another policy, effects that are reported, and plans that are offered."""
 
 from __future__ import annotations
 

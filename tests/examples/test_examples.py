@@ -1,6 +1,4 @@
-"""The examples, as they are: every row of every operator's results against SQL that was written for
-the example alone.
-"""
+"""Every row of the results of all examples, against SQL that was written for each example."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EACH_BATCH = 20_000
-STRIDE = 7  # of the numbers of a source that ticks: hours in a few batches
+STRIDE = 7  # between the numbers of a source that ticks: hours in a few batches
 WINDOW = ["window_start", "window_end", "window_name"]
 MINUTE, FIVE_MINUTES = (
     ("1 minute", MINUTE_US, MINUTE_US),
@@ -54,7 +52,7 @@ class Example:
     file: Mapping[str, Any]
 
     def rows(self, made_by: str, batches: int, stride: int = 1) -> list[pa.Table]:
-        """The rows of so many batches, from the numbers of each."""
+        """The rows of this many batches, from the numbers of each."""
         edges = range(0, (batches + 1) * EACH_BATCH * stride, EACH_BATCH * stride)
         numbers = [
             self.spark.range(start, end, stride).toDF("value") for start, end in pairwise(edges)
@@ -62,7 +60,7 @@ class Example:
         return [self.file[made_by](each).toArrow() for each in numbers]
 
     def run(self, *, steps: int = 3, **more: str) -> int:
-        """Runs it for some steps, closes everything, and says how many batches there were.
+        """Runs it for some steps, closes everything, and returns how many batches there were.
 
         `more` goes to sinks as well.
         """
@@ -129,9 +127,9 @@ def in_files(spark: SparkSession, rows: DataFrame, folder: Path) -> DataFrame:
 
 
 def in_windows(rows: str, *windows: tuple[str, int, int]) -> str:
-    """SQL: each row, whose time is `us`, once for every window that it lies in.
+    """SQL: each row, whose time is `us`, once for every window that it is in.
 
-    Of windows (name, length, slide).
+    Windows are (name, length, slide).
     """
     return (
         "("
@@ -145,8 +143,9 @@ def in_windows(rows: str, *windows: tuple[str, int, int]) -> str:
 
 
 def as_rows(results: str, window_name: str = "1 minute") -> str:
-    """SQL: the results of one kind of window as the rows of the next operator: they happened just
-    before its end.
+    """SQL: the results of one kind of window as rows of the next operator.
+
+    They happened just before the window's end.
     """
     chosen = f"FROM {results} WHERE window_name = '{window_name}'"
     return (
@@ -154,8 +153,8 @@ def as_rows(results: str, window_name: str = "1 minute") -> str:
     )
 
 
-def told_by(rows: Sequence[pa.Table], /, **tables: str) -> dict[str, pa.Table]:
-    """What SQL makes of the table `given`, one table after the other, each from those before it."""
+def tables_by_sql(rows: Sequence[pa.Table], /, **tables: str) -> dict[str, pa.Table]:
+    """The tables that SQL makes of the table `given`, each from those before it."""
     with connect() as db:
         db.execute("SET TimeZone = 'UTC'")
         db.register("given", pa.concat_tables(rows))
@@ -177,7 +176,7 @@ def test_lending_equals_the_reference_late_rows_included(example: Callable[[str]
         sum(step.num_rows for step in steps) < len(steps) * EACH_BATCH
     )  # some are outside the surge
     rated = [
-        told_by(
+        tables_by_sql(
             [each], rated="""SELECT *, ("return" / amount - 1) / "lendingTime" AS rate FROM given"""
         )["rated"]
         for each in steps
@@ -238,8 +237,9 @@ def test_lending_equals_the_reference_late_rows_included(example: Callable[[str]
 
 
 def hasty_of(steps: Sequence[pa.Table]) -> pa.Table:
-    """Users who apply for the fourth time within an hour or more often, of rows that are not behind
-    the watermark.
+    """Users with the fourth application within an hour, or a later one.
+
+    Only rows after the watermark count.
     """
     lately: dict[int, list[datetime]] = {}
     found, newest = [], None
@@ -271,7 +271,7 @@ def test_linear_road_equals_the_reference(example: Callable[[str], Example]) -> 
     rows = road.rows("reports", road.run(cars="out/linear_road/cars"))
     segment = ["expressway", "direction", "segment"]
     keys = ", ".join([*segment, *WINDOW])
-    expected = told_by(
+    expected = tables_by_sql(
         rows,
         reports="SELECT *, epoch_us(given.at) AS us FROM given",
         cars=f"SELECT {keys}, vehicle, avg(speed) AS speed FROM {in_windows('reports', MINUTE)} GROUP BY ALL",
@@ -296,7 +296,7 @@ def test_sentiment_equals_the_reference(example: Callable[[str], Example]) -> No
     mood = example("sentiment")
     rows = mood.rows("tweets", mood.run())
     scores = ", ".join(f"('{word}', {score})" for word, score in mood.file["SCORES"].items())
-    expected = told_by(
+    expected = tables_by_sql(
         rows,
         valence=f"SELECT * FROM (VALUES {scores}) AS listed(word, score)",
         english="SELECT *, epoch_us(given.at) AS us, regexp_extract(text, '#[a-z]+') AS hashtag FROM given WHERE text LIKE 'The %'",
@@ -343,13 +343,13 @@ def test_word_count_runs_from_the_command_line_and_goes_on_where_it_ended(
         "--shards",
         "8",
     ]
-    for more in ([], ["--finish"]):  # a batch each: this source has no more at a time
+    for more in ([], ["--finish"]):  # one batch each: this source has no more at a time
         result = CliRunner().invoke(anabranch, [*command, *more])
         assert result.exit_code == 0, result.output
         assert "results: parquet files in out/word_count/counts" in result.stdout.splitlines()
     assert "the last results of top (times in UTC)" in result.stdout
     rows = example("word_count").rows("lines", 2)
-    expected = told_by(
+    expected = tables_by_sql(
         rows,
         words="SELECT epoch_us(given.at) AS us, unnest(string_split(lower(line), ' ')) AS word FROM given",
         counts=f"SELECT word, window_start, window_end, window_name, count(*) AS n FROM {in_windows('words', MINUTE)} GROUP BY ALL",
@@ -379,7 +379,7 @@ def test_dabs_equals_the_reference(example: Callable[[str], Example], spark: Spa
             USING (topic, window_end) WHERE quality >= 4
         """
 
-    expected = told_by(
+    expected = tables_by_sql(
         [rows],
         relevant=f"""
             SELECT epoch_us(given.at) AS us, topic, opinion, list_extract([{cities}], 1 + code % 12) AS city,
@@ -400,8 +400,8 @@ def made(example: Example, columns: Callable[[pa.RecordBatch], pa.RecordBatch]) 
     return pa.Table.from_batches([columns(load.batch(0, load.total))])
 
 
-def told_of(results: Sequence[Any]) -> pa.Table:
-    """What a reference in plain Python gives, as a table."""
+def as_table(results: Sequence[Any]) -> pa.Table:
+    """The results of a reference in plain Python, as a table."""
     return pa.Table.from_pylist([asdict(each) for each in results])
 
 
@@ -410,12 +410,12 @@ def test_the_stock_exchange_equals_a_matcher_that_goes_through_all_rows(
 ) -> None:
     exchange = example("stock_exchange")
     exchange.run_to_the_end()
-    trades = told_of(trades_of(records(made(exchange, orders))))
+    trades = as_table(trades_of(records(made(exchange, orders))))
     keys = ", ".join(["stock", *WINDOW])
     minutes, moving = in_windows("trades", MINUTE), in_windows("trades", FIVE_MINUTES)
     five = in_windows("trades", ("5 minutes", 5 * MINUTE_US, 5 * MINUTE_US))
     figures = "count(*) AS trades, sum(quantity)::BIGINT AS shares, sum(price * quantity)::BIGINT AS cents"
-    expected = told_by(
+    expected = tables_by_sql(
         [trades],
         trades="SELECT *, at_us AS us FROM given",
         averages=f"SELECT {keys}, avg(price) AS average, sum(quantity)::BIGINT AS shares_of_5 FROM {moving} GROUP BY ALL",
@@ -456,9 +456,9 @@ def test_the_stock_exchange_equals_a_matcher_that_goes_through_all_rows(
 def test_fraud_alerts_equal_those_of_all_rows_at_once(example: Callable[[str], Example]) -> None:
     fraud = example("fraud")
     fraud.run_to_the_end()
-    alerts = told_of(alerts_of(records(made(fraud, payments))))
+    alerts = as_table(alerts_of(records(made(fraud, payments))))
     assert set(alerts["rule"].to_pylist()) == {"probing", "unconfirmed"}
-    expected = told_by(
+    expected = tables_by_sql(
         [alerts],
         alerts="SELECT * EXCLUDE (at_us), at_us AS at, at_us AS us FROM given",
         rules=f"""
@@ -480,8 +480,8 @@ def test_fraud_alerts_equal_those_of_all_rows_at_once(example: Callable[[str], E
 def test_visits_equal_those_of_all_rows_at_once(example: Callable[[str], Example]) -> None:
     sessions = example("sessions")
     sessions.run_to_the_end()
-    visits = told_of(visits_of(records(made(sessions, views))))
-    expected = told_by(
+    visits = as_table(visits_of(records(made(sessions, views))))
+    expected = tables_by_sql(
         [visits],
         visits="SELECT * EXCLUDE (start_us, end_us), start_us AS start, end_us AS at, end_us AS us FROM given",
         ends=f"""

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, byte by byte: a change of the format shows here, and nowhere later.
+"""The bytes of a checkpoint: a change of the format must show here first.
 
 The files beside this one are made from fixed inputs. Re-make them with
 
@@ -93,8 +93,8 @@ def golden_json(name: str, encoded: bytes) -> bytes:
 def golden_tables(name: str, made: bytes) -> bytes:
     """Compares a blob of Arrow tables with its golden file.
 
-    Another release of Arrow may write the same tables with other bytes. Each of them can be read,
-    so where bytes differ, what they consist of decides: the kind of blob, columns, types, values.
+    Another release of Arrow may write the same tables with other bytes. If bytes differ, the
+    contents are compared: the kind of blob, columns, types and values.
     """
     kept = golden(name, made)
     if made != kept:
@@ -199,7 +199,7 @@ def _stored(node: Node) -> Node:
 
 
 def entries(node: Node, *, after_us: int | None = None) -> Entries:
-    """Partials of three keys: numbers, floats and sets, with nulls and a key that is null."""
+    """Partials of three keys: numbers, floats and sets, with nulls and a null key."""
     values = {
         "O": objects([frozenset({1, 2}), None, frozenset({-5}), frozenset({3})]),
         "i": np.array([1, 0, 3, -4]),

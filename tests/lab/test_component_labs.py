@@ -1,6 +1,4 @@
-"""The experiments on component plans, small: they run, one seed gives the same figures, and a claim
-holds as its test says.
-"""
+"""The experiments on component plans, small: they run, and one seed gives the same figures."""
 
 from __future__ import annotations
 
@@ -172,7 +170,7 @@ def test_latencies_on_linear_road_are_below_those_of_placed_slots_only_where_ope
     alone = replace(deployed["baseline"], remote=1.0, sent=streams.rate)
     assert fused.mean < base.mean < latency(streams, alone, 1, road, cost_s).mean
     never = latency(streams, deployed["baseline"], 20, road, cost_s)
-    assert never.p95 < base.p95  # nothing stands still where nothing is adapted
+    assert never.p95 < base.p95  # nothing pauses if nothing is adapted
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -1,5 +1,6 @@
-"""`lab all`, the page it writes, and plots: every id of the papers' list is there, and verdicts
-follow from what is printed.
+"""`lab all`, the page it writes, and plots.
+
+Every id of the papers' list is there, and verdicts follow from what is printed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ IDS = {
 }
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def run_lab(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
         main(["lab", *arguments])
     out, err = capsys.readouterr()
@@ -93,7 +94,7 @@ def test_some_experiments_run_together_into_one_object(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     page = tmp_path / "papers.md"
-    code, out, _ = told(
+    code, out, _ = run_lab(
         capsys, "all", "--only", "enorm-consolidation", "--out", str(page), "--json"
     )
     facts = json.loads(out.splitlines()[-1])
@@ -115,12 +116,12 @@ def test_some_experiments_run_together_into_one_object(
 def test_mistakes_are_answered_in_a_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    code, _, err = told(capsys, "all", "--only", "dbas")
+    code, _, err = run_lab(capsys, "all", "--only", "dbas")
     assert code == 2
     assert "dbas" in err
     assert "dabs" in err
-    assert told(capsys, "osg", "--plot", "x.bmp")[0] == 2
-    code, _, err = told(capsys, "osg", "--plot", str(tmp_path / "no" / "x.png"))
+    assert run_lab(capsys, "osg", "--plot", "x.bmp")[0] == 2
+    code, _, err = run_lab(capsys, "osg", "--plot", str(tmp_path / "no" / "x.png"))
     assert code == 2
     assert "does not exist" in err
 
@@ -129,7 +130,7 @@ def test_without_matplotlib_a_plot_is_refused_with_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    code, _, err = told(capsys, "osg", "--plot", str(tmp_path / "x.png"))
+    code, _, err = run_lab(capsys, "osg", "--plot", str(tmp_path / "x.png"))
     assert code == 2
     assert "anabranch[lab]" in err
 

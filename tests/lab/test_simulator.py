@@ -1,6 +1,4 @@
-"""The simulator against what can be worked out by hand: rows are neither lost nor made, queues and
-networks limit as they must.
-"""
+"""The simulator against results by hand: no row is lost or made, queues and networks limit."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ def test_a_full_queue_holds_the_source_back_to_what_the_hottest_core_can_do() ->
     run.run(60, 4000, 0.01)
     assert run.run(1, 4000, 0.01)[0] == pytest.approx(
         2000, rel=0.01
-    )  # 1000 a second on the core with half of the rows
+    )  # 1000 per second on the core with half of the rows
     assert run.rows[0, 0] == pytest.approx(1024, rel=0.02)
     run.totals = SimulatedTotals()
     run.run(10, 4000, 0.01)
@@ -47,7 +45,7 @@ def test_a_full_queue_holds_the_source_back_to_what_the_hottest_core_can_do() ->
     )  # Little's law
 
 
-def test_what_keeps_up_has_the_latency_of_a_random_queue() -> None:
+def test_a_job_that_keeps_up_has_the_latency_of_a_random_queue() -> None:
     run = one_job([0.25] * 4)
     run.run(2, 2000, 0.01)
     run.totals = SimulatedTotals()
@@ -64,7 +62,7 @@ def test_a_network_card_lets_no_more_bytes_pass_than_it_can() -> None:
     run.home_of = [np.zeros(4, dtype=np.int64)]
     run.share(run.shares)
     run.run(30, 10_000, 0.01)
-    assert run.run(1, 10_000, 0.01)[0] == pytest.approx(1000, rel=0.01)  # all enters by one card
+    assert run.run(1, 10_000, 0.01)[0] == pytest.approx(1000, rel=0.01)  # one card takes all rows
 
 
 def test_rows_of_a_held_shard_wait_and_those_that_cross_hosts_are_counted() -> None:

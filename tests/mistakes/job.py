@@ -87,7 +87,7 @@ class Job:
         return (app or self.topology(sink=sink)).start(**given)
 
     def run_to_end(self, app: ab.Topology | None = None, **options: object) -> None:
-        """Runs all batches; raises what ends the run."""
+        """Runs all batches; raises the error that ends the run."""
         run = self.start(app, **options)
         try:
             run.awaitTermination()

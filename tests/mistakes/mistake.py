@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from anabranch.spark.api.streams import Windowed
 
-# What a message must not contain: the insides of Spark, of Java and of Python.
+# What a message must not contain: internals of Spark, of Java and of Python.
 INSIDES = re.compile(
     r"Traceback|org\.apache|java\.|py4j|Py4J|calling o\d+|\bat 0x|site-packages|\.scala|"
     r"NoneType|object has no attribute"
@@ -27,7 +27,7 @@ LONGEST = 700
 
 @dataclass(frozen=True)
 class Desk:
-    """What a mistake is made with: rows, a topology and a directory of its own."""
+    """The material of a mistake: rows, a topology and a directory of its own."""
 
     spark: SparkSession
     directory: Path

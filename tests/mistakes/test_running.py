@@ -1,5 +1,6 @@
-"""A mistake that shows only when rows come ends the run with a message, and loses nothing: the
-same checkpoint goes on without the mistake, and its results are whole.
+"""A mistake that shows only when rows come ends the run with a message, and loses nothing.
+
+The same checkpoint goes on without the mistake, and its results are complete.
 """
 
 from __future__ import annotations

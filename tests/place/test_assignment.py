@@ -1,6 +1,6 @@
 """Cores of hosts.
 
-What is wanted is met, little state moves, data-intensive components stay at home.
+Requests are met, little state moves, data-intensive components stay at home.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def test_a_kind_of_rows_without_columns_has_a_place_too() -> None:
     assert pack({A: []}).places == {A: {}}
 
 
-def test_results_for_a_reader_are_other_rows_than_what_it_makes_of_them() -> None:
+def test_the_input_of_an_operator_has_another_place_than_its_partials() -> None:
     assert raw(A) != A
     assert raw(A) == raw(PartId("a"))
     assert len(pack({A: [Field("k0", "int")], raw(A): [Field("c0", "int")]}).places) == 2

@@ -1,6 +1,4 @@
-"""`explain`: what a component can use, why streams are fused or not, costs before and after, joins,
-rows that pass levels.
-"""
+"""`explain`: slots of components, why streams are fused or not, costs, joins, passing rows."""
 
 from __future__ import annotations
 
@@ -56,8 +54,9 @@ def joined(graph: Graph, name: str, left: str, right: str, by: list[str]) -> Gra
 
 
 def tolls() -> Graph:
-    """Rows of one source per (a, b), these per a, all of them, and rows of another source that are
-    joined with these.
+    """Rows of one source per (a, b), then per a, then over everything.
+
+    Rows of another source are joined with those per a.
     """
     graph = Graph(name="tolls").add(
         Source(name="s", fields=FIELDS, event_time="at", unit_us=None, delay_us=0)
@@ -129,18 +128,18 @@ def test_a_component_says_how_many_slots_it_can_use_and_why() -> None:
     assert facts["components"][1]["most_slots_because"] == "(a) has about 2 values, as measured"
 
 
-def test_costs_stand_beside_those_of_the_unfused_plan_in_every_format() -> None:
+def test_costs_are_shown_with_those_of_the_unfused_plan_in_every_format() -> None:
     graph, known = tolls(), measures()
     plan = make_plan(graph, "greedy", measures=known)
     facts = json.loads(explain(graph, plan, "json", known))["fusion"]
     assert (facts["communication"], facts["communication_unfused"]) == (1, 9 + 1 + 1)
     assert (facts["adaptation"], facts["adaptation_unfused"]) == (0, 0)
-    told = (
+    costs = (
         "1 rows per step between components + 0 for state that moves; unfused 11 + 0; "
         "planned by greedy"
     )
-    assert f"  cost: {told}" in explain(graph, plan, "text", known)
-    assert f"  %% cost: {told}" in explain(graph, plan, "mermaid", known)
+    assert f"  cost: {costs}" in explain(graph, plan, "text", known)
+    assert f"  %% cost: {costs}" in explain(graph, plan, "mermaid", known)
     wave = {
         name: OperatorMeasures(
             rate=each.rate, loads=[each.loads[0], [4 * n for n in each.loads[0]]] * 3, state=1000.0
@@ -192,7 +191,7 @@ def test_sides_of_a_join_have_neither_partials_nor_merges() -> None:
     assert not any({"partials", "merges", "sharing"} & set(each) for each in sides)
 
 
-def test_rows_of_a_source_for_a_later_level_are_told_to_pass() -> None:
+def test_rows_of_a_source_for_a_later_level_are_marked_to_pass() -> None:
     graph = tolls()
     plan = make_plan(graph, "unfused")
     assert [(str(each.name), each.level) for each in plan.components] == [

@@ -1,4 +1,4 @@
-"""Ids of parts and components: values that read like names, and are no names."""
+"""Ids of parts and components: values that read like names, but are not names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def test_a_part_reads_like_its_name_in_text_messages_and_formats() -> None:
     assert f"{part!r} {part:>13}" == "'w: 5 minutes'  w: 5 minutes"
 
 
-def test_what_reads_the_same_is_not_the_same() -> None:
+def test_ids_with_the_same_text_may_differ() -> None:
     assert str(PartId("w: right")) == str(PartId("w", "right"))
     assert PartId("w: right") != PartId("w", "right")
     assert ComponentId(("a + b",)) != ComponentId(("a", "b"))

@@ -1,4 +1,4 @@
-"""Lift first or route first: by what is measured, not at every change, and measured again."""
+"""Lift first or route first: chosen by measurements, not at every change, and measured again."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def test_a_small_gain_changes_nothing() -> None:
     assert Lifting().next(EVERY_ROW_ITS_OWN_KEY).way == LIFT_FIRST
 
 
-def test_small_steps_tell_nothing() -> None:
+def test_small_steps_do_not_change_the_way_to_lift() -> None:
     assert Lifting().next(LiftCounts(rows=100, arrived=100, distinct=1)) == Lifting()
 
 
-def test_what_can_no_longer_be_seen_is_measured_again_after_a_while() -> None:
+def test_the_other_way_to_lift_is_measured_again_after_a_while() -> None:
     state = Lifting().next(SAME_KEYS_EVERYWHERE)
     ways = []
     for _ in range(120):

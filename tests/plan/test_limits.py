@@ -1,4 +1,4 @@
-"""How many slots a component can use, and why."""
+"""The number of slots that a component can use, and why."""
 
 from __future__ import annotations
 

@@ -129,15 +129,15 @@ def test_a_topology_without_windows_is_refused() -> None:
 def test_a_checkpoint_of_another_topology_says_what_differs() -> None:
     one = make_plan(graph(n=count())).nodes[0].fingerprint()
     other = make_plan(graph(n=sum("v"))).nodes[0].fingerprint()
-    told = differences(one, other)
-    assert told[0].startswith(
+    changes = differences(one, other)
+    assert changes[0].startswith(
         "aggregates: the checkpoint has [n = count(*: double)], "
         "the topology has [n = sum(v: double)]"
     )
     assert differences(one, one) == []
 
 
-def test_explain_tells_pane_exchanges_and_reason() -> None:
+def test_explain_shows_pane_exchanges_and_reason() -> None:
     plan = make_plan(graph(n=count()))
     text = explain(graph(n=count()), plan)
     assert "pane:      10 minutes" in text

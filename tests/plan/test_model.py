@@ -1,4 +1,4 @@
-"""What a plan says of its nodes: who feeds whom, who reports late rows, who is whose part."""
+"""What a plan says of its nodes: which feeds which, which reports late rows, and their parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Share or not: the cheaper way, or the one that is asked for, and what windows that go leave."""
+"""Share or not: the cheaper way, or the one that is asked for; and windows that are removed."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_a_source_that_was_never_seen_holds_the_watermark_until_it_is_silent_for
     assert watermark_after(both, seen, {"a": 0, "b": 61 * SECOND}, 7) == 100 * SECOND
 
 
-def test_when_all_are_silent_all_are_waited_for() -> None:
+def test_if_all_sources_are_silent_the_watermark_waits_for_all() -> None:
     both = [source("a", idle_s=1), source("b", idle_s=1)]
     seen = {"a": 100 * SECOND, "b": 50 * SECOND}
     assert watermark_after(both, seen, {"a": 9 * SECOND, "b": 9 * SECOND}, None) == 50 * SECOND

@@ -89,7 +89,7 @@ def test_complete_results_are_rows_just_before_the_end_of_their_window() -> None
     assert rows_of_results(outcomes[:1], fused) is None
 
 
-def test_results_that_tell_their_own_time_and_have_no_keys() -> None:
+def test_results_with_a_time_of_their_own_and_without_keys() -> None:
     table = pa.table({"at": pa.array([7, None], pa.int64()), "n": [5, 6]})
     fused = FusedRows(operator="p", keys=(), inputs=("n",), time="at")
     found = rows_of_results([NodeOutcome(results=table, shards=np.array([0, 0]))], fused)

@@ -36,7 +36,7 @@ def test_the_nearest_slot_has_at_least_half_of_the_shards() -> None:
     assert cache.nearest(MINE._replace(part=PartId("w", "x")), [7, 8]) is None
 
 
-def test_what_a_slot_was_under_an_older_route_goes() -> None:
+def test_slots_of_an_older_route_are_removed_from_the_cache() -> None:
     cache, old, few, new = DecodedCache(4), slot(0, 1), slot(2, 3, 4), slot(1, 2)
     for each in (old, few, new):
         cache.put(MINE, each)

@@ -1,4 +1,4 @@
-"""Every kind of plan has its work, and every kind of state that works need."""
+"""Every kind of plan has its work, and the kind of state that it needs."""
 
 from __future__ import annotations
 

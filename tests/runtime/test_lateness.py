@@ -71,7 +71,7 @@ def test_sessions_take_all_rows_that_are_not_marked() -> None:
 
 
 @pytest.mark.parametrize("watermark_s", [None, 0, 1, 2, 5, 6, 7, 100])
-def test_the_short_way_never_says_more_than_the_long_one(watermark_s: int | None) -> None:
+def test_the_short_check_agrees_with_the_reasons(watermark_s: int | None) -> None:
     after = None if watermark_s is None else watermark_s * SECOND
     width = GAPS.width_us
     for first in range(0, 12 * SECOND, width):

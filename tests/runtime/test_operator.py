@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def spoil(file: Path, damage: str) -> None:
-    """What another process may do to a shard's file; here nothing may be mapped meanwhile."""
+    """What another process may do to a shard's file; nothing may be mapped meanwhile."""
     for shard in operator_state._shards.values():
         shard.close()
     operator_state._shards.clear()

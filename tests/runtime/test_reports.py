@@ -93,7 +93,7 @@ def test_the_reports_of_a_job_are_sorted_out_and_must_be_complete() -> None:
         twice.check_complete([("a", 0), ("a", 1), (W, 0)])
 
 
-def test_what_the_driver_asks_of_all_reports() -> None:
+def test_all_reports_together_answer_the_driver() -> None:
     a, b = PartId("a"), PartId("b")
     nodes = (
         NodeReport(part=a, shards={}, missing=(1, 2), next_end_us=30, keys_in={1: 4.0}),

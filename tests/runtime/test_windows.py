@@ -1,4 +1,4 @@
-"""Windows in a slot: rows are merged, late ones left out, and what is over is written."""
+"""Windows in a slot: rows are merged, late ones are left out, and closed windows are written."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_what_several_partitions_have_of_a_key_and_pane_is_one_partial(task: Slo
     assert {shard: each.rows_in for shard, each in report.shards.items()} == {1: 16, 2: 1}
 
 
-def test_rows_behind_the_watermark_are_left_out_counted_and_written_whole(task: SlotTask) -> None:
+def test_rows_before_the_watermark_are_left_out_counted_and_written_whole(task: SlotTask) -> None:
     whole = pa.array([{"k": 1, "note": "early"}, {"k": 1, "note": "on time"}])
     rows = table((1, 0, 0, 3), (1, 5, 0, 1)).append_column("r", whole)
     report, results, late = run(
@@ -75,12 +75,12 @@ def test_rows_behind_the_watermark_are_left_out_counted_and_written_whole(task: 
     assert report.next_end_us == 6 * MINUTE
 
 
-def test_how_new_its_rows_are_is_reported(task: SlotTask) -> None:
+def test_the_newest_event_time_is_reported(task: SlotTask) -> None:
     marks = {"late_before_us": 2 * MINUTE, "close_until_us": 2 * MINUTE}
     report, _, _ = run(task, table((1, 5, 0, 1), (1, 0, 0, 1)), columns=COLUMNS, **marks)
     assert report.newest_us == 6 * MINUTE - 1, "the end of the last pane"
     assert run(task, None, columns=COLUMNS, **marks)[0].newest_us is None
-    # Rows of another operator count even where no window takes them.
+    # Rows of another operator count even if no window takes them.
     node = component(
         rows=ArrivingRows(columns={"k0": "k0", "t": "t"}, combined=False),
     )

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_all_that_comes_is_acknowledged_at_once_and_the_connection_stays_open(
+def test_received_data_is_acknowledged_at_once_and_the_connection_stays_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -34,7 +34,7 @@ def test_all_that_comes_is_acknowledged_at_once_and_the_connection_stays_open(
         assert receiver.recv(4) == b"more"
 
 
-def test_what_is_no_connection_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_no_connection_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = socket.socketpair()
     with one, other, open("/dev/null") as file:  # noqa: PTH123 - any file
         monkeypatch.setattr(worker, "_FIRST_FILES", [one.fileno(), file.fileno(), 9_999])

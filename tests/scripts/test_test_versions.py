@@ -1,5 +1,6 @@
-"""`scripts/test-versions` in a tree whose environments all have this Python, and whose tests know
-which of them they run in.
+"""`scripts/test-versions` in a tree whose environments all have this Python.
+
+Its tests know in which environment they run.
 """
 
 from __future__ import annotations

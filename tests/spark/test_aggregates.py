@@ -1,4 +1,4 @@
-"""Sketches within their stated error, aggregates of users over batches and a restart, and the examples of the documentation."""
+"""Sketches within their stated error, aggregates of users, and examples of the documentation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ KEEP = 40
 
 
 def batches(count: int, rows: int) -> list[pa.Table]:
-    """Rows of three keys over a minute a batch: `u` with many distinct values, `x` skewed, `w` with few frequent values."""
+    """Rows of three keys, one minute per batch.
+
+    `u` has many distinct values, `x` is skewed, `w` has a few frequent values.
+    """
     made = []
     for number in range(count):
         random = np.random.default_rng(number)
@@ -61,7 +64,10 @@ def run(
     aggregates: dict[str, ab.Aggregate],
     first: int = 0,
 ) -> ab.Run:
-    """Adds batches to a directory and runs a topology over them, from its checkpoint on; minutes, and two minutes every minute."""
+    """Adds batches to a directory and runs a topology over them, from its checkpoint on.
+
+    Windows are of one minute, and of two minutes every minute.
+    """
     write_batches(steps, root / "in", first=first)
     frame = spark.readStream.schema(spark.read.parquet(str(root / "in")).schema).option(
         "maxFilesPerTrigger", 1
@@ -85,7 +91,7 @@ def run(
 
 
 def within(result: dict[str, Any]) -> str:
-    """SQL for the rows that a result is of."""
+    """SQL for the rows of a result."""
     return f'k = {result["k"]} AND epoch_us("at") BETWEEN {result["window_start"]} AND {result["window_end"] - 1}'
 
 
@@ -133,7 +139,7 @@ def test_sketches_are_within_their_stated_error(spark: SparkSession, tmp_path: P
     for name in ("users", "rough"):  # in standard errors
         assert max(distances[name]) < 4
         assert sum(each < 2 for each in distances[name]) >= 0.9 * len(results)
-    assert max(distances["q"]) < 2.5  # in errors of 99 of 100 cases
+    assert max(distances["q"]) < 2.5  # in errors that hold in 99 of 100 cases
     assert sum(each <= 1 for each in distances["q"]) >= 0.9 * len(distances["q"])
 
 
@@ -173,7 +179,7 @@ class Repeats:
 
 
 class LogMean:
-    """The mean of logarithms, null of none."""
+    """The mean of logarithms, null without values."""
 
     state_types = ("double", "bigint")
     identities = (0.0, 0)
@@ -196,7 +202,7 @@ def test_aggregates_of_users_over_several_batches_and_a_restart(
     aggregates = {
         "repeats": ab.udaf(Repeats(3))("w", "1"),
         "logs": ab.udaf(LogMean)("x"),
-        "total": ab.sum("x"),  # of what one of its own takes, too
+        "total": ab.sum("x"),  # over the input of another aggregate, too
         "none": ab.udaf(LogMean)("x", where="u < 0"),
         "nothing": ab.udaf(Repeats(3))("w", "cast(null as int)"),
     }
@@ -234,10 +240,10 @@ def test_aggregates_of_users_over_several_batches_and_a_restart(
         r"'repeats' was .*class=Repeats\(times=3\).* and is .*class=Repeats\(times=4\).* and starts",
         event.text,
     )
-    told = CliRunner().invoke(command, ["state", str(tmp_path / "checkpoint"), "--shard", "0"])
-    assert told.exit_code == 2
+    invoked = CliRunner().invoke(command, ["state", str(tmp_path / "checkpoint"), "--shard", "0"])
+    assert invoked.exit_code == 2
     assert "only the topology's own code can merge the state of udaf(w, 1)" in " ".join(
-        told.output.split()
+        invoked.output.split()
     )
 
 

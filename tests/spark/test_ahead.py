@@ -285,7 +285,7 @@ def test_rows_that_maps_leave_out_are_not_counted_and_do_not_move_the_watermark(
     ]
 
 
-def test_a_static_topology_leaves_them_out_too(spark: SparkSession) -> None:
+def test_a_static_topology_leaves_rows_ahead_out_too(spark: SparkSession) -> None:
     steps = far_events()[:2]
     taken = [without_far(each) for each in steps]
     app = ab.Topology("static")
@@ -304,8 +304,9 @@ def test_a_static_topology_leaves_them_out_too(spark: SparkSession) -> None:
 def test_a_step_that_runs_again_has_the_clock_that_it_had_before(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after_apply: bool
 ) -> None:
-    """The driver fails between job and commit, and the state is lost. By then the clock has moved
-    on past rows that were ahead, one every 10 ms.
+    """The driver fails between job and commit, and the state is lost.
+
+    By then the clock has moved past rows that were ahead, one every 10 ms.
     """
     now_us = time.time_ns() // 1000
     at = pa.array([now_us + 10_000 * i for i in range(60_000)]).cast(pa.timestamp("us", tz="UTC"))
@@ -348,7 +349,7 @@ def test_a_step_that_runs_again_has_the_clock_that_it_had_before(
 def test_without_a_limit_all_rows_count_except_those_whose_windows_python_cannot_show(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Rows of the years 0, 9999 and 200,000; of results too, whose windows end later."""
+    """Rows of the years 0, 9999 and 200,000; also results, whose windows end later."""
     seconds = [0, 30, YEAR_9999_S, -62_198_755_200, 253_402_300_700, 6_249_217_593_600]
     named = {"k": pa.array(range(6), pa.int64()), "at": pa.array(seconds, pa.float64())}
     rows = pa.table({**named, "v": pa.array([1] * 6, pa.int64())})

@@ -1,4 +1,4 @@
-"""`apply` on Spark: whole outputs for all forms, branches and groupings; dead letters; failures; faults; what is refused."""
+"""`apply` on Spark: whole outputs for all forms, branches and groupings; failures; refusals."""
 
 from __future__ import annotations
 
@@ -145,9 +145,9 @@ def test_all_forms_branches_chains_maps_and_dead_letters_give_what_plain_python_
         ("of_rows", per_minute(rows, "x")),
     ):
         assert windows_in(found[name].toArrow().to_pylist()) == expected, name
-    told = json.loads(app.explain("json"))
-    assert [each["stage"] for each in told["applies"]] == [1, 1, 2]
-    assert told["exchanges"][:2] == [
+    explained = json.loads(app.explain("json"))
+    assert [each["stage"] for each in explained["applies"]] == [1, 1, 2]
+    assert explained["exchanges"][:2] == [
         "rows to slots for arrow, pandas, whole",
         "rows to slots for chained, whole",
     ]
@@ -159,7 +159,7 @@ def test_all_forms_branches_chains_maps_and_dead_letters_give_what_plain_python_
 
 
 class Stream:
-    """A topology over a directory of files, one file a batch."""
+    """A topology over a directory of files, one file per batch."""
 
     def __init__(self, spark: SparkSession, root: Path, batches: int = 4, rows: int = 60) -> None:
         self.spark, self.root = spark, root
@@ -190,7 +190,10 @@ class Stream:
 def test_groupings_and_faults_change_no_result_and_what_was_measured_steers_later_steps(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows without windows to parquet, windows behind an apply, dead letters; twice, by turns and by cost, the second under faults."""
+    """Rows to parquet without windows, windows after an apply, and dead letters.
+
+    It runs twice, by turns and by cost; the second run has faults.
+    """
     stream = Stream(spark, tmp_path, batches=3)
     settings = ab.Osg(window=4, mu=10.0)
 
@@ -252,9 +255,9 @@ def test_groupings_and_faults_change_no_result_and_what_was_measured_steers_late
     )
     assert sum(each.rows_in for each in steps) == len(stream.rows)
     assert len(steps[-1].slot_s) == 3
-    told = [each.text for each in run.events if each.kind == "grouping"]
-    assert len(told) == 1
-    assert told[0].startswith("apply 'slow' groups rows by osg: as asked for; a row takes")
+    texts = [each.text for each in run.events if each.kind == "grouping"]
+    assert len(texts) == 1
+    assert texts[0].startswith("apply 'slow' groups rows by osg: as asked for; a row takes")
     app, source = stream.source()
     again = source.apply(slow, schema="*, name string", form="rows", cost_by="k")
     again.aggregate(by="k", windows=ab.tumbling("1 minute"), n=ab.count(), s=ab.sum("x"))
@@ -266,7 +269,7 @@ def test_groupings_and_faults_change_no_result_and_what_was_measured_steers_late
 def test_a_failure_names_the_row_and_leaves_the_stream_intact(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A topology without windows fails in its second step, and goes on where it was when its function is mended."""
+    """A topology without windows fails in its second step, and goes on with a fixed function."""
     stream = Stream(spark, tmp_path, batches=3, rows=20)
 
     def checked(frame: Any) -> Any:

@@ -104,7 +104,7 @@ def test_other_errors_are_not_about_large_rows() -> None:
 
 
 class Lengths:
-    """How many rows a key has had, how long they were, and a digest of them."""
+    """The number of rows of a key, their total length, and a digest of them."""
 
     state: int
     output = "n bigint, bytes bigint, digest string, at timestamp"
@@ -159,12 +159,12 @@ def test_rows_that_become_large_go_on_in_smaller_batches_with_the_same_results(
     run = app.start(checkpoint=tmp_path / "checkpoint", availableNow=True, retries=0, lift=lift)
     run.awaitTermination()
     run.finish()
-    told = [each.text for each in run.events if each.kind == "batches"]
-    assert len(told) == 2
-    assert told[0].startswith("step 2: a row has 50,0")
-    assert told[0].endswith("batches now have at most 1024 rows")
-    assert told[1].startswith("step 3: a row has 300,0")
-    assert told[1].endswith("batches now have at most 32 MB")
+    texts = [each.text for each in run.events if each.kind == "batches"]
+    assert len(texts) == 2
+    assert texts[0].startswith("step 2: a row has 50,0")
+    assert texts[0].endswith("batches now have at most 1024 rows")
+    assert texts[1].startswith("step 3: a row has 300,0")
+    assert texts[1].endswith("batches now have at most 32 MB")
     expected = []
     docs: dict[str, list[str]] = defaultdict(list)
     for rows in given:

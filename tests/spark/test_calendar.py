@@ -147,7 +147,7 @@ def test_results_and_late_rows_are_those_of_duckdbs_time_zones(
     "zone", ["Europe/Berlin", "America/St_Johns", "America/Toronto", "Pacific/Apia"]
 )
 def test_the_query_gives_every_time_a_time_of_its_own_pane(spark: SparkSession, zone: str) -> None:
-    """Also where midnight comes twice, is skipped, or a whole day is; in all centuries."""
+    """Also if midnight comes twice, if it is skipped, or a whole day is; in all centuries."""
     rng = np.random.default_rng(4)
     for beside in ([], [ab.tumbling("10 minutes")], [ab.tumbling("7 hours", start="13 minutes")]):
         for units in (["day"], ["month"], ["week", "quarter"]):
@@ -206,7 +206,7 @@ def flat(results: pa.Table) -> pa.Table:
 def test_a_calendar_window_that_is_added_is_marked_until_its_first_whole_one(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Its edges are no edges of the panes of ten minutes: in Kathmandu days begin at 18:15 UTC."""
+    """Its edges are not edges of the panes of ten minutes: in Kathmandu days begin at 18:15 UTC."""
     plan = EventPlan(
         seed=9, batches=8, rows=120, keys=5, start_us=us("2024-03-29T00:00:00"), span_us=DAY_US // 2
     )

@@ -1,4 +1,7 @@
-"""A `process` that reads aggregates: one row a key and step, combined in the JVM or in the slot; whole outputs against the tester."""
+"""A `process` that reads aggregates: one row per key and step, against the tester.
+
+Rows are combined in the JVM or in the slot.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ class Slots:
 
 
 class Keys:
-    """Key by key, with a timer behind the newest row and a time to live."""
+    """Key by key, with a timer after the newest row and a time to live."""
 
     state: Account
     output = "n bigint, mean double, kinds array<int>, at timestamp"
@@ -154,7 +157,10 @@ def written(path: Path) -> list[dict[str, Any]]:
 
 
 def expected(cls: Any, by: list[str], runs: list[list[pa.Table]]) -> list[dict[str, Any]]:
-    """By the tester: the rows of each step, and a closing step at the end of each run; the watermark follows the newest row."""
+    """By the tester: the rows of each step, and a closing step at the end of each run.
+
+    The watermark follows the newest row.
+    """
     tester = ProcessTester(cls, by=by, schema=SCHEMA, event_time="at", order="arrival")
     found: list[dict[str, Any]] = []
     newest = None
@@ -184,7 +190,7 @@ def test_rows_are_combined_as_the_tester_combines_them_through_restarts_and_othe
     assert written(tmp_path / "out" / "keys") == expected(Keys, ["k", "g"], runs)
 
 
-def test_results_of_windows_are_combined_in_their_slot_and_behind_an_exchange(
+def test_results_of_windows_are_combined_in_their_slot_and_after_an_exchange(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write_batches(batches(4), tmp_path / "in")
@@ -235,7 +241,7 @@ def test_a_static_run_combines_expressions_with_filters(spark: SparkSession) -> 
 
 
 @pytest.mark.parametrize(
-    ("columns", "order", "told"),
+    ("columns", "order", "message"),
     [
         ({}, "arrival", "reads nothing"),
         ({"n": ab.count()}, "event_time", "order='arrival'"),
@@ -245,17 +251,20 @@ def test_a_static_run_combines_expressions_with_filters(spark: SparkSession) -> 
     ],
 )
 def test_columns_that_cannot_be_combined_are_refused(
-    spark: SparkSession, columns: dict[str, Any], order: str, told: str
+    spark: SparkSession, columns: dict[str, Any], order: str, message: str
 ) -> None:
     app = ab.Topology("refused")
     rows = spark.createDataFrame([], SCHEMA)
     made = type("Some", (Slots,), {"columns": columns})
-    with pytest.raises(TopologyError, match=told):
+    with pytest.raises(TopologyError, match=message):
         app.source(rows, event_time="at").process("k", made, order=order)
 
 
 def test_the_tester_takes_columns_as_they_are() -> None:
-    for aggregate, told in ((ab.sum("v * 2"), "column"), (ab.sum("v", where="v > 1"), "filters")):
+    for aggregate, message in (
+        (ab.sum("v * 2"), "column"),
+        (ab.sum("v", where="v > 1"), "filters"),
+    ):
         made = type("Some", (Slots,), {"columns": {"rows": aggregate}})
-        with pytest.raises(TopologyError, match=told):
+        with pytest.raises(TopologyError, match=message):
             ProcessTester(made, by="k", schema=SCHEMA, event_time="at", order="arrival")

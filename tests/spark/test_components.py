@@ -1,4 +1,7 @@
-"""Topologies of several operators: whole outputs against the DuckDB reference, whatever shares a component; exchanges as explained."""
+"""Topologies of several operators against DuckDB, whatever shares a component.
+
+Exchanges are those of `explain`.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ OF_RESULTS = [
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[pa.Table]:
-    """A few batches of rows around times that go on, some of them late, some without a time or a key."""
+    """A few batches of rows at advancing times; some are late, some have no time or no key."""
     steps = []
     for i in range(draw(st.integers(2, 4))):
         row = st.fixed_dictionaries(
@@ -87,7 +90,10 @@ def batches(draw: st.DrawFn) -> list[pa.Table]:
 
 @st.composite
 def stages(draw: st.DrawFn) -> list[ChainOperator]:
-    """A DAG: each operator reads the source or an earlier one, by some of its keys, with windows and maybe a filter of its own."""
+    """A DAG: each operator reads the source or an earlier operator, by some of its keys.
+
+    It has windows and maybe a filter of its own.
+    """
     found: list[ChainOperator] = []
     for i in range(draw(st.integers(2, 4))):
         before = draw(st.sampled_from([None, *found]))
@@ -188,10 +194,10 @@ class Engine:
         found = []
         for stage in self.stages:
             identity = [*stage.keys, "window_start", "window_end", "window_name"]
-            told = differences(
+            wrong = differences(
                 read_results(self.root / "results" / stage.name), expected[stage.name], identity
             )
-            found += [f"{stage.name}: {each}" for each in told]
+            found += [f"{stage.name}: {each}" for each in wrong]
         return found
 
 
@@ -242,7 +248,7 @@ def rows(count: int, first_s: int, seed: int = 1) -> pa.Table:
 def test_permanent_change_of_routes_slots_and_components_changes_no_results(
     spark: SparkSession, operators: list[ChainOperator], seed: int
 ) -> None:
-    """Hundreds of steps with ANABRANCH_STRESS_STEPS=300 ANABRANCH_STRESS_TOPOLOGIES=5."""
+    """For hundreds of steps: ANABRANCH_STRESS_STEPS=300 ANABRANCH_STRESS_TOPOLOGIES=5."""
     steps = [rows(60, 60 * i, seed=seed % 1000 + i) for i in range(STRESS_STEPS)]
     with tempfile.TemporaryDirectory() as root:
         engine = Engine(spark=spark, root=Path(root), stages=operators)
@@ -262,13 +268,13 @@ def test_permanent_change_of_routes_slots_and_components_changes_no_results(
         )
         assert len(run.recentProgress) >= STRESS_STEPS
         assert restless.offered or STRESS_STEPS < 100
-        if len(restless.offered) > 1:  # operators that do not read each other have one plan only
+        if len(restless.offered) > 1:  # operators that do not read each other have only one plan
             assert any(event.kind == "plan" for event in run.events)
         assert engine.differences(steps, finish=True) == []
 
 
 def chain(*changes: dict[str, Any]) -> list[ChainOperator]:
-    """(a, b, c) a minute, then (a, b) each two, then (a) each five; and by c, beside it."""
+    """(a, b, c) per minute, then (a, b) per two, then (a) per five minutes; and beside it by c."""
     found = [
         ChainOperator(
             name="w0",
@@ -432,7 +438,7 @@ def test_a_start_that_is_refused_changes_nothing(spark: SparkSession, tmp_path: 
     assert (tmp_path / "checkpoint" / "anabranch.json").read_bytes() == header
 
 
-def test_what_a_driver_wrote_before_it_died_is_replaced_even_if_the_next_one_plans_anew(
+def test_what_a_driver_wrote_before_it_died_is_replaced_even_if_the_next_one_plans_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     steps = [rows(300, 180 * i, seed=i) for i in range(3)]

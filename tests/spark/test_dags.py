@@ -36,7 +36,7 @@ def dags(draw: st.DrawFn) -> Dag:
 
 
 def turning(run: ab.Run, first: int) -> list[str]:
-    """Asks for another plan before each step of a run: those of all planners in turn. Gives their names, as they come."""
+    """Asks for the plans of all planners in turn, one before each step. Returns their names."""
     asked: list[str] = []
 
     class Turning(Observer):
@@ -82,7 +82,7 @@ def check_dag(
         assert dag_differences(dag, steps, root / "out", finish=finish) == []
 
 
-# Together these two DAGs have all that DAGs can have, and their runs take the plans of all planners.
+# Together these two DAGs have all that DAGs can have, and their runs use the plans of all planners.
 FIRST, SECOND = (random_dag(random.Random(seed), operators=4) for seed in (402, 120))
 
 
@@ -157,7 +157,7 @@ EVERYTHING = Dag(
 def test_joins_and_multiplied_rows_go_through_the_exchanges_of_explain_with_each_source_read_once(
     spark: SparkSession, tmp_path: Path, planner: str, levels: int, lift: str
 ) -> None:
-    """Rows of s1 meet results of s0; unfused, they pass two levels on their way."""
+    """Rows of s1 are joined with results of s0; unfused, they pass two levels on their way."""
     steps = write_dag(EVERYTHING, tmp_path / "in", BATCHES)
     app = build_dag(spark, EVERYTHING, tmp_path / "in", tmp_path / "out")
     facts = json.loads(app.explain("json", planner=planner))

@@ -1,4 +1,4 @@
-"""Early results: the windows that are still open, as they are after each step, whole and marked."""
+"""Early results: the open windows after each step, complete and marked."""
 
 from __future__ import annotations
 

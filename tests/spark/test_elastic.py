@@ -1,4 +1,7 @@
-"""A run that steers itself: what it sees, what it decides, what comes of it, and what is kept of all that. Results do not change."""
+"""A run that controls itself: its observations, decisions, effects and history.
+
+Results do not change.
+"""
 
 from __future__ import annotations
 
@@ -75,11 +78,11 @@ class Broken:
 
 
 def batch(number: int) -> pa.Table:
-    """Rows of a minute; of some keys there are many."""
+    """Rows of a minute; some keys have many."""
     chance = np.random.default_rng(number)
     keys = np.minimum(
         chance.zipf(1.4, 400), 40
-    )  # the hottest has a third of them: less than a slot of three
+    )  # the hottest key has a third of them: less than one slot of three
     at = number * MINUTE_US + chance.integers(0, 60 * SECOND_US, 400)
     return pa.table(
         {
@@ -114,14 +117,14 @@ def start(spark: SparkSession, root: Path, **options: Any) -> ab.Run:
     return app.start(**given)
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     with pytest.raises(SystemExit) as ended:
         main(list(arguments))
     assert ended.value.code == 0
     return capsys.readouterr().out
 
 
-def test_a_run_decides_applies_and_tells_and_a_restart_goes_on_with_what_it_decided(
+def test_a_run_decides_applies_and_reports_and_a_restart_keeps_its_decisions(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     batches = [batch(i) for i in range(15)]
@@ -192,14 +195,14 @@ def test_a_run_decides_applies_and_tells_and_a_restart_goes_on_with_what_it_deci
     wanted = expected_results([*batches[:12], None, *batches[12:]], QUERY, final_watermark="finish")
     assert differences(read_results(tmp_path / "out"), wanted, IDENTITY) == []
 
-    kept = json.loads(told(capsys, "history", checkpoint, "--json"))
+    kept = json.loads(printed(capsys, "history", checkpoint, "--json"))
     assert len(kept["events"]) == len(run.events) + len(again.events)
     assert kept["steps"]["rows"] == 15 * 400
-    text = told(capsys, "history", checkpoint)
+    text = printed(capsys, "history", checkpoint)
     assert "2 -> 3 slots (as the test wants)" in " ".join(text.split())
     assert "slots at the end: counts 1" in text
     other = json.loads(
-        told(
+        printed(
             capsys,
             "replay",
             checkpoint,
@@ -217,10 +220,10 @@ def test_a_run_decides_applies_and_tells_and_a_restart_goes_on_with_what_it_deci
         0,
         0,
     )
-    assert "incremental: " in told(capsys, "replay", checkpoint, "--policy", "incremental")
+    assert "incremental: " in printed(capsys, "replay", checkpoint, "--policy", "incremental")
 
 
-def test_what_is_no_elasticity_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_invalid_elasticity_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     write_batches([batch(0)], tmp_path / "in")
     with pytest.raises(ab.TopologyError, match=r"elastic='on'; valid: None, or ab.Elastic\("):
         start(spark, tmp_path, elastic="on")
@@ -254,7 +257,7 @@ def test_the_slots_of_applies_follow_their_work(spark: SparkSession, tmp_path: P
     assert slots[0] == 1
     assert max(slots) >= 2, run.events
     first = next(event.text for event in run.events if event.kind == "decision")
-    assert first.startswith("all applies: 1 -> "), run.events  # what gains most comes first
+    assert first.startswith("all applies: 1 -> "), run.events  # the largest gain comes first
     seen = [
         next(each for each in one.components if each.name == "all applies")
         for one in read_history(str(tmp_path / "checkpoint"))

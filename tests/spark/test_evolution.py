@@ -1,7 +1,7 @@
 """Windows and aggregates that come and go at a restart.
 
-What the panes still have of a window is complete, what they lack is named incomplete. An aggregate
-that is new is null in windows that have started already.
+Windows for which the panes have all rows are complete; others are marked incomplete. A new
+aggregate is null in windows that have already started.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def test_windows_come_and_go_at_a_restart(spark: SparkSession, tmp_path: Path) -
     name = pc.field("window_name")
     complete = wanted.filter(name == FIVE[0])
     assert differences(found.filter(name == FIVE[0]), complete, IDENTITY) == []
-    # Ten minutes went after the first run, half hours came: those that began in panes that were kept are whole.
+    # Ten minutes went after the first run, half hours came: those within kept panes are complete.
     went = wanted.filter((name == TEN[0]) & (pc.field("window_end") <= watermark))
     assert differences(found.filter(name == TEN[0]), went, IDENTITY) == []
     came = found.filter(name == HALF[0])
@@ -140,7 +140,7 @@ class Spread:
 GAP = ("session 20 seconds", 20 * SECOND_US)
 PHASES: list[tuple[Aggregate, ...]] = [
     (("n", "count", "*"), ("s", "sum", "v"), ("m", "max", "v", "v > 0"), ("a", "avg", "x")),
-    # m has another filter, c and e are new, s is gone; t is complete: a keeps what it needs.
+    # m has another filter, c and e are new, s is gone; t is complete, as a keeps what it needs.
     (
         ("c", "collect_set", "v % 7"),
         ("n", "count", "*"),
@@ -149,7 +149,7 @@ PHASES: list[tuple[Aggregate, ...]] = [
         ("t", "sum", "x"),
         ("e", "variance", "x", "v < 500"),
     ),
-    # s comes back and starts empty, so does m with its first filter; c and e go on.
+    # s comes back and starts empty, so does m with its first filter; c and e continue.
     (
         ("m", "max", "v", "v > 0"),
         ("e", "variance", "x", "v < 500"),
@@ -208,21 +208,21 @@ def test_aggregates_come_and_go_and_filters_change_at_restarts(
             state_root=tmp_path / "st",
         )
         started.awaitTermination(240)
-        # What was new has been complete for a while.
+        # What was new is complete now.
         assert said not in app.explain(checkpoint=tmp_path / "chk")
         return started
 
     run(0)
     second = run(1, u=ab.udaf(Spread)("v"))
     [changed] = [event.text for event in second.events if event.kind == "changed"]
-    for told in (
+    for change in (
         "'w': aggregate 'e' is new and starts empty: null in windows that started before 1970-01-01",
         "aggregate 'm' was max(v: bigint) where v > 0 and is max(v: bigint) where v % 2 = 0",
         "aggregate 't' is new, and complete",
         "aggregate 's' is gone, its state is forgotten",
         "'then': aggregate 'top' reads what has changed and starts empty",
     ):
-        assert told in changed
+        assert change in changed
     run(2)
 
     steps = [*batches[:3], None, *batches[3:6], None, *batches[6:], None]
@@ -245,7 +245,7 @@ def test_aggregates_come_and_go_and_filters_change_at_restarts(
         assert found[1]["n"].null_count == found[1]["t"].null_count == 0
         assert 0 < found[2]["s"].null_count < found[2].num_rows
 
-    # The aggregate of the user's own: null before, then the distance of the extremes.
+    # The user's own aggregate: null before, then the distance of the extremes.
     newest = [latest(steps[:4], "at"), latest(steps[:8], "at")]
     complete = [_pane_after(us) for us in newest if us is not None]
     extremes = WindowQuery(
@@ -264,7 +264,7 @@ def test_aggregates_come_and_go_and_filters_change_at_restarts(
         at = row["k"], row["window_start"], row["window_name"]
         assert found == (every[at] if row["window_start"] >= complete[0] else None)
 
-    # The operator behind: null until all that it reads is of windows that started since.
+    # The next operator: null until it reads only windows that have started since.
     again = WindowQuery(
         keys=["k"],
         event_time="__happened_us",
@@ -294,7 +294,7 @@ def test_aggregates_come_and_go_and_filters_change_at_restarts(
 
 
 class Totals:
-    """Rows of a key so far, and in the second form their sum."""
+    """Rows of a key so far; the second form has their sum, too."""
 
     state = {"n": "bigint"}
     output = "n bigint"
@@ -361,7 +361,7 @@ def test_another_map_a_process_that_reads_other_aggregates_and_columns_of_a_join
     assert "'joined': column 'high' is new: null in rows that wait already" in changed
     assert "totals" not in changed
 
-    # Windows: rows of the first run by the first map, those of the second by the second.
+    # Windows: rows of the first run by the first map, those of the second run by the second map.
     rows = [
         {**row, "us": int(row["at"].timestamp() * 1_000_000), "second": number >= 3}
         for number, batch in enumerate(batches)
@@ -381,7 +381,7 @@ def test_another_map_a_process_that_reads_other_aggregates_and_columns_of_a_join
         complete = found["window_start"] >= begins
         assert found.get("high") == (max(row["v"] for row in mine) if complete else None)
 
-    # The join: every pair of a key in the same ten minutes, with what the rows had when they came.
+    # The join: every pair of a key in the same ten minutes, with the columns of that time.
     right = read_results(tmp_path / "right").to_pylist()
     ten = 10 * MINUTE_US
     closed = max(row["us"] for row in rows)
@@ -404,7 +404,7 @@ def test_another_map_a_process_that_reads_other_aggregates_and_columns_of_a_join
     assert None in highs
     assert any(high is not None for high in highs)
 
-    # The process: its count goes on, over the rows of both runs.
+    # The process: its count continues, over the rows of both runs.
     first, second = (read_results(tmp_path / f"totals-{number}") for number in range(2))
     counted: dict[Any, int] = {}
     for row in rows:

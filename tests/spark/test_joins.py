@@ -1,4 +1,4 @@
-"""Joins on Spark: whole outputs against DuckDB, of two sources and of windowed results, fused and not."""
+"""Joins on Spark against DuckDB: of two sources and of windowed results, fused and not."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def stream(spark: SparkSession, path: Path) -> DataFrame:
 
 
 def watermarks(left: list[pa.Table], right: list[pa.Table]) -> list[int | None]:
-    """Of each step: how far the slower source had come before it."""
+    """For each step: how far the slower source was before it."""
     found: list[int | None] = [None]
     seen: list[int] = []
     for mine, theirs in zip(left, right, strict=True):
@@ -75,7 +75,7 @@ def watermarks(left: list[pa.Table], right: list[pa.Table]) -> list[int | None]:
 def late_rows(
     steps: list[pa.Table], side: str, time: str, known: list[int | None]
 ) -> list[dict[str, object]]:
-    """The rows of a side whose last window, one of three minutes, had ended by the watermark of the step before their own."""
+    """The rows of a side whose last window, of three minutes, had ended before their step."""
     found = []
     for table, closed in zip(steps, [None, *known], strict=False):
         for row, at in zip(

@@ -1,4 +1,4 @@
-"""Where Spark's internals have changed, a run is slower and gives the same."""
+"""If Spark's internals have changed, a run is slower and gives the same results."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ INTERNALS = re.compile(r"\._j(vm|df|sc|c|sparkSession)\b|pyspark\.sql\.classic")
 
 
 def test_internals_of_spark_are_used_in_two_modules_only() -> None:
-    """Benchmarks look into Spark itself, and are left out."""
+    """Benchmarks look into Spark itself; they are left out."""
     package = Path(ab.__file__).parent
     using = {
         path.relative_to(package).as_posix()
@@ -147,7 +147,7 @@ def test_a_template_without_internals_is_left_and_a_stream_goes_on(
 
 @pytest.mark.parametrize("empty", ["rows", "map"])
 def test_rows_that_spark_knows_to_be_none_reach_the_tasks(spark: SparkSession, empty: str) -> None:
-    """Of a query over no rows Spark leaves nothing: then no task would report."""
+    """Spark removes a query over no rows: then no task would report."""
     rows = spark.createDataFrame(pa.concat_tables(batches()))
     app = ab.Topology("none")
     stream = app.source(rows, event_time="at", name="rows")

@@ -1,4 +1,4 @@
-"""`process` on Spark: beside, before and behind windows, through restarts, faults, other slots and another plan; whole outputs."""
+"""`process` on Spark: beside, before and after windows, with restarts, faults and other slots."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ class Running:
 
 
 class Silent:
-    """Tells that a key has had no rows for some seconds, and how many it had before; after more of them it forgets."""
+    """Reports that a key has had no rows for some seconds, and how many it had before.
+
+    Some seconds later it forgets the key.
+    """
 
     state: Account
     output = "n bigint, at timestamp"

@@ -1,7 +1,7 @@
-"""Whole outputs, results and late rows, against the DuckDB reference: random cases, then the ones that random may miss.
+"""Whole outputs, results and late rows, against DuckDB: random cases, then special ones.
 
-Every batch is one file (maxFilesPerTrigger=1, each younger than the last), so that it is known which watermark judges which rows.
-More random cases: ANABRANCH_EXAMPLES=200.
+Every batch is one file (maxFilesPerTrigger=1, each younger than the last). So it is known which
+watermark applies to which rows. More random cases: ANABRANCH_EXAMPLES=200.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ def spoken(us: int) -> str:
 
 
 def named(length: int, every: int | None = None, offset: int = 0) -> Window:
-    """A window with the name that the engine is to give it."""
+    """A window with the name that the engine should give it."""
     every = length if every is None else every
     name = spoken(length) + (f" every {spoken(every)}" if every != length else "")
     return name + (f" starting {spoken(offset)}" if offset else ""), length, every, offset
 
 
 def as_asked(window: Window) -> ab.Window:
-    """The window as a user writes it, with no name of its own; one step of a cumulative window is named as that is."""
+    """The window as a user writes it, without a name; a cumulative window names its steps."""
     name, length, every, offset = window
     long, slide, start = (timedelta(microseconds=us) for us in (length, every, offset))
     if "so far" in name:
@@ -111,7 +111,7 @@ def as_asked(window: Window) -> ab.Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """One topology in a directory of its own; each `run` adds batches and goes on at the checkpoint."""
+    """One topology in a directory of its own; each `run` adds batches and continues."""
 
     spark: SparkSession
     root: Path
@@ -184,7 +184,7 @@ class Engine:
     def differences(
         self, steps: Sequence[pa.Table | None], final: FinalWatermark = "closing"
     ) -> list[str]:
-        """How the files that were written differ from the reference over all steps; the reference is on the right."""
+        """How the written files differ from the reference, which is on the right."""
         identity = [*self.query.keys, "window_start", "window_end", "window_name"]
         expected = expected_results(steps, self.query, final_watermark=final)
         results = differences(read_results(self.root / "results"), expected, identity)
@@ -201,7 +201,7 @@ def engine(spark: SparkSession, tmp_path: Path) -> Callable[..., Engine]:
 
 
 def minutes(**changes: Any) -> WindowQuery:
-    """Keys `k`, one-minute windows, a count; changed as told."""
+    """Keys `k`, one-minute windows, a count; with these changes."""
     query = WindowQuery(
         keys=["k"], event_time="at", windows=[named(MINUTE_US)], aggregates=[("n", "count", "*")]
     )

@@ -1,4 +1,4 @@
-"""Sessions: ours have all settings; a run on another one says what it lacks, once."""
+"""Sessions: ours have all settings; a run on another one reports once what it lacks."""
 
 from __future__ import annotations
 

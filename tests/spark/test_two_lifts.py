@@ -1,4 +1,4 @@
-"""The two lifts of an aggregate, in Spark SQL and over Arrow: the same of the same rows, and what they give merges."""
+"""The two lifts of an aggregate, in Spark SQL and over Arrow: equal results, which merge."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ RANKS = [0.0, 0.1, 0.5, 0.9, 1.0]
 
 
 def rows_of(seed: int) -> pa.Table:
-    """Rows of keys of which one has half of them, in two halves; a tenth of all values is null, and odd keys have odd floats."""
+    """Rows in two halves, of which one key has half; a tenth of all values is null.
+
+    Odd keys have odd floats.
+    """
     random = np.random.default_rng(seed)
     k = np.where(random.random(ROWS) < 0.5, 0, random.integers(1, KEYS, ROWS))
     floats = np.where(
@@ -147,7 +150,7 @@ class Product:
 
 
 def aggregates_of(name: str) -> dict[str, ab.Aggregate]:
-    """Every aggregate that takes a column; with room for all values where more would be left to a sketch."""
+    """Every aggregate that takes a column; exact for all values, where more would need a sketch."""
     made = {
         "count": ab.count(name),
         "some": ab.count(name, where="v > 0"),
@@ -243,7 +246,7 @@ class Lifts:
 
 
 def _overflown(spread: pa.Array) -> pa.Array:
-    """Before Spark 4.3 its spread of values whose squares overflow (1e200) is NaN, not infinity."""
+    """Before 4.3, Spark's spread of values whose squares overflow (1e200) is NaN, not infinity."""
     return pc.if_else(pc.is_inf(spread), float("nan"), spread)
 
 
@@ -284,7 +287,7 @@ def test_both_lifts_give_the_same_of_every_aggregate_and_their_halves_merge(
 
 
 def _equal_values_of_both_lifts_are_one(lifts: Lifts, name: str) -> None:
-    """What counts or keeps a value once does so when both lifts had it."""
+    """An aggregate that counts or keeps a value once does so if both lifts had it."""
     once = ["group", "about", "roughly", "different", "set", "min", "max"]
     twice = lifts.finished(lifts.merged(half(lifts.in_sql, 0), half(lifts.over_arrow, 0))).select(
         once
@@ -295,7 +298,7 @@ def _equal_values_of_both_lifts_are_one(lifts: Lifts, name: str) -> None:
 
 
 def _sketches_of_many_values_are_within_their_error(rows: DataFrame, table: pa.Table) -> None:
-    """Of a key with thousands of values, each lift is, and so are halves from both."""
+    """For a key with thousands of values: each lift alone, and halves of both merged."""
     keep, k = 60, 60
     lifts = Lifts(rows, {"q": ab.quantile("x", RANKS, k), "top": ab.top_k("s", keep, keep)})
     mixed = lifts.merged(half(lifts.in_sql, 0), half(lifts.over_arrow, 1))

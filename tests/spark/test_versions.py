@@ -1,4 +1,4 @@
-"""What is supported is let through, everything else is refused at once, with one line."""
+"""Supported versions are accepted, all others are refused at once, with one line."""
 
 from __future__ import annotations
 

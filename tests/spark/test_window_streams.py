@@ -52,7 +52,7 @@ def query(*windows: tuple[str, int]) -> WindowQuery:
 def started(
     spark: SparkSession, root: Path, windows: list[Any], first: int, last: int
 ) -> tuple[ab.Topology, Any, Any]:
-    """A topology over the batches from one to another, and its results."""
+    """A topology over some of the batches, and its results."""
     write_batches(BATCHES[first:last], root / "in", first=first)
     rows = spark.readStream.schema(spark.read.parquet(str(root / "in")).schema).option(
         "maxFilesPerTrigger", 1
@@ -72,7 +72,7 @@ def finished(app: ab.Topology, root: Path) -> None:
 
 
 def counted(results: pa.Table) -> Counter[Any]:
-    """The sum of n by key and half hour, in which five minutes are."""
+    """The sum of n by key and half hour, over windows of five minutes."""
     found: Counter[Any] = Counter()
     for row in results.to_pylist():
         found[row["k"], (row["window_end"] - 1) // HALF[1]] += row["n"]
@@ -122,7 +122,7 @@ def test_each_window_has_sinks_maps_and_operators_of_its_own(
 
 
 @pytest.mark.parametrize("planner", ["fusion by attributes", "unfused"])
-def test_an_operator_reads_one_window_in_the_same_slot_or_behind_an_exchange(
+def test_an_operator_reads_one_window_in_the_same_slot_or_after_an_exchange(
     spark: SparkSession, planner: str
 ) -> None:
     app = ab.Topology("static")

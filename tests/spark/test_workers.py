@@ -1,4 +1,4 @@
-"""Python workers without the package, or with another version of it, are refused before any batch.
+"""Python workers without the package, or with another version of it, are refused at once.
 
 The Pythons are real: environments of their own that have what Spark needs, and no more.
 """

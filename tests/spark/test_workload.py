@@ -50,7 +50,7 @@ def written(place: Path) -> pa.Table:
 
 
 def batches(query: StreamingQuery, least: int) -> list[Any]:
-    """Progress of the batches that had rows, as soon as there are so many."""
+    """Progress of the batches with rows, as soon as there are this many."""
     while len(found := [each for each in query.recentProgress if each["numInputRows"]]) < least:
         assert query.isActive, query.exception()
         query.awaitTermination(0.1)  # type: ignore[arg-type]
@@ -122,7 +122,7 @@ def read_until(seen: list[Any], row: int) -> bool:
 
 
 def reader(load: ab.workloads.Workload, **pace: float | None) -> StreamReader:
-    """The source as its process beside the driver has it."""
+    """The source as it is in its process beside the driver."""
     options = {name: json.dumps(value) for name, value in pace.items()}
     source = WorkloadSource({"load": _encoded(load), "columns": "", "partitions": "4", **options})
     return source.streamReader(source.schema())

@@ -173,7 +173,7 @@ def test_a_bag_counts_how_often_a_row_comes() -> None:
     assert len(bag_differences(values(1), values(2))) == 2
 
 
-def test_nothing_equals_no_rows_and_nothing_else() -> None:
+def test_a_table_without_columns_equals_only_one_without_rows() -> None:
     nothing, no_rows = pa.table({}), values(kind=pa.int64())
     assert differences(nothing, no_rows, ["k"]) == bag_differences(no_rows, nothing) == []
     assert found(nothing, values(1, 2)) == "left has nothing; the other side has 2 rows"

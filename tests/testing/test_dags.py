@@ -1,4 +1,4 @@
-"""The generator of random DAGs, and its reference on cases that can be told by hand."""
+"""The generator of random DAGs, and its reference on cases that can be worked out by hand."""
 
 from __future__ import annotations
 

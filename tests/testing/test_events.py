@@ -1,4 +1,4 @@
-"""Made-up events have the troubles that the plan asks for, and one seed gives one stream."""
+"""Generated events have the problems that the plan asks for, and one seed gives one stream."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_nulls_are_in_every_column() -> None:
     assert not any(column.null_count for column in all_rows(PLAN).columns)
 
 
-def test_times_advance_evenly_and_lie_back_by_the_disorder_at_most() -> None:
+def test_times_advance_evenly_and_are_early_by_the_disorder_at_most() -> None:
     ordered = times(all_rows(replace(PLAN, start_us=-HOUR_US)))
     assert (np.diff(ordered) >= 0).all()
     assert (ordered[0], ordered[-1] < -HOUR_US + 4 * MINUTE_US) == (-HOUR_US, True)
@@ -114,7 +114,7 @@ def test_each_batch_is_a_file_younger_than_the_one_before(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"key_kind": "colour"}, "no key kind 'colour'; there are: int, string"),
+        ({"key_kind": "colour"}, "unknown key kind 'colour'; valid: int, string"),
         ({"churn": 1.5}, r"churn is 1\.5"),
         ({"keys": 0}, "at least one key"),
     ],

@@ -31,7 +31,7 @@ def order(
     }
 
 
-def told(trades: list[Trade]) -> list[tuple[int, int, int, int]]:
+def brief(trades: list[Trade]) -> list[tuple[int, int, int, int]]:
     return [(each.buy_order, each.sell_order, each.price, each.quantity) for each in trades]
 
 
@@ -42,13 +42,13 @@ def test_the_best_price_trades_first_and_then_the_oldest_order() -> None:
         order(3, "sell", 10, 5),
         order(4, "sell", 11, 5),
     ]
-    assert told(trades_of([*book, order(5, "buy", 11, 12)])) == [
+    assert brief(trades_of([*book, order(5, "buy", 11, 12)])) == [
         (5, 2, 10, 5),
         (5, 3, 10, 5),
         (5, 4, 11, 2),
     ]
     book = [order(1, "buy", 9, 5), order(2, "buy", 11, 5), order(3, "buy", 11, 5)]
-    assert told(trades_of([*book, order(4, "sell", 10, 7)])) == [(2, 4, 11, 5), (3, 4, 11, 2)]
+    assert brief(trades_of([*book, order(4, "sell", 10, 7)])) == [(2, 4, 11, 5), (3, 4, 11, 2)]
 
 
 def test_what_is_left_of_an_order_rests_and_keeps_its_place() -> None:
@@ -59,7 +59,7 @@ def test_what_is_left_of_an_order_rests_and_keeps_its_place() -> None:
         order(4, "sell", 9, 20),
         order(5, "buy", 9, 1),
     ]
-    assert told(trades_of(given)) == [(1, 3, 10, 3), (1, 4, 10, 5), (2, 4, 10, 8), (5, 4, 9, 1)]
+    assert brief(trades_of(given)) == [(1, 3, 10, 3), (1, 4, 10, 5), (2, 4, 10, 8), (5, 4, 9, 1)]
 
 
 def test_orders_trade_within_their_stock_and_limit_and_while_they_live() -> None:
@@ -155,7 +155,7 @@ def test_a_visit_ends_when_a_user_has_done_nothing_for_the_gap(apart: int, visit
     assert len(visits_of(rows, 30 * SECOND)) == visits
 
 
-def test_a_visit_tells_its_pages_in_the_order_of_time() -> None:
+def test_a_visit_has_its_pages_in_the_order_of_time() -> None:
     pages = [(5, "help"), (0, "home"), (9, "basket"), (7, "help")]
     rows = [{"at": at, "number": at, "user": 3, "page": page} for at, page in pages]
     other = {"at": 6, "number": 6, "user": 4, "page": "search"}

@@ -1,4 +1,4 @@
-"""Processes that are found again and ended, however they detach themselves."""
+"""Processes that are found again and ended, even if they detach themselves."""
 
 from __future__ import annotations
 

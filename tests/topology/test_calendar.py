@@ -1,5 +1,6 @@
-"""Windows of the calendar: their edges against DuckDB's time zones, and against zoneinfo where clocks
-are changed over midnight.
+"""Windows of the calendar: their edges against DuckDB's time zones, and against zoneinfo.
+
+zoneinfo is the reference for clocks that are changed over midnight.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What users say of keys, results and windows is refused by name where it cannot be."""
+"""Invalid keys, results and windows are refused by name."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ def test_early_results_come_every_so_many_steps_or_after_a_time() -> None:
         (1.5, [], "early=1.5; valid: a number of steps"),
     ],
 )
-def test_other_ways_to_want_early_results_are_refused(
-    every: object, names: list[str], why: str
-) -> None:
+def test_invalid_early_results_are_refused(every: object, names: list[str], why: str) -> None:
     with pytest.raises(TopologyError, match=why):
         check_early(every, names)
 
@@ -73,7 +71,7 @@ def test_windows_may_be_lists_and_steps_of_one_share_a_name() -> None:
     assert check_windows([tumbling("5 minutes"), steps]) == (tumbling("5 minutes"), *steps)
 
 
-def test_no_windows_others_than_windows_and_names_that_two_have_are_refused() -> None:
+def test_missing_windows_other_values_and_duplicate_names_are_refused() -> None:
     with pytest.raises(TopologyError, match="at least one window"):
         check_windows([])
     with pytest.raises(TopologyError, match="'5 minutes' is not a window"):

@@ -14,7 +14,7 @@ def test_a_name_in_any_case_is_that_of_the_column() -> None:
     assert own_name("page", ["page"]) == "page"
 
 
-def test_what_names_no_column_stays_for_others_to_refuse() -> None:
+def test_a_name_that_is_no_column_stays_as_it_is() -> None:
     assert own_names(["city", 5], ["page"]) == ["city", 5]
     assert own_names(5, ["page"]) == 5
     assert own_names(None, ["page"]) is None

@@ -59,7 +59,7 @@ def test_maps_are_passed_on_the_way_to_the_stream() -> None:
     assert graph.clock_of("b") == graph.clock_of("s")
 
 
-def test_a_compute_alone_is_no_stream_and_only_a_consolidate_follows_it() -> None:
+def test_a_compute_needs_a_consolidate_and_a_consolidate_a_compute() -> None:
     graph = source().add(Compute(name="c", input="s", by=FIELDS[:1], aggregates=COUNTED))
     with pytest.raises(TopologyError, match="compute 'c' is not consolidated"):
         graph.operator("c").check_in(graph)

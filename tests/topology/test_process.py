@@ -43,7 +43,7 @@ def logic(order: str = "event_time", **parts: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("parts", "told"),
+    ("parts", "message"),
     [
         ({"order": "random"}, "unknown order 'random'; valid: event_time, arrival"),
         ({"process": None}, "has no method process"),
@@ -75,9 +75,9 @@ def logic(order: str = "event_time", **parts: Any) -> Any:
     ],
 )
 def test_a_class_that_cannot_work_is_refused_with_what_is_valid(
-    parts: dict[str, Any], told: str
+    parts: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(TopologyError, match=told):
+    with pytest.raises(TopologyError, match=message):
         logic(**parts)
 
 
@@ -120,12 +120,12 @@ def test_a_checkpoint_goes_on_with_new_fields_and_refuses_what_it_cannot_read(
     tmp_path: Path,
 ) -> None:
     files = Files(str(tmp_path))
-    _, told = open_or_create(files, plan_with(made(state=Before)), 4)
-    assert told is None
-    _, told = open_or_create(
+    _, notice = open_or_create(files, plan_with(made(state=Before)), 4)
+    assert notice is None
+    _, notice = open_or_create(
         files, plan_with(made(state=After, output="other string", ttl="1 hour")), 4
     )
-    assert told == "operator 'p': state has state.n, state.names new"
+    assert notice == "operator 'p': state has state.n, state.names new"
     with pytest.raises(
         CheckpointError,
         match=r"operator 'p': state.n is gone; state.names is gone.*new fields that have a default",

@@ -102,7 +102,7 @@ class Colour(enum.Enum):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ({"n": int}, {"n": int, "m": int}, None),
         ({"n": int}, {"n": float}, None),
@@ -118,7 +118,7 @@ class Colour(enum.Enum):
     ],
 )
 def test_another_state_is_accepted_where_it_reads_what_is_stored(
-    old: dict[str, Any], new: dict[str, Any], told: str | None
+    old: dict[str, Any], new: dict[str, Any], message: str | None
 ) -> None:
     def described(fields: dict[str, Any]) -> Any:
         return StateType(
@@ -126,7 +126,7 @@ def test_another_state_is_accepted_where_it_reads_what_is_stored(
         ).described()
 
     found = incompatibilities(described(old), described(new))
-    assert found == [] if told is None else any(told in line for line in found), found
+    assert found == [] if message is None else any(message in line for line in found), found
 
 
 def test_a_new_field_without_a_default_cannot_be_read() -> None:
@@ -137,7 +137,7 @@ def test_a_new_field_without_a_default_cannot_be_read() -> None:
     assert incompatibilities(old, new) == ["state.b is new and has no default"]
 
 
-def test_columns_of_state_may_be_added_behind_those_that_there_are() -> None:
+def test_columns_of_state_may_be_added_after_the_existing_ones() -> None:
     class Counted:
         state: ClassVar = {"n": "bigint"}
         output = "n bigint"

@@ -75,7 +75,7 @@ def test_a_cumulative_window_is_one_window_for_each_step_under_one_name() -> Non
         cumulative("1 day", every="1 minute")
 
 
-def test_sessions_stand_beside_windows_and_no_name_is_there_twice() -> None:
+def test_sessions_and_windows_go_together_if_their_names_differ() -> None:
     given = [
         session("5 minutes"),
         tumbling("5 minutes"),

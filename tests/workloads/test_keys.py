@@ -14,7 +14,7 @@ from anabranch.workloads.keys import permutation
 from tests.workloads.loads import load
 
 
-def test_zipf_keys_are_exchanged_omega_times_a_minute() -> None:
+def test_zipf_keys_are_exchanged_omega_times_per_minute() -> None:
     work = load(constant(20_000), zipf(40, 1.0, omega=4), "1 minute", seed=9)
     keys, second = work.table()["key"].to_numpy(), work.due_us(np.arange(work.total)) // 1_000_000
     weights = 1 / np.arange(1, 41)

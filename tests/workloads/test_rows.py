@@ -89,7 +89,7 @@ def test_an_invalid_workload_is_refused_with_its_value(make: object, words: str)
 def test_rows_are_made_faster_than_any_stream_takes_them() -> None:
     """Rows are cheap.
 
-    A second of 200,000 rows takes some 20 ms, so that the source is not what is measured.
+    A second of 200,000 rows takes some 20 ms, so the source does not limit a measurement.
     """
     import time
 

@@ -1,9 +1,8 @@
-"""`anabranch bench elastic`: a stream whose load changes, with slots that stay and with slots that
-adapt, on real Spark.
+"""`anabranch bench elastic`: a changing load on Spark, with fixed slots and with adaptive slots.
 
-A small machine has no cores to add. So the operator waits (a service that answers after a while),
-and Spark has more task slots than cores: a slot more is a place more to wait in. Rows are due by a
-clock; latency is from then to the commit of their step.
+A small machine has no cores to add. So the operator waits, as for a service that answers after a
+while, and Spark has more task slots than cores: one more slot can wait for one more row. Rows are
+due by a clock; the latency of a row is the time from then to the commit of its step.
 """
 
 from __future__ import annotations
@@ -61,32 +60,32 @@ class ElasticOptions:
     """The options of `anabranch bench elastic`."""
 
     profiles: Annotated[
-        str, typer.Option(metavar="NAME,...", help=f"Of: {', '.join(PROFILES)}.")
+        str, typer.Option(metavar="NAME,...", help=f"Any of: {', '.join(PROFILES)}.")
     ] = "progressive,erratic,omega"
     policies: Annotated[
         str,
         typer.Option(
-            metavar="NAME,...", help=f"Of: {SMALL}, {LARGE}, {DEFAULT}, {', '.join(POLICIES)}."
+            metavar="NAME,...", help=f"Any of: {SMALL}, {LARGE}, {DEFAULT}, {', '.join(POLICIES)}."
         ),
     ] = f"{SMALL},{LARGE},{DEFAULT}"
-    seconds: Annotated[int, typer.Option(metavar="N", help="How long a run is.")] = 90
-    low: Annotated[float, typer.Option(metavar="N", help="Rows per second at least.")] = 60.0
-    high: Annotated[float, typer.Option(metavar="N", help="Rows per second at most.")] = 480.0
-    cost_ms: Annotated[float, typer.Option(metavar="N", help="What a row takes of its slot.")] = 2.5
+    seconds: Annotated[int, typer.Option(metavar="N", help="Length of a run.")] = 90
+    low: Annotated[float, typer.Option(metavar="N", help="Least rows per second.")] = 60.0
+    high: Annotated[float, typer.Option(metavar="N", help="Most rows per second.")] = 480.0
+    cost_ms: Annotated[float, typer.Option(metavar="N", help="Time of a row in its slot.")] = 2.5
     keys: Keys = 1000
     skew: Skew = 0.5
     omega: Annotated[
         float,
-        typer.Option(metavar="N", help="Exchanges of all keys per minute, in the profile omega."),
+        typer.Option(metavar="N", help="Shuffles of all keys per minute, in the profile omega."),
     ] = 4.0
     latency_s: Annotated[
         float, typer.Option("--latency", metavar="SECONDS", help="The target.")
     ] = 2.0
     small: Annotated[
-        int, typer.Option(metavar="N", help=f"Slots of {SMALL}, and at first of others.")
+        int, typer.Option(metavar="N", help=f"Slots of {SMALL}; other policies begin with them.")
     ] = 1
     large: Annotated[
-        int, typer.Option(metavar="N", help=f"Slots of {LARGE}, and of others at most.")
+        int, typer.Option(metavar="N", help=f"Slots of {LARGE}; other policies use at most these.")
     ] = 8
     seed: Seed = 1
     verify: Verify = True
@@ -174,9 +173,7 @@ class PolicyRun:
 
 
 def forecast_figures(steps: Sequence[StepForecast]) -> dict[str, Any]:
-    """The step times that the step model expected, each from the steps before it, and the measured
-    ones.
-    """
+    """Step times that the step model predicted from earlier steps, and the measured ones."""
     if not steps:
         return {"steps_foretold": 0}
     within = sum(each.error <= _WITHIN for each in steps) / len(steps)
@@ -190,9 +187,9 @@ def forecast_figures(steps: Sequence[StepForecast]) -> dict[str, Any]:
 
 
 def elastic(options: ElasticOptions, out: TextIO) -> dict[str, Any]:
-    """Runs the benchmark, with a line about each thing that it does on `out`.
+    """Runs the benchmark, and prints its progress on `out`.
 
-    Gives the figures as in `--json`.
+    Returns the figures as in `--json`.
     """
     began = time.monotonic()
     say = clocked(out)
@@ -237,7 +234,7 @@ def _case(
     state_root: Path,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """All policies over one profile, one after another: each needs its own minutes."""
+    """All policies over one profile, one after another; each takes minutes."""
     load = options.load(profile)
     say(f"{profile}: {load}, {options.cost_ms:g} ms per row")
     case: dict[str, Any] = {"case": profile, "policies": {}}
@@ -249,7 +246,7 @@ def _case(
             result.figures.facts() | result.foretold | {"events": list(result.events)}
         )
         error = result.foretold.get("foretold_error")
-        known = "" if error is None else f"; step times foretold within {error:.0%} in the median"
+        known = "" if error is None else f"; step times predicted within {error:.0%} (median)"
         say(f"{profile}, {policy}: {describe(result.figures)}{known}")
         if options.verify:
             rows, found = verify(load, result.files)
@@ -306,7 +303,7 @@ def _run(
 
 
 def verify(load: Workload, files: Sequence[Path]) -> tuple[int, list[str]]:
-    """Every result row against DuckDB's."""
+    """Compares every result row with DuckDB's."""
     tables = [pq.ParquetFile(file).read(columns=["key", "window", "n"]) for file in files]
     with connect() as db:
         db.register("rows", load.table())
@@ -322,7 +319,7 @@ def verify(load: Workload, files: Sequence[Path]) -> tuple[int, list[str]]:
 
 
 def against(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The default against slots that stay: rows late, and slot-seconds used."""
+    """The default policy against fixed slots: late rows, and slot-seconds used."""
     found: dict[str, Any] = {}
     mine = policies.get(DEFAULT)
     if mine is not None and SMALL in policies:
@@ -373,7 +370,7 @@ def _settings(options: ElasticOptions, seconds: float) -> dict[str, Any]:
 
 def show_elastic(figures: dict[str, Any], console: Console) -> None:
     """Prints the table of all runs, and what the default policy did."""
-    table = Table(title="slots that stay, and slots that adapt", title_justify="left")
+    table = Table(title="fixed slots, and slots that adapt", title_justify="left")
     table.add_column("profile")
     table.add_column("policy")
     for heading in (

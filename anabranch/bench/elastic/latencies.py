@@ -1,8 +1,7 @@
-"""What a run over a paced workload was like: how long rows took, how many were late, what it used,
-and how steady it was.
+"""The figures of a run over a paced workload: latency, late rows, slots used, and steadiness.
 
-A row's latency is the time from when it was due to when the step that had it was committed: waiting
-at the source is in it.
+A row's latency is the time from when it was due to the commit of its step. It includes waiting at
+the source.
 """
 
 from __future__ import annotations
@@ -16,15 +15,13 @@ import numpy as np
 
 from anabranch.workloads import Workload
 
-_STEADY = 0.1  # input that changed by less did not ask for anything
+_STEADY = 0.1  # a smaller change of the input is no reason to resize
 _SOON = 5  # steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedStep:
-    """A committed step: rows that it had, when it ended (seconds since the workload began), and the
-    slots it used.
-    """
+    """A committed step: its rows, its slots, and its end in seconds since the workload began."""
 
     rows: int
     ended_s: float
@@ -51,7 +48,7 @@ class Latencies:
         return self.rows / self.seconds
 
     def facts(self) -> dict[str, Any]:
-        """As they are printed."""
+        """The figures as they are printed."""
         return {
             "rows": self.rows,
             "seconds": round(self.seconds, 2),
@@ -70,9 +67,9 @@ class Latencies:
 def latencies(
     load: Workload, steps: Sequence[TimedStep], target_s: float, speed: float = 1.0
 ) -> Latencies:
-    """The figures of a run: steps took the rows of the workload in their order.
+    """The figures of a run whose steps took the rows of the workload in order.
 
-    Closing steps have none.
+    Closing steps have no rows.
     """
     ends = np.repeat([step.ended_s for step in steps], [step.rows for step in steps])
     due = load.due_us(np.arange(len(ends))) / 1e6 / speed
@@ -96,9 +93,7 @@ def latencies(
 
 
 def needless_reversals(load: Workload, steps: Sequence[TimedStep], speed: float = 1.0) -> int:
-    """How often slots went up and soon down again, or down and up, while the input stayed as it
-    was.
-    """
+    """How often slots went up and soon down, or down and soon up, while the input was steady."""
     changes = [
         (i, b.slots - a.slots) for i, (a, b) in enumerate(pairwise(steps), 1) if b.slots != a.slots
     ]

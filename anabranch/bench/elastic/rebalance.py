@@ -1,10 +1,11 @@
-"""`anabranch bench rebalance`: what moving shards and changing slots costs, on a state of a million
-keys.
+"""`anabranch bench rebalance`: the cost of moving shards and of changing slots, with a large state.
 
-Three questions, in one run each and on the same input. After the popularity of keys is shuffled,
-for how many steps is a slot above theta times the mean? What does a step take longer in which
-shards have another slot? For how long does another number of slots interrupt the run, and how long
-does Spark's way take: stop, repartition the state offline, start again?
+The state has a million keys. Each question has its own run, on the same input:
+
+- After the popularity of keys is shuffled, for how many steps is a slot above theta times the mean?
+- How much longer does a step take in which shards move to another slot?
+- How long does a change of slots interrupt the run? How long does Spark's way take: stop,
+repartition the state offline, start again?
 """
 
 from __future__ import annotations
@@ -40,16 +41,14 @@ from anabranch.testing.restless import act_after
 
 _QUIET = 4  # usual steps between two changes
 _FLOOR_S = 0.01  # an interruption that cannot be measured counts as this
-_ROW_S = 1e-5  # what a row takes of its slot where balancing is looked at
+_ROW_S = 1e-5  # time of a row in its slot while balancing is measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceOptions(SidesOptions):
-    """The options of `anabranch bench rebalance`; first each of the `rows` keys comes once."""
+    """The options of `anabranch bench rebalance`; at first each of the `rows` keys comes once."""
 
-    rows: Annotated[int, typer.Option("--keys", metavar="N", help="Keys that the state holds.")] = (
-        1_000_000
-    )
+    rows: Annotated[int, typer.Option("--keys", metavar="N", help="Keys in the state.")] = 1_000_000
     batch_rows: BatchRows = 100_000
     slots: Annotated[
         int | None, typer.Option(metavar="N", help="Slots, and partitions of native Spark.")
@@ -65,7 +64,7 @@ class RebalanceOptions(SidesOptions):
     ] = 12
     theta: Annotated[
         float,
-        typer.Option(metavar="X", help="Most loaded slot over the mean, from which shards move."),
+        typer.Option(metavar="X", help="Most loaded slot over the mean: shards move above this."),
     ] = 1.2
     # Not options of the command.
     rows_per_minute: int = 1_000_000
@@ -90,7 +89,7 @@ class RebalanceOptions(SidesOptions):
 
 
 def _moved(route: Route, moves: int, rng: random.Random) -> list[int]:
-    """As many shards as balancing moves, each in the next slot."""
+    """The route with `moves` random shards moved to the next slot."""
     table = list(route.slot_of)
     for shard in rng.sample(range(len(table)), moves):
         table[shard] = (table[shard] + 1) % route.slots
@@ -98,9 +97,9 @@ def _moved(route: Route, moves: int, rng: random.Random) -> list[int]:
 
 
 def rebalance(options: RebalanceOptions, out: TextIO) -> dict[str, Any]:
-    """Runs the benchmark, with a line about each thing that it does on `out`.
+    """Runs the benchmark, and prints its progress on `out`.
 
-    Gives the figures as in `--json`.
+    Returns the figures as in `--json`.
     """
     began = time.monotonic()
     with open_bench(options, began + options.minutes * 60, clocked(out)) as bench:
@@ -187,7 +186,7 @@ def _number(row: tuple[Any, ...] | None) -> int:
 
 
 def _rebalanced(bench: Bench[RebalanceOptions], source: InputFiles) -> dict[str, Any]:
-    """A run that balances itself, with the popularity of its keys shuffled now and then.
+    """A run that balances itself, while the popularity of its keys is shuffled now and then.
 
     An aggregate in Python takes some time for each row: rows that are combined before they are sent
     leave little to balance.
@@ -228,16 +227,17 @@ def _rebalanced(bench: Bench[RebalanceOptions], source: InputFiles) -> dict[str,
 
 
 def _above(period: Sequence[Observation], theta: float) -> int:
-    """Steps with a slot above theta, be it by chance.
+    """Steps with a slot above theta, even if by chance.
 
-    Those in which one shard alone is above it do not count.
+    Steps in which a single shard is above theta do not count.
     """
     return sum(_imbalance(each) > theta for each in period if not _alone(each, theta))
 
 
 def _until(period: Sequence[Observation], theta: float) -> int:
-    """Steps from the shuffle to the first in which all slots are below theta, or one shard alone is
-    above it.
+    """Steps from the shuffle until all slots are below theta.
+
+    A step in which a single shard is above theta ends it too.
     """
     return next(
         (i for i, each in enumerate(period) if _alone(each, theta) or _imbalance(each) <= theta),
@@ -253,7 +253,7 @@ def _alone(seen: Observation, theta: float) -> bool:
 
 
 def _imbalance(seen: Observation) -> float:
-    """Elasticutor's delta: the work of the most loaded slot over the mean, as it was measured."""
+    """Elasticutor's delta: the measured work of the most loaded slot over the mean."""
     component = seen.components[0]
     work_s = by_slot(component.work_s, component.route)
     return float(work_s.max() * component.route.slots / max(work_s.sum(), 1e-9))
@@ -265,7 +265,7 @@ def _imbalance_of_rows(seen: Observation) -> float:
 
 
 def _changed(bench: Bench[RebalanceOptions], source: InputFiles, moves: int) -> dict[str, Any]:
-    """A run in which every few steps `moves` shards get another slot, or slots change."""
+    """A run in which `moves` shards get another slot, or slots change, every few steps."""
     options, place = bench.options, bench.root / "changing"
     first = -(-options.rows // FILL_ROWS) + 2 * _QUIET
     acts: dict[int, int | str] = {}
@@ -288,7 +288,7 @@ def _changed(bench: Bench[RebalanceOptions], source: InputFiles, moves: int) -> 
         kinds["reroute" if act == "reroute" else "resize"].append(step)
     events = {event.step: event.kind for event in run.events if event.kind in kinds}
     if any(events.get(step) != kind for kind, mine in kinds.items() for step in mine):
-        raise AnabranchError(f"changes that were asked for did not happen: {acts}, {events}")
+        raise AnabranchError(f"requested changes did not happen: {acts}, {events}")
     found: dict[str, Any] = {}
     for kind, mine in kinds.items():
         usual = [
@@ -343,14 +343,14 @@ def _settings(bench: Bench[RebalanceOptions], seconds: float) -> dict[str, Any]:
 
 
 def show_rebalance(figures: dict[str, Any], console: Console) -> None:
-    """The figures in a few lines."""
+    """Prints the figures in a few lines."""
     balance, reroute, resize = (figures[name] for name in ("rebalance", "reroute", "resize"))
     lines = [
         (
             f"after a shuffle, steps until all slots are below theta {balance['theta']}: "
             f"{balance['steps_to_balance']}"
         ),
-        f"of {balance['every']} steps, above it, by chance too: {balance['steps_above_theta']}",
+        f"steps above it, of {balance['every']}, chance included: {balance['steps_above_theta']}",
         (
             f"most loaded slot over mean: {balance['imbalance_after_shuffle']} at first, "
             f"{balance['imbalance_after_two_steps']} later"
@@ -371,9 +371,9 @@ rebalance_command = bench_command(
     RebalanceOptions,
     rebalance,
     show_rebalance,
-    """What moving shards and changing slots costs, on a state of a million keys.
+    """The cost of moving shards and of changing slots, on a state of a million keys.
 
-    Also measures what Spark's own way to another number of partitions takes.
+    Also measures Spark's own way to change the number of partitions.
 
     Example: anabranch bench rebalance --keys 200000 --batch-rows 50000
     """,

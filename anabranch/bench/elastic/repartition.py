@@ -1,5 +1,6 @@
-"""Spark's way to another parallelism of a stateful query: stop it, write all its state again for so
-many partitions, start it.
+"""Spark's way to change the parallelism of a stateful query.
+
+Stop the query, rewrite all its state for another number of partitions, start the query.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from anabranch.errors import AnabranchError
 _CONF = {
     "spark.sql.streaming.stateStore.providerClass": STATE_STORES[
         "rocksdb"
-    ],  # the one that Spark can repartition
+    ],  # the only store that Spark can repartition
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # A repartition is a batch of its own, of which the file sink's log knows nothing: its next
+    # A repartition is a batch of its own that the log of the file sink does not have: its next
     # compaction would end the query.
     "spark.sql.streaming.fileSink.log.compactInterval": "100000",
 }
@@ -32,9 +33,9 @@ _CONF = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repartitioned:
-    """What a change of partitions interrupted the query for, and its parts."""
+    """How long a change of partitions interrupted the query, and its parts."""
 
-    # From the wish to the end of the first batch after it, without what such a batch takes.
+    # From the request to the end of the first batch after it, minus the usual time of such a batch.
     seconds: float
     stop_s: float
     repartition_s: float
@@ -46,7 +47,7 @@ class Repartitioned:
 def repartitioned(
     spark: SparkSession, source: InputFiles, place: Path, before: int, after: int, batches: int
 ) -> Repartitioned:
-    """A query over the first batches, then with other partitions over the one that follows."""
+    """Runs a query over the first batches, then over one more with other partitions."""
     shutil.rmtree(place, ignore_errors=True)
     files = place / "in"
     files.mkdir(parents=True)
@@ -63,7 +64,7 @@ def repartitioned(
         began = time.monotonic()
         query.stop()
         stopped = time.monotonic()
-        # Not before: a query that is stopped within a batch cannot be repartitioned.
+        # Not earlier: a query that is stopped within a batch cannot be repartitioned.
         _publish(source, files, batches, batches + 1)
         manager = spark._streamingCheckpointManager  # noqa: SLF001 - Spark's only way
         manager.repartition(str(place / "checkpoint"), after)
@@ -72,7 +73,7 @@ def repartitioned(
         query.processAllAvailable()
         ended = time.monotonic()
         if not query.recentProgress:
-            raise AnabranchError("the native query did not go on after its state was repartitioned")
+            raise AnabranchError("the native query did not resume after its repartition")
         query.stop()
     finally:
         for name, was in own.items():

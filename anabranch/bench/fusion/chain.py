@@ -1,8 +1,8 @@
-"""Four aggregations, each over the results of the one before: (a, b, c, d) a minute, (a, b, c) each
-5, (a, b) each 10, (a) each 20.
+"""Four aggregations, each over the results of the one before.
 
-Both sides and the reference are built from the same values. Anabranch runs the chain with its first
-operators in one component, the others each in one of its own; native Spark runs it as chained
+They are (a, b, c, d) per minute, (a, b, c) per 5, (a, b) per 10, and (a) per 20 minutes. Both sides
+and the reference are built from the same values. Anabranch runs the chain with its first operators
+in one component, and each other operator in a component of its own. Native Spark runs it as chained
 window aggregations of one query, in append mode.
 """
 
@@ -65,7 +65,7 @@ def write_chain_input(
 
 
 def split_key(table: pa.Table, cardinalities: Mapping[str, int]) -> pa.Table:
-    """Replaces the key by attributes, each combination of which is one key."""
+    """Replaces the key with attributes; each combination of them is one key."""
     key = table["key"].to_numpy()
     attributes = {}
     for name, values in cardinalities.items():
@@ -78,7 +78,7 @@ def chain_topology(
 ) -> ab.Topology:
     """The chain with its first `fused` operators in one component.
 
-    Refuses a plan that is another one.
+    Raises an error if the plan has other components.
     """
     app = ab.Topology(f"bench_fusion_{fused}")
     stream: ab.Stream = app.source(rows, event_time="at", delay=timedelta(seconds=delay_s))
@@ -102,13 +102,13 @@ def chain_topology(
 
 
 def components_of(app: ab.Topology) -> list[list[str]]:
-    """The operators of each component as the plan has them."""
+    """The operators of each component of the plan."""
     facts = json.loads(app.explain("json", planner=UNFUSED))
     return [[each["name"] for each in component["operators"]] for component in facts["components"]]
 
 
 def native_chain(rows: DataFrame, delay_s: int, last: ChainOperator = CHAIN[-1]) -> DataFrame:
-    """The results of an operator, and of all before it, in one query."""
+    """The results of an operator and of all before it, in one query."""
     frame, time = rows.withWatermark("at", f"{delay_s} seconds"), "at"
     for stage in CHAIN[: CHAIN.index(last) + 1]:
         aggregates = [
@@ -123,7 +123,7 @@ def native_chain(rows: DataFrame, delay_s: int, last: ChainOperator = CHAIN[-1])
 class ChainReference:
     """The results of all operators of the chain by DuckDB, up to a watermark.
 
-    Those of each from those of the one before.
+    Those of an operator are computed from those of the one before.
     """
 
     def __init__(self, source: InputFiles, operators: Collection[str]) -> None:
@@ -135,10 +135,8 @@ class ChainReference:
     def differences(self, run: SideRun) -> tuple[int, list[str]]:
         """How many rows were compared, and what is wrong with a run's results up to its watermark.
 
-        Empty if nothing is.
-
-        The results of an operator are in a directory of its name; only those of the wanted ones are
-        looked at.
+        The list is empty if nothing is wrong. The results of an operator are in a directory of its
+        name; only those of the wanted operators are compared.
         """
         found = [f"{run.left_out} rows were left out of all windows"] if run.left_out else []
         compared = 0

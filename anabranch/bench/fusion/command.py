@@ -1,10 +1,9 @@
-"""`anabranch bench fusion`: chained aggregations with ever more of them fused, and native
-Structured Streaming chained.
+"""`anabranch bench fusion`: chained aggregations, ever more of them fused, and native Spark.
 
-All sides read the same parquet files, one per batch, in one Spark session on all cores, keep their
-state durable and write parquet. They take turns, from an empty state each time; the batches that
-count and the medians are explained in `measure`. Exchanges and shuffled bytes are what Spark itself
-has counted in these batches.
+All sides read the same parquet files, one per batch, in one Spark session on all cores. They keep
+their state durable and write parquet. They take turns, from an empty state each time; `measure`
+explains the batches that count and the medians. Exchanges and shuffled bytes are what Spark itself
+counts in these batches.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ from anabranch.spark.tuning import LOCAL_QUERY
 
 NATIVE = "native"
 _FILES_TEXT = {
-    "quick": "by the file manager that Anabranch has, too",
-    "default": "by Spark's own file manager, which starts a chmod process for each",
+    "quick": "by the same file manager as Anabranch's",
+    "default": "by Spark's own file manager, which starts a chmod process per file",
 }
 _WARM_BATCHES, _WARM_ROWS = 3, 20_000
 _VERIFYING_S = 30.0  # kept for the comparison of all rows, which comes last
@@ -67,7 +66,7 @@ class MeasuredSide:
     batches: Sequence[Mapping[int, Shuffles]]  # of each run, by batch
 
     def exchanges(self, counts: range) -> int:
-        """The exchanges of a batch; they must be the same in all that count."""
+        """The exchanges per batch; they must be the same in all batches that count."""
         found = {run[batch].exchanges for run in self.batches for batch in counts}
         if len(found) != 1:
             raise AnabranchError(
@@ -76,21 +75,22 @@ class MeasuredSide:
         return found.pop()
 
     def shuffle_bytes(self, counts: range) -> int:
-        """What a batch sends through its exchanges: the mean of all that count, because windows do
-        not close in each of them.
+        """Bytes that a batch sends through its exchanges: the mean of all batches that count.
+
+        It is the mean because windows do not close in every batch.
         """
         each = [run[batch].written_bytes for run in self.batches for batch in counts]
         return round(sum(each) / len(each))
 
     def task_s(self, counts: range) -> float:
-        """The time of all tasks of a batch together, in the median."""
+        """The time of all tasks of a batch together; the median of all batches that count."""
         return round(median(run[batch].task_s for run in self.batches for batch in counts), 4)
 
 
 def fusion(options: FusionOptions, out: TextIO) -> dict[str, Any]:
-    """Runs the benchmark, with a line about each thing that it does on `out`.
+    """Runs the benchmark, and prints its progress on `out`.
 
-    Gives the figures as in `--json`.
+    Returns the figures as in `--json`.
     """
     began = time.monotonic()
     with open_bench(options, began + options.minutes * 60, clocked(out)) as bench:
@@ -125,8 +125,9 @@ def fused_name(number: int) -> str:
 
 
 def _warm_up(bench: Bench[FusionOptions]) -> None:
-    """Runs what has most levels, and native Spark, over a few small batches: the JVM compiles,
-    Python workers start.
+    """Runs the case with the most levels, and native Spark, over a few small batches.
+
+    The JVM compiles, and Python workers start.
     """
     bench.say("warming up")
     spec = bench.options.data()
@@ -167,8 +168,9 @@ def _run_fused(
 def _run_native(
     bench: Bench[FusionOptions], source: InputFiles, place: Path, warm: int, left_s: float
 ) -> SideRun:
-    """One query for each operator whose results are written, one after the other: a query has one
-    sink.
+    """One query per operator whose results are written: a query has one sink.
+
+    They run one after the other.
     """
     emptied(place)
     conf = bench.spark.conf
@@ -211,7 +213,7 @@ def written_operators(options: FusionOptions) -> tuple[str, ...]:
 def _measure(
     bench: Bench[FusionOptions], source: InputFiles, place: Path, warm: int
 ) -> list[MeasuredSide]:
-    """All rounds of all sides; what Spark has counted is read after each run, before it forgets."""
+    """All rounds of all sides; Spark's counts are read after each run, before it forgets them."""
     batches: dict[str, list[Mapping[int, Shuffles]]] = {}
 
     def observed(name: str, side: Side) -> Side:
@@ -233,7 +235,7 @@ def _measure(
 
 
 def _together(queries: Sequence[Mapping[int, Shuffles]]) -> dict[int, Shuffles]:
-    """What the queries of a side have cost in each batch that all of them have."""
+    """What the queries of a side cost in each batch that all of them have."""
     common = set(queries[0]).intersection(*queries)
     return {
         batch: Shuffles(
@@ -248,9 +250,7 @@ def _together(queries: Sequence[Mapping[int, Shuffles]]) -> dict[int, Shuffles]:
 def _figures(
     measured: Sequence[MeasuredSide], source: InputFiles, warm: int
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The figures of each number of fused operators, and native's own, over the batches that all
-    runs have.
-    """
+    """The figures of each number of fused operators, and native's own, over common batches."""
     usable = [
         each
         for each in measured
@@ -297,9 +297,9 @@ def _verify(
     cases: Sequence[dict[str, Any]],
     measured: Sequence[MeasuredSide],
 ) -> None:
-    """Every window at or below the final watermark of each side, all rows, against the reference.
+    """Compares every row of each side, up to its final watermark, with the reference.
 
-    Native counts in every case.
+    Native's rows count in every case.
     """
     reference = ChainReference(source, written_operators(bench.options))
     last = {each.name: each.runs[-1] for each in measured}
@@ -315,7 +315,7 @@ def _verify(
 
 
 def _settings(bench: Bench[FusionOptions], seconds: float) -> dict[str, Any]:
-    """All that one needs to know to judge the figures, or to repeat them."""
+    """What one must know to judge or repeat the figures."""
     found = settings_of(bench, seconds)
     writes = " and ".join(written_operators(bench.options))
     found["anabranch"] |= {
@@ -326,7 +326,7 @@ def _settings(bench: Bench[FusionOptions], seconds: float) -> dict[str, Any]:
         "query": "withWatermark, then groupBy(window, keys) over the windows of the one before, "
         "chained"
         + (
-            "; a query for each operator, one after the other"
+            "; one query per operator, one after the other"
             if bench.options.sinks == "all"
             else " in one query"
         ),
@@ -334,8 +334,8 @@ def _settings(bench: Bench[FusionOptions], seconds: float) -> dict[str, Any]:
         "checkpoint_files": _FILES_TEXT[bench.options.native_files],
     }
     found["both"] |= {
-        "shuffle_bytes": "written to exchanges a batch, mean of the batches that count",
-        "exchanges": "of a batch",
+        "shuffle_bytes": "written to exchanges per batch, mean of the batches that count",
+        "exchanges": "per batch",
     }
     return {**found, **bench.options.cardinalities, "sinks": bench.options.sinks}
 

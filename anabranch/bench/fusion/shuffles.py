@@ -1,8 +1,7 @@
-"""What Spark itself has counted of a query: the exchanges in the plan of each batch, and the bytes
-that went through them.
+"""What Spark itself counts of a query: the exchanges of each batch, and the bytes through them.
 
-Both come from Spark's status stores, which it keeps with or without its web page. The jobs of a
-streaming query have the id of its run as their group and the batch in their description; an
+Both come from Spark's status stores, which exist with or without its web page. The jobs of a
+streaming query have the id of its run as their group and the batch in their description. An
 execution of Spark SQL names its jobs and has the graph of its plan.
 """
 
@@ -21,9 +20,7 @@ _WAIT_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class Shuffles:
-    """One batch: the exchanges of its physical plan, what was written to them, and the time of all
-    of its tasks.
-    """
+    """One batch: the exchanges of its plan, the bytes written to them, and its task time."""
 
     exchanges: int
     written_bytes: int
@@ -31,9 +28,9 @@ class Shuffles:
 
 
 def shuffles_of(spark: SparkSession, query: str) -> dict[int, Shuffles]:
-    """What each batch of a query's run has cost, by the batch's number.
+    """What each batch of a query's run cost, by the batch's number.
 
-    Of the last batches that Spark remembers.
+    Only the last batches, which Spark still remembers.
     """
     context = spark.sparkContext._jsc.sc()  # noqa: SLF001 - Python has no way to the status stores
     context.listenerBus().waitUntilEmpty(_WAIT_MS)
@@ -61,7 +58,7 @@ def shuffles_of(spark: SparkSession, query: str) -> dict[int, Shuffles]:
 def _exchanges(spark: SparkSession, batch_of: dict[int, int]) -> dict[int, int]:
     """The exchanges in the physical plan of each batch.
 
-    One that had to run again has the same plan twice.
+    A batch that had to run again has the same plan twice.
     """
     store = spark._jsparkSession.sharedState().statusStore()  # noqa: SLF001 - as above
     found: dict[int, int] = {}

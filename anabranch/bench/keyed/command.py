@@ -1,13 +1,14 @@
-"""`anabranch bench keyed`: running count and sum per key, `process` against every way that Spark
-has for Python state.
+"""`anabranch bench keyed`: running count and sum per key, `process` against Spark's ways.
 
-All sides read the same parquet files, one per batch, in one Spark session on all cores, keep their
-state durable and write parquet. They take turns, from an empty state each time. The first batches
-do not count, nor does a pass over the input before each turn of ours and of the limits. `process`
-runs per key and vectorised, each with what Spark SQL combines of the rows of a key, and with all
-rows. Beside them run bare limits: rows of each batch combined by Spark SQL; and rows exchanged by
-key and brought to Python. Nothing is kept or written there. `flat` measures what a small batch
-costs while ever more keys are stored.
+The rivals are all ways that Spark has for Python state. All sides read the same parquet files, one
+per batch, in one Spark session on all cores. They keep their state durable and write parquet. They
+take turns, from an empty state each time. The first batches do not count, nor does a pass over the
+input before each turn of ours and of the limits.
+
+`process` runs per key and vectorised, each with aggregates that Spark SQL computes from the rows of
+a key, and with all rows. There are two bare limits, which keep and write nothing: rows of each
+batch combined by Spark SQL, and rows exchanged by key and brought to Python. `flat` measures the
+cost of a small batch while ever more keys are stored.
 """
 
 from __future__ import annotations
@@ -36,27 +37,27 @@ from anabranch.spark.tuning import LOCAL_QUERY
 from anabranch.testing.compare import differences
 from anabranch.testing.reference.database import connect
 
-_WARM_ROWS = 5_000  # of rivals
+_WARM_ROWS = 5_000  # for rivals
 _WARM_BATCHES, _WARM_BATCH_ROWS = (
     24,
     100_000,
-)  # of what is so quick that the JVM would have compiled little of it
-_LEAST_BATCHES = 2  # of a rival that takes long: one to warm up, one that counts
+)  # for sides so quick that the JVM would have compiled little of them
+_LEAST_BATCHES = 2  # of a slow rival: one to warm up, one that counts
 _FLAT_S = 240.0  # kept for the case `flat`
 
 
 def keyed(options: KeyedOptions, out: TextIO) -> dict[str, Any]:
-    """Runs the benchmark, with a line about each thing that it does on `out`.
+    """Runs the benchmark, and prints its progress on `out`.
 
-    Gives the figures as in `--json`.
+    Returns the figures as in `--json`.
     """
     began = time.monotonic()
     forms = [form for form in FORMS if form in options.cases]
     cases: list[dict[str, Any]] = []
     with open_bench(options, began + options.minutes * 60, clocked(out)) as bench:
         for name, value in LOCAL_QUERY.items():
-            bench.spark.conf.set(name, value)  # the file manager that Anabranch has, too
-        if options.rows > 3 * _WARM_ROWS:  # fewer would be a trial themselves
+            bench.spark.conf.set(name, value)  # the same file manager as Anabranch's
+        if options.rows > 3 * _WARM_ROWS:  # a smaller input is itself like a trial
             _warm_up(bench, forms)
         ends_at = bench.ends_at - (_FLAT_S if "flat" in options.cases else 0)
         for i, (keys, skew) in enumerate(options.grid if forms else []):
@@ -97,7 +98,7 @@ def _sides(
 ) -> dict[str, Side]:
     """`process` in its forms, their limits, and the rivals.
 
-    One that takes too long is cut short when enough batches are done.
+    A side that takes too long is cut short after enough batches.
     """
     sides: dict[str, Side] = {
         form: _twice(partial(run_process, bench, form, source, place / form)) for form in forms
@@ -115,10 +116,10 @@ def _sides(
 
 
 def _twice(side: Side) -> Side:
-    """A side that runs over the input once before the run that counts: its first batches are over
-    in a blink.
+    """A side that runs over the input once before the run that counts.
 
-    What rivals do for seconds before their batches count, it would do in those that count.
+    Its batches are so short that the JVM would compile within those that count. Rivals run for
+    seconds before their batches count.
     """
 
     def run(left_s: float) -> SideRun:
@@ -173,14 +174,13 @@ def _measure(
 def _counts(runs: Sequence[SideRun]) -> range:
     """The batches that count.
 
-    Of a side that was cut short the later ones of those that it has: all have the same number of
-    rows.
+    Of a side that was cut short, the later ones: all batches have the same number of rows.
     """
     return counted(runs, min(MIN_WARM, min(len(run.batch_s) for run in runs) - 1))
 
 
 def _rival(runs: Sequence[SideRun], source: InputFiles) -> dict[str, Any]:
-    """What was measured of a side that we are compared with."""
+    """The figures of a side with which we are compared."""
     found = speed(runs, _counts(runs), source.rows)
     return {
         "rows_per_s": round(found.rows_per_s),
@@ -191,7 +191,7 @@ def _rival(runs: Sequence[SideRun], source: InputFiles) -> dict[str, Any]:
 
 
 def _figures(runs: Sequence[SideRun], source: InputFiles, common: dict[str, Any]) -> dict[str, Any]:
-    """What was measured of one form, and how it compares with the fastest rival."""
+    """The figures of one form, and its ratio to the fastest rival."""
     counts = _counts(runs)
     mine, fastest = speed(runs, counts, source.rows), common["fastest"]
     case = {
@@ -215,7 +215,7 @@ def _figures(runs: Sequence[SideRun], source: InputFiles, common: dict[str, Any]
 def _verified(
     bench: Bench[KeyedOptions], source: InputFiles, runs: dict[str, list[SideRun]]
 ) -> dict[str, Any]:
-    """Every result row of the last run of each side against DuckDB."""
+    """Compares every result row of the last run of each side with DuckDB."""
     database = connect()
     files = [str(file) for file in source.files]
     database.execute(
@@ -239,10 +239,7 @@ def _verified(
         sums = [sum(size for (size,) in sizes[:i]) for i in range(len(sizes) + 1)]
         if actual.num_rows not in sums or sums.index(actual.num_rows) < len(run.batch_s):
             return 0, [
-                (
-                    f"{actual.num_rows} rows are not those of {len(run.batch_s)} batches or more: "
-                    f"{sums}"
-                )
+                f"{actual.num_rows} rows do not match {len(run.batch_s)} batches or more: {sums}"
             ]
         wanted = database.sql(
             "SELECT key, CAST(n AS BIGINT) AS n, total FROM expected WHERE batch < ?",

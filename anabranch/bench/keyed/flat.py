@@ -1,10 +1,9 @@
-"""What a small batch costs while ever more keys are stored: a step of `process` should cost what it
-touches.
+"""The cost of a small batch while ever more keys are stored.
 
-One run: the state grows to each number of keys in a few large batches, then small ones follow, each
-with rows of a few keys out of all that are stored. Measured is the time of the slot tasks, from
-when they have their rows until their state is written and logged: the longest slot of each step.
-Nothing is left out: steps in which the log is tidied count too.
+The cost of a step of `process` should depend on the keys that it touches only. In one run, the
+state grows to each number of keys in a few large batches. Then small batches follow, each with rows
+of a few of the stored keys. The measured time is that of the longest slot task of each step, from
+when it has its rows until its state is written and logged. Steps that compact the log count too.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _START_US = 1_767_225_600_000_000
 
 
 def flat(bench: Bench[KeyedOptions], place: Path, form: str = "per-key-rows") -> dict[str, Any]:
-    """The figures of all numbers of stored keys."""
+    """The figures for each number of stored keys."""
     options, levels = bench.options, bench.options.levels
     source, small = _write(options, emptied(place) / "input")
     bench.say(f"flat: {len(source.files)} batches, up to {levels[-1]:,} keys, {form}")
@@ -77,9 +76,9 @@ def _most_over_least(values: list[float]) -> float:
 
 
 def _write(options: KeyedOptions, directory: Path) -> tuple[InputFiles, dict[int, range]]:
-    """Files of new keys up to each level, then small ones.
+    """Writes files of new keys up to each level, then small ones.
 
-    And the numbers of the small batches of each level.
+    Also returns the numbers of the small batches of each level.
     """
     directory.mkdir(parents=True)
     rng = np.random.default_rng(options.seed)
@@ -93,7 +92,7 @@ def _write(options: KeyedOptions, directory: Path) -> tuple[InputFiles, dict[int
         known = stored
         uncounted = (
             options.steps if stored == options.levels[0] else 3
-        )  # to warm up, and right after large ones
+        )  # to warm up; later ones follow large batches
         for _ in range(uncounted):
             _file(directory, files, rows, rng.choice(stored, options.touched, replace=False))
         start = len(files)

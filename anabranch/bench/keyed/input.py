@@ -1,7 +1,7 @@
-"""Input with a large state and keys whose popularity is shuffled: first each key once, then batches
-by Zipf's law over a permutation.
+"""Input with a large state and keys whose popularity is shuffled.
 
-All of it is in one hour of event time, so that a window of an hour holds every key until the end.
+Each key comes once at first; then batches follow Zipf's law over a permutation of the keys. All
+rows are in one hour of event time, so a window of an hour holds every key until the end.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _FIRST_MTIME_S = 1_600_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedSpec:
-    """What the input is made from: `shuffles` times after `every` batches another permutation of
-    the keys.
+    """What the input is made from.
+
+    After `every` batches the keys are permuted again, `shuffles` times.
     """
 
     keys: int
@@ -40,7 +41,7 @@ class KeyedSpec:
 
     @property
     def fills(self) -> int:
-        """Batches that bring each key once."""
+        """The batches at the beginning, which bring each key once."""
         return -(-self.keys // FILL_ROWS)
 
     @property
@@ -49,7 +50,7 @@ class KeyedSpec:
 
 
 def write_keyed_input(spec: KeyedSpec, directory: Path) -> InputFiles:
-    """One file per batch, equal for equal specs."""
+    """Writes one file per batch; equal specs give equal files."""
     directory.mkdir(parents=True, exist_ok=True)
     chance = np.random.default_rng(spec.seed)
     popularity = np.cumsum(np.arange(1, spec.keys + 1, dtype=np.float64) ** -spec.skew)

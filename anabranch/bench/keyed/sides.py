@@ -1,8 +1,7 @@
 # ruff: noqa: ARG002, N802, N803, RUF012 - the APIs decide on names and attributes
-"""Running count and sum per key, in every way that Spark has for Python state, and as a `process`
-in both of its forms.
+"""Running count and sum per key, in every way that Spark has for Python state, and as `process`.
 
-All sides give, for each batch and each key with rows in it, the number of its rows so far and the
+All sides return, for each batch and each key with rows in it, the number of its rows so far and the
 sum of their values.
 """
 
@@ -35,7 +34,7 @@ BARE, BARE_COMBINED = "bare", "bare-combined"
 
 @dataclass
 class Account:
-    """What is known of a key."""
+    """The state of a key."""
 
     n: int = 0
     total: float = 0.0
@@ -44,7 +43,7 @@ class Account:
 class PerKeyAggregates:
     """In plain Python, key by key.
 
-    It needs no more of the rows of a key than these two, so they are combined in the JVM.
+    It needs only these two aggregates of a key's rows, so rows are combined in the JVM.
     """
 
     state: Account
@@ -52,7 +51,7 @@ class PerKeyAggregates:
     columns = {"count": ab.count(), "sum": ab.sum("v")}
 
     def process(self, key: int, rows: ab.Rows, state: Account, ctx: ab.Context) -> Any:
-        """Adds what has come of a key; it has one row."""
+        """Adds the new rows of a key, which are combined into one."""
         state.n += rows.count[0]
         state.total += rows.sum[0]
         return ((state.n, state.total),)
@@ -66,21 +65,21 @@ class PerKeyRows:
     columns = ("v",)
 
     def process(self, key: int, rows: ab.Rows, state: Account, ctx: ab.Context) -> Any:
-        """Adds the rows of a key up."""
+        """Adds up the rows of a key."""
         state.n += len(rows)
         state.total += sum(rows.v)
         return ((state.n, state.total),)
 
 
 class VectorisedAggregates:
-    """All keys of a slot at once, with what is combined of their rows in the JVM."""
+    """All keys of a slot at once, over aggregates of their rows that the JVM computes."""
 
     state = {"n": "bigint", "total": "double"}
     output = "n bigint, total double"
     columns = {"count": ab.count(), "sum": ab.sum("v")}
 
     def process(self, rows: ab.SlotRows, state: ab.SlotState, ctx: ab.SlotContext) -> Any:
-        """Adds what has come of each key; it has one row."""
+        """Adds the new rows of each key, which are combined into one."""
         state.n += rows["count"]
         state.total += rows["sum"]
         return {"n": state.n, "total": state.total}
@@ -94,7 +93,7 @@ class VectorisedRows:
     columns = ("v",)
 
     def process(self, rows: ab.SlotRows, state: ab.SlotState, ctx: ab.SlotContext) -> Any:
-        """Adds the rows of all keys up."""
+        """Adds up the rows of all keys."""
         state.n += np.bincount(rows.key, minlength=len(state))
         state.total += np.bincount(rows.key, rows["v"], minlength=len(state))
         return {"n": state.n, "total": state.total}
@@ -204,7 +203,7 @@ def run_rival(
     stop: Stop,
     _left_s: float = 0.0,
 ) -> SideRun:
-    """One run of a rival over the input, perhaps not to its end."""
+    """One run of a rival over the input; it may be cut short."""
     emptied(place)
     query, store = RIVALS[rival]
     results = query(read_stream(bench.spark, source).select("key", "v"))
@@ -222,8 +221,9 @@ def limit_of(form: str) -> str:
 def run_bare(
     bench: Bench[KeyedOptions], name: str, source: InputFiles, place: Path, _left_s: float = 0.0
 ) -> SideRun:
-    """A bare limit, without state and results: rows of a batch exchanged by key and counted by
-    Python, or combined by Spark SQL.
+    """A bare limit, without state and results.
+
+    Rows of a batch are exchanged by key and counted by Python, or combined by Spark SQL.
     """
     emptied(place)
 

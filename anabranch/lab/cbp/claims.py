@@ -1,7 +1,6 @@
-"""What CBP claims for Fig.
+"""What CBP claims for Fig. 3 to 5 and Table 1, and why some of it does not hold here.
 
-3 to 5 and Table 1, and why some of it does not hold here: each reason was tried by changing its
-cause.
+Each reason was tested by changing its cause.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ FREQUENCIES = (1, 2, 5, 10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """Means over the repeats of one degree, stream, way and 1/f."""
+    """Means over the repeats, by degree, stream, way of planning and 1/f."""
 
     degree: int
     stream: str
     way: str
     every: int
-    # Percent of all rows that operators take, those from the source included (the paper's 100 n_c /
-    # N_1).
+    # Percent of all rows that operators take, including those from the source (the paper's
+    # 100 n_c / N_1).
     saved: float
     moved: float  # rows of state over the history
     components: float
@@ -58,9 +57,9 @@ Figures = Mapping[tuple[int, str, str, int], Figure]
 
 
 def claims_of(found: list[Figure]) -> list[Claim]:
-    """Fig. 3 to 5. Directions are ratios, of which the paper's is 1.
+    """Fig. 3 to 5. Directions are ratios; the paper's ratio is 1.
 
-    A base of nothing moved counts as one row.
+    If the base has moved no rows, it counts as one row.
     """
     by = {(f.degree, f.stream, f.way, f.every): f for f in found}
     degrees = sorted({f.degree for f in found})
@@ -141,7 +140,7 @@ def _stream_claims(by: Figures, degrees: list[int]) -> list[Claim]:
 
 
 def _moved_claims(by: Figures, degrees: list[int]) -> list[Claim]:
-    """Fig. 4: state that moves, in the mean over degrees."""
+    """Fig. 4: state that moves, on average over degrees."""
 
     def moved(way: str, stream: str) -> float:
         return max(1.0, statistics.fmean(by[d, stream, way, 1].moved for d in degrees))
@@ -173,7 +172,7 @@ def _moved_claims(by: Figures, degrees: list[int]) -> list[Claim]:
 
 
 def _slower_claims(by: Figures, degrees: list[int]) -> list[Claim]:
-    """Fig. 5: state that moves as adaptations are further apart."""
+    """Fig. 5: state that moves when adaptations are less frequent."""
     claims = []
     for stream in STREAMS:
         moved = [by[degrees[-1], stream, "greedy", every].moved for every in FREQUENCIES]

@@ -1,10 +1,12 @@
-"""CBP 6.2, Fig. 3 to 5: random graphs of 100 operators, planned greedily, as a set cover and by
-placement; and 6.3, Linear Road.
+"""CBP 6.2, Fig. 3 to 5: random graphs of 100 operators, planned in several ways; 6.3, Linear Road.
 
-`graphs.py` draws the graphs. The paper's adaptation policy is not given: see plan/adaptation.py for
-ours; and linear_road.py for the latencies of Table 1. Plans are made from some minutes and judged
-in as many after them, as in 6.3: a planner that is judged by the history that it has seen stays
-clear of just the loads at which a slot was added in it.
+The ways are greedy, as a set cover, and by placement. `graphs.py` draws the graphs, and
+`linear_road.py` computes the latencies of Table 1. The paper does not give its adaptation policy;
+ours is `Adaptation` in plan/planners/cost.py.
+
+Plans are made from some minutes and judged in as many later ones, as in 6.3. A plan that was judged
+by the minutes that it is made from would look too good: it avoids exactly the loads at which a slot
+was added in them.
 """
 
 from __future__ import annotations
@@ -30,14 +32,12 @@ from anabranch.plan.planners.set_cover import greedy_cover, pool, refine_partiti
 from anabranch.plan.planners.solution import FusionPlan, fusion_plan
 
 WAYS = ("greedy", "mwsc", "cover", "baseline")
-_SLOTS = 4  # of a host: Storm's default
+_SLOTS = 4  # per host: Storm's default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCost:
-    """One plan: its costs in rows over the history, the number of its components, and the time it
-    took.
-    """
+    """One plan: its costs in rows over the history, its number of components, its planning time."""
 
     communication: float
     adaptation: float
@@ -46,7 +46,7 @@ class PlanCost:
 
 
 def cost_of(plan: FusionPlan, drawn: Drawn, rules: Adaptation, seconds: float) -> PlanCost:
-    """What a plan costs in the minutes after those that it was made from."""
+    """The cost of a plan in the minutes after those that it was made from."""
     costs = Costs(Space(drawn.run, ordered=False), rules)
     of = {name: i for i, each in enumerate(plan.components) for name in each.operators}
     masks = [
@@ -63,7 +63,7 @@ def cost_of(plan: FusionPlan, drawn: Drawn, rules: Adaptation, seconds: float) -
 
 
 def greedy_cost(drawn: Drawn, rules: Adaptation) -> PlanCost:
-    """Algorithm 1, without levels as in the paper."""
+    """Algorithm 1, without levels, as in the paper."""
     began = time.perf_counter()
     plan = plan_greedily(drawn.seen, rules, ordered=False)
     return cost_of(plan, drawn, rules, time.perf_counter() - began)
@@ -72,7 +72,7 @@ def greedy_cost(drawn: Drawn, rules: Adaptation) -> PlanCost:
 def costs_of_all(drawn: Drawn, rules: Adaptation, *, most: int, hosts: int) -> dict[str, PlanCost]:
     """Plans in each of the ways.
 
-    MWSC by integer program and by greedy cover, both over the same components.
+    MWSC is solved by integer program and by greedy cover, both over the same components.
     """
     found = {"greedy": greedy_cost(drawn, rules)}
     costs = Costs(Space(drawn.seen, ordered=False), rules)
@@ -111,16 +111,16 @@ class CbpSetting:
         return Load(minutes=self.minutes, drift=self.drift, skewed=stream == "skewed")
 
     def rules(self, streams: StreamGraph, every: int = 1) -> Adaptation:
-        """A slot takes a quarter of what a host can do: Storm's supervisors have four slots."""
+        """A slot does a quarter of the work of a host: Storm's supervisors have four slots."""
         return Adaptation(
             capacity=rows_per_minute(streams) / (_SLOTS * self.hosts * self.busy), every=every
         )
 
 
 def figures(setting: CbpSetting, degrees: list[int]) -> list[Figure]:
-    """Fig. 3 and 4 for each degree, all ways on the same graphs; Fig.
+    """Fig. 3 and 4 for each degree, all ways on the same graphs.
 
-    5 by greedy at the last degree, where most moves.
+    Fig. 5 is by greedy at the last degree, where the most state moves.
     """
     found = []
     for degree in degrees:
@@ -194,9 +194,9 @@ def road_rows(setting: CbpSetting) -> list[tuple[str, int, float, float, float]]
 
 
 def road_latencies(setting: CbpSetting, networks: int) -> dict[tuple[str, int], Latency]:
-    """Table 1: by deployment and 1/f, in the mean over some road networks.
+    """Table 1: by deployment and 1/f, on average over some road networks.
 
-    1/f above 1 on the first of them.
+    1/f above 1 is measured on the first network only.
     """
     found: dict[tuple[str, int], list[Latency]] = {}
     for i in range(networks):
@@ -346,8 +346,9 @@ def cbp_command(
     as_json: AsJson = False,
     plot: Plot = None,
 ) -> None:
-    """Plan components by cost, and compare with the placement of slots by communication alone (CBP
-    6, Fig. 3 to 5, Table 1).
+    """Plan components by cost, and compare with placement by communication only (CBP 6).
+
+    Runs Fig. 3 to 5 and Table 1.
 
     Example: anabranch lab cbp --degrees 3 --repeats 1
     """

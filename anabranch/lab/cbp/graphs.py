@@ -1,18 +1,18 @@
-"""CBP's operator graphs: random ones (6.2, drawn as its Fig. 2 says) and the extended Linear Road
-(6.3).
+"""CBP's operator graphs: random ones (6.2, drawn by its Fig. 2) and the extended Linear Road (6.3).
 
-What the paper leaves open, and why it is drawn as it is:
-- Each operator sends its output to every operator that follows it, as Storm does and as o1 does in
-  the paper's Fig. 1; the source to all that have no other input. If a row went to one of the
-  followers only, traffic between operators would not grow with the degree, and the source's rows,
-  which no plan saves, would be more than half of all: 22, 21, 21 % saved at degrees 3, 5, 10.
+What the paper leaves open, and how it is drawn here:
+
+- Each operator sends its output to every operator that follows it, as Storm does, and as o1 does in
+  the paper's Fig. 1. The source sends to all that have no other input. If a row went to only one of
+  the followers, traffic between operators would not grow with the degree. The source's rows, which
+  no plan saves, would be more than half of all: 22, 21, 21 % saved at degrees 3, 5, 10.
 - An operator "randomly forwards the received data": a selectivity is a probability, drawn again
-  where it is not within 0 and 1.
-- The process is looked at with tau = 1 s and histograms hold rates: a minute's rate is a draw of
-  the rows of one second, so that it varies by 1 %. Sums over the minute would vary by 0.13 %, and
-  the uniform stream would hardly ever ask for another slot, which the paper says it does. Operators
-  downstream take part in the source's ups and downs: they get a part of the very same rows.
-- Of the skewed stream's 10,000 keys (Zipf, exponent 1) a share `drift` changes places each minute.
+  while it is not between 0 and 1.
+- The process is observed with tau = 1 s and histograms hold rates. So a minute's rate is a draw of
+  the rows of one second, and varies by 1 %. Sums over the minute would vary by 0.13 %, and the
+  uniform stream would hardly ever need another slot; the paper says that it does. The rates of
+  operators downstream vary with the source, since they get a part of the same rows.
+- A share `drift` of the skewed stream's 10,000 keys (Zipf, exponent 1) changes places each minute.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from anabranch.plan.planners.problem import PlannerOperator, StreamEdge, StreamGraph
 
-_RATE = 10_000  # rows of the source a second: a Poisson process
+_RATE = 10_000  # rows of the source per second: a Poisson process
 _STATE = 10_000
 _KEYS = 10_000
-# Rows of vehicles that o6 follows on to each of the next roads, for each row of a road's source.
+# For each row of a road's source: rows that o6 sends on to each of the next roads.
 _ON = 0.2
 
 Array = NDArray[np.float64]
@@ -36,7 +36,7 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """How rows fall on shards, minute by minute."""
+    """How rows are spread over shards, minute by minute."""
 
     minutes: int = 30
     shards: int = 256
@@ -59,17 +59,15 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A graph twice: the minutes that a plan is made from, and as many after them, in which it is
-    judged.
-    """
+    """A graph twice: the minutes that a plan is made from, and as many later ones to judge it."""
 
     seen: StreamGraph
     run: StreamGraph
-    sent: float  # rows of the source in the latter
+    sent: float  # rows of the source in the later minutes
 
 
 def random_graph(seed: int, operators: int, degree: int, load: Load) -> Drawn:
-    """A graph with `degree` streams for each operator.
+    """A graph with `degree` streams per operator.
 
     One seed gives one graph, and the same rates in both kinds of stream.
     """
@@ -129,7 +127,7 @@ def _probabilities(chance: np.random.Generator, count: int) -> Array:
 
 
 def rows_per_minute(streams: StreamGraph) -> float:
-    """What all operators take together in the mean minute."""
+    """The rows that all operators together take per minute, on average."""
     return sum(
         float(each.loads.sum(axis=1).mean()) for each in streams.operators if each.loads is not None
     )
@@ -138,10 +136,8 @@ def rows_per_minute(streams: StreamGraph) -> float:
 def linear_road(seed: int, load: Load, roads: int = 30, joints: int = 10) -> StreamGraph:
     """The extended Linear Road: six operators for each road of a random network.
 
-    O6 follows vehicles on to the next roads.
-
-    The paper's Fig. 6 is a drawing; keys of o1 to o4 are those of its Fig. 1, the rest and the
-    selectivities are ours.
+    o6 follows vehicles to the next roads. The paper's Fig. 6 is a drawing: the keys of o1 to o4 are
+    those of its Fig. 1; the other keys and the selectivities are ours.
     """
     chance = np.random.default_rng([seed, roads, joints])
     pairs = [(a, b) for a in range(joints) for b in range(a + 1, joints)]

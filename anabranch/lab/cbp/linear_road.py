@@ -1,16 +1,22 @@
-"""CBP 6.3, Table 1: end-to-end latency of the extended Linear Road of 180 operators on 30 machines,
-by component plan.
+"""CBP 6.3, Table 1: end-to-end latency of the extended Linear Road, by component plan.
 
-A row's latency is that of the longest way through the operators of its road: for each component on
-it the queue of a machine, a network hop where the next operator is in another component, and what
-is left of a pause. While a component is adapted, all its rows are buffered upstream and replayed
-afterwards (6.3): a machine that is busy for a share u of the time has caught up with a pause of p
-seconds after p / (1 - u). Slots and shards are chosen every 1/f minutes by the functions of a live
-run (`balance`, `spread`) from the minutes before. What the paper leaves open: machines of one core
-are equally loaded; to send a row costs as much as to process it, so much that the baseline's
-machines are busy for three quarters of the time; a hop takes 30 ms on average (1 ms within a
-machine); a move agrees in a second and then carries 100,000 rows of 20 bytes a second: by that the
-baseline's longest latency is Table 1's 2.1 s.
+It has 180 operators on 30 machines. A row's latency is that of the longest way through the
+operators of its road. For each component on the way it has three parts: the queue of a machine, a
+network hop if the next operator is in another component, and the rest of a pause.
+
+While a component is adapted, all its rows are buffered upstream and replayed afterwards (6.3). A
+machine that is busy for a share u of the time catches up with a pause of p seconds within
+p / (1 - u) seconds. The functions of a live run (`balance`, `spread`) choose slots and shards every
+1/f minutes, from the minutes before.
+
+What the paper leaves open, as it is here:
+
+- Machines have one core and are equally loaded.
+- Sending a row costs as much as processing it. The cost is such that the baseline's machines are
+  busy for three quarters of the time.
+- A hop takes 30 ms on average, or 1 ms within a machine.
+- A move takes one second to agree, and then carries 100,000 rows of 20 bytes per second. With that,
+  the baseline's longest latency is Table 1's 2.1 s.
 """
 
 from __future__ import annotations
@@ -39,28 +45,28 @@ _INNER = (
     (1, 3, 4),
     (1, 5, 4),
     (1, 6),
-)  # ways of a row through the operators of its road
+)  # the ways of a row through the operators of its road
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Road:
-    """What rows meet on their way, in seconds and rows."""
+    """Costs and delays of rows on their way, in seconds and rows."""
 
-    capacity: float = 5000  # rows that a slot is planned for, a minute
-    busy: float = 0.75  # share of the time that the baseline's machines work
+    capacity: float = 5000  # rows per minute that a slot is planned for
+    busy: float = 0.75  # the share of the time in which the baseline's machines work
     hop_s: float = 0.03
     local_s: float = 0.001
     agree_s: float = 1.0
-    rows_per_s: float = 100_000  # of state
+    rows_per_s: float = 100_000  # of state that moves
     hosts: int = 30
-    rows: int = 20_000  # that are followed
+    rows: int = 20_000  # that are simulated
     theta: float = THETA
     seed: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """Of all rows that were followed, in ms."""
+    """Latency of all simulated rows, in ms."""
 
     mean: float
     median: float
@@ -70,8 +76,9 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployed:
-    """Components, each a set of operators, how often a hop between two of them leaves its machine,
-    and rows that do.
+    """Components, as sets of operators, and their communication.
+
+    That is how often a hop between two of them leaves its machine, and the rows that do.
     """
 
     components: Sequence[frozenset[str]]
@@ -104,8 +111,9 @@ def deployments(
 
 
 def _pauses(loads: Array, states: Array, every: int, road: Road) -> Array:
-    """Adapts a component every so many minutes: how long all of it stands still at the start of
-    each minute, in seconds.
+    """How long a component is paused at the start of each minute, in seconds.
+
+    It is adapted every `every` minutes.
     """
     minutes, shards = loads.shape
     pauses = np.zeros(minutes)
@@ -131,8 +139,9 @@ def _route(loads: Array, route: Route, slots: int, theta: float) -> Route:
 
 
 def row_cost_s(streams: StreamGraph, sent: float, road: Road) -> float:
-    """What it costs to process or to send a row, so that machines that send so much are as busy as
-    they are to be.
+    """The cost of processing or sending a row at which machines are busy as planned.
+
+    `sent` is the number of rows that they send.
     """
     loads = [o.loads for o in streams.operators if o.loads is not None]
     return (
@@ -147,7 +156,7 @@ def row_cost_s(streams: StreamGraph, sent: float, road: Road) -> float:
 def latency(
     streams: StreamGraph, deployed: Deployed, every: int, road: Road, cost_s: float
 ) -> Latency:
-    """Follows rows of all roads and minutes through a deployment."""
+    """Simulates rows of all roads and minutes through a deployment."""
     by_name = {operator.name: operator for operator in streams.operators}
     sums = [_sums([by_name[name] for name in sorted(names)]) for names in deployed.components]
     loads = [load for load, _ in sums]
@@ -186,7 +195,7 @@ def _sums(operators: Sequence[PlannerOperator]) -> tuple[Array, Array]:
 
 
 def _used(loads: Sequence[Array], sent: float, road: Road, cost_s: float) -> Array:
-    """By minute: the share of the time that a machine works."""
+    """The share of the time in which a machine works, by minute."""
     rows = np.sum([load.sum(axis=1) for load in loads], axis=0) + sent / len(loads[0])
     found: Array = np.minimum(rows * cost_s / 60 / road.hosts, 0.98)
     return found
@@ -200,7 +209,7 @@ def _follow(
     road: tuple[Road, int],
     chance: np.random.Generator,
 ) -> Array:
-    """Rows of one road: when the last of their ways is done."""
+    """How long each simulated row of one road takes, on the longest of its ways."""
     assert loads is not None
     times, count = road[0], road[0].rows // road[1]
     minutes, shards = loads.shape

@@ -1,12 +1,12 @@
-"""A Storm topology of stateless operators as DABS-Storm runs it: tasks with queues, shuffle
-grouping, slots chosen by a policy.
+"""A Storm topology of stateless operators as DABS-Storm runs it: tasks with queues.
 
-Every row is followed: it is given to a task, in turn or by OSG, waits for the rows before it there,
-and goes on to the children when it is done. A stream is drawn once, rows with their values and all,
-and every policy gets the same one. A change of slots stops all tasks; rows that wait are dealt out
-anew afterwards, groupings start over, and no other change follows until a window has passed. The
-source stops too, for a shorter time, and goes on where it stopped: it reads a stream that waits for
-it.
+Rows are grouped by shuffle, and a policy chooses the slots. Every row is simulated: it goes to a
+task, in turn or by OSG, waits there for the rows before it, and goes on to the children when it is
+done. A stream is drawn once, with all rows and values, and every policy gets the same one.
+
+A change of slots stops all tasks. Afterwards, waiting rows are distributed again and groupings
+start over. No other change follows until a window has passed. The source stops too, for a shorter
+time, and continues where it stopped: it reads a stream that waits for it.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ from anabranch.elastic.policies.base import Policy
 from anabranch.plan.route import even_route
 
 Values: TypeAlias = npt.NDArray[np.int64]
-At: TypeAlias = tuple[float, int]  # when, and which row
+At: TypeAlias = tuple[float, int]  # the time, and the number of a row
 
-_LONGEST = 6  # times the length of the stream: a run that takes longer will never end
+_LONGEST = 6  # times the length of the stream: a longer run will never end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bolt:
-    """An operator: seconds of a slot for a row, by its value where there are several, and the part
-    of its rows that it sends on.
+    """An operator: the time of a row in a slot, and the share of rows that it sends on.
+
+    If there are several times, the value of a row chooses one.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Bolt:
     parents: tuple[str, ...] = ()  # none: the source
     level: int = 0
     selectivity: float = 1.0
-    tasks: int = 1  # slots at most
+    tasks: int = 1  # the most slots
 
     @property
     def sensitive(self) -> bool:
@@ -62,9 +63,9 @@ class Bolt:
 class Storm:
     """The cluster and what a change costs; times in seconds."""
 
-    cores: int = 18  # nine machines of two
-    interval_s: int = 10  # between two looks of the monitor
-    window_s: int = 60  # that the monitor remembers, and that must pass between two changes
+    cores: int = 18  # nine machines with two each
+    interval_s: int = 10  # between two measurements of the monitor
+    window_s: int = 60  # that the monitor remembers, and the least time between two changes
     timeout_s: float = 30.0
     pause_s: int = 15  # of all tasks, for a change
     source_pause_s: int = 8  # of the source
@@ -73,8 +74,9 @@ class Storm:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DrawnRows:
-    """Rows as drawn: how many come in each second, and of each row its value and a number that
-    decides which filters it passes.
+    """Rows as drawn: how many come in each second, and of each row its value and its luck.
+
+    The luck is a random number that decides which filters the row passes.
     """
 
     counts: Values
@@ -83,7 +85,7 @@ class DrawnRows:
 
 
 def drawn(rates: Floats, weights: Floats, seed: int) -> DrawnRows:
-    """A stream by its rates and by how often each value comes."""
+    """Draws a stream from its rates and the frequencies of its values."""
     chance = np.random.default_rng([seed, 17])
     counts = chance.poisson(rates)
     rows = int(counts.sum())
@@ -104,21 +106,21 @@ class _Operator:
             stream.values if bolt.sensitive else stream.values * 0
         ].tolist()
         self.passes: list[bool] = (stream.luck < bolt.selectivity).tolist()
-        self.osg = osg  # None: in turn
-        self.held: list[int] = []  # rows that wait while all is stopped
-        self.came: list[int] = []  # by second, as the two below
+        self.osg = osg  # None: rows go to tasks in turn
+        self.held: list[int] = []  # rows that wait while all tasks are stopped
+        self.came: list[int] = []  # per second, as the two below
         self.went: list[int] = []
         self.worked: list[float] = []
         self.rates: list[tuple[float, float]] = []
         self.start(1)
 
     def start(self, slots: int) -> None:
-        """New tasks, that know nothing of what tasks before them had learnt."""
+        """Starts new tasks, which know nothing that earlier tasks have learnt."""
         self.slots = slots
-        self.free = [0.0] * slots  # when a slot is done with all that it has
+        self.free = [0.0] * slots  # when a slot is done with all its rows
         self.given: list[deque[At]] = [deque() for _ in range(slots)]
         self.turn = 0
-        # One slot gets all rows: nothing to group, and what it would learn is lost at a change.
+        # A single slot gets all rows: nothing to group, and what it learns is lost at a change.
         alone = slots == 1
         self.scheduler: Scheduler | None = (
             None if self.osg is None or alone else new_scheduler(slots)
@@ -129,7 +131,7 @@ class _Operator:
         self.asked: dict[int, tuple[int, float]] = {}
 
     def put(self, arrivals: Sequence[At]) -> None:
-        """Gives rows to slots, which do them one after another."""
+        """Gives rows to slots, which process them one after another."""
         if not arrivals:
             return
         free, given, costs = self.free, self.given, self.costs
@@ -152,9 +154,9 @@ class _Operator:
         return places
 
     def done(self, until: float) -> list[At]:
-        """Rows that are done by then, oldest first.
+        """Rows that are done at a time, oldest first.
 
-        Tasks learn from them and answer what they were asked.
+        Tasks learn from these rows and answer the requests of the scheduler.
         """
         everything: list[At] = []
         for slot, given in enumerate(self.given):
@@ -189,9 +191,7 @@ class _Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lived:
-    """A run, second by second: rows that came from the source and that were done with, and slots of
-    the observed operator.
-    """
+    """A run by second: rows that came from the source, rows done, and slots of one operator."""
 
     arrived: Floats
     done: Floats
@@ -208,8 +208,9 @@ class Lived:
 
     @property
     def lag_s(self) -> float:
-        """By how many seconds throughput follows the input: the shift at which the two, over ten
-        seconds each, agree best.
+        """By how many seconds throughput follows the input.
+
+        It is the shift at which the two, each over ten seconds, agree best.
         """
         ten = np.ones(10) / 10
         came, went = (np.convolve(rows, ten, mode="valid") for rows in (self.arrived, self.done))
@@ -229,7 +230,7 @@ def live(
 ) -> Lived:
     """Runs a stream through a topology whose slots a policy chooses, until its last row is done.
 
-    The first look is at `phase`.
+    The monitor measures first at `phase`.
     """
     run = _Run(bolts, stream, storm, osg=osg)
     slots: list[int] = []
@@ -248,7 +249,7 @@ def live(
 
 
 class _Run:
-    """The operators of a topology, second by second."""
+    """The operators of a topology, simulated second by second."""
 
     def __init__(
         self, bolts: Sequence[Bolt], stream: DrawnRows, storm: Storm, *, osg: bool
@@ -262,16 +263,16 @@ class _Run:
         more = {parent for bolt in bolts for parent in bolt.parents}
         self.ends = {
             bolt.name for bolt in bolts if bolt.name not in more or bolt.selectivity < 1
-        }  # where rows may leave
+        }  # operators at which rows may leave the topology
         rows = int(stream.counts.sum())
         self.came_at = np.zeros(rows)
         self.done_at = [0.0] * rows
         self.now = 0
-        self.position = 0  # in the stream: of its seconds, and of its rows
+        self.position = 0  # in the stream, in seconds; `emitted` is in rows
         self.emitted = 0
         self.stopped_until = 0
         self.source_until = 0
-        self.started = 0  # when the tasks of now began
+        self.started = 0  # when the current tasks began
 
     @property
     def lasts(self) -> bool:
@@ -281,7 +282,7 @@ class _Run:
         return more and self.now < _LONGEST * len(self.stream.counts)
 
     def second(self) -> None:
-        """Rows come, and go from operator to operator: parents before children."""
+        """Simulates a second: rows come, and go from parents to children."""
         if self.now == self.stopped_until:
             self._resume()
         sent: dict[str, list[At]] = {}
@@ -331,7 +332,7 @@ class _Run:
     def measured(self) -> bool:
         """Notes the input of the interval, and forgets what is older than the window.
 
-        Not while the topology was stopped in it.
+        Does nothing if the topology was stopped within the interval.
         """
         interval = self.storm.interval_s
         if self.now - self.started < interval or self.now < self.stopped_until:
@@ -379,7 +380,7 @@ class _Run:
         )
 
     def resized(self, wanted: Mapping[str, int]) -> bool:
-        """Whether any operator gets other slots; all tasks start again then."""
+        """Whether any operator gets other slots; if so, all tasks start again."""
         slots = {
             name: max(1, min(self.operators[name].bolt.tasks, count))
             for name, count in wanted.items()

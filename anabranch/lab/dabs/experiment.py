@@ -1,25 +1,32 @@
-"""DABS-Storm 7, Fig. 12 to 17: AutoScale+, incremental and reinforcement learning on progressive
-and erratic streams.
+"""DABS-Storm 7, Fig. 12 to 17: AutoScale+, incremental and reinforcement learning.
 
-The paper shows its streams as drawings and says little of its rivals. What it leaves open is taken
-from the sources that its authors have published (k2r/autoscale, autoscale-benchmark and
-autoscale-results on GitHub):
-- streams: rows and the milliseconds between two of them, below. The source notes its place in
-  ZooKeeper after each row, in six round trips, for which we add 5 ms to a row: the greatest rate is
-  100 rows per second, not 200;
-- costs: a row of the insensitive operator takes 70 ms; of the sensitive one 20 to 100 ms, by the
-  city in it;
-- one slot of each operator at first, eight at most of the observed one, one of the others; a slot
-  reserves half a core;
-- the monitor looks every 10 s and remembers a minute (Delta), which AutoScale+ forecasts; so long
-  must pass between two changes;
-- incremental adds a slot above 80 % usage and gives one up below 20 %;
-- a change, by the one that a published run shows: no row is done for 15 s, and for 8 s none comes,
-  as the stream waits. Ours are: rows that wait at a change stay (4.2: queues are merged); a row of
-  any other operator takes 1 ms; learning knows for every rate the fewest slots that are busy for 80
-  % of the time at most; the dispatcher of the complex topology drops no rows (the paper says that
-  it drops some, not how many; the sources drop none). A row that takes longer than 30 s is lost.
-  The runs of a figure differ in when the monitor looks and in the rows drawn.
+Streams are progressive or erratic. The paper shows its streams as drawings and says little about
+its rivals. What it leaves open comes from the sources that its authors have published
+(k2r/autoscale, autoscale-benchmark and autoscale-results on GitHub):
+
+- Streams: rows and the milliseconds between two of them, below. The source notes its place in
+  ZooKeeper after each row, in six round trips, for which we add 5 ms to a row. So the highest rate
+  is 100 rows per second, not 200.
+- Costs: a row takes 70 ms in the insensitive operator, and 20 to 100 ms in the sensitive one,
+  depending on its city.
+- At first each operator has one slot. The observed operator may get eight, the others one. A slot
+  reserves half a core.
+- The monitor measures every 10 s and remembers a minute (Delta), which AutoScale+ forecasts. At
+  least a minute must pass between two changes.
+- Incremental adds a slot above 80 % usage and removes one below 20 %.
+- A change, as in a published run: no row is done for 15 s, and none comes for 8 s, since the stream
+  waits.
+
+These choices are ours:
+
+- Rows that wait at a change stay (4.2: queues are merged).
+- A row takes 1 ms in any other operator.
+- For every rate, learning knows the least number of slots that are busy for at most 80 % of the
+  time.
+- The dispatcher of the complex topology drops no rows. The paper says that it drops some, but not
+  how many; the sources drop none.
+- A row that takes longer than 30 s is lost.
+- The runs of a figure differ in the times of the monitor and in the rows drawn.
 """
 
 from __future__ import annotations
@@ -68,7 +75,7 @@ STREAMS = {  # rows, and milliseconds between two of them
         *((5000, 20), (800, 50), (500, 250)),
     ),
 }
-ABOVE, BELOW = 0.8, 0.2  # usage, for incremental; learning takes the upper one
+ABOVE, BELOW = 0.8, 0.2  # usage, for incremental; learning uses the upper one
 _CITIES_S = (0.02, 0.03, 0.04, 0.05, 0.1, 0.06, 0.07, 0.08, 0.09)  # the most frequent first
 _FREQUENT: Floats = np.arange(1, 10, dtype=np.float64) ** -1.5  # Zipf, skew 1.5
 _LIGHT_S = (0.001,)
@@ -97,7 +104,7 @@ FIGURES = {
     16: ("complex", PROGRESSIVE, _COMPLEX),
     17: ("complex", ERRATIC, _COMPLEX),
 }
-_MORE = {14: 2, 16: 2}  # times as many runs, where losses are alike
+_MORE = {14: 2, 16: 2}  # factors for the number of runs, where losses are similar
 _PEAKS = (
     "At the peaks learning has the one or two slots that a minute's mean rate needs at 80 % usage. "
     "Where it knows slots for 50 %, and AutoScale+ reserves 0.9 of a core instead of 0.5, it loses "
@@ -135,10 +142,10 @@ _HALF = (
 class DabsSetting:
     """What the experiments have in common."""
 
-    repeats: int = 20  # of which means are taken; the paper: 5
+    repeats: int = 20  # over which figures are averaged; the paper: 5
     tasks: int = 8  # the most slots of the observed operator
     reserved: float = 0.5  # of a core, by a slot
-    emit_ms: float = 5.0  # that the source takes for a row, beside the time between two
+    emit_ms: float = 5.0  # of the source per row, besides the time between two rows
     pause_s: int = 15
     source_pause_s: int = 8
     beta: float = 0.8
@@ -147,15 +154,13 @@ class DabsSetting:
 
 
 def stream(kind: str, emit_ms: float = 0.0) -> Floats:
-    """Rows a second."""
+    """Rows per second."""
     gaps_s = [(rows, (gap + emit_ms) / 1000) for rows, gap in STREAMS[kind]]
     return np.concatenate([np.full(round(rows * gap_s), 1 / gap_s) for rows, gap_s in gaps_s])
 
 
 def trained(bolt: Bolt, rate: float, slots: int) -> Knowledge:
-    """What learning has found out beforehand: for every rate up to the greatest, how busy so many
-    slots are.
-    """
+    """What learning knows beforehand: for every rate up to the highest, how busy slots are."""
     cost_s = (
         float(_FREQUENT @ bolt.costs_s / _FREQUENT.sum()) if bolt.sensitive else bolt.costs_s[0]
     )
@@ -168,7 +173,7 @@ def trained(bolt: Bolt, rate: float, slots: int) -> Knowledge:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """A policy of its own for each operator: what learning knows holds for one."""
+    """One policy per operator: what learning knows is valid for one operator."""
 
     policies: Mapping[str, Policy]
 
@@ -225,7 +230,7 @@ def outcomes(
         rows = drawn(rates, _FREQUENT, 1000 * setting.seed + i)
         phase = (
             i % storm.interval_s
-        )  # each as often: when the monitor looks decides more than which rows are drawn
+        )  # each equally often: the times of the monitor matter more than the rows drawn
         for name, policy in policies.items():
             runs[name].append(live(bolts, rows, policy, storm, osg=setting.osg, phase=phase))
     return {name: _mean(lived) for name, lived in runs.items()}
@@ -243,7 +248,7 @@ def _mean(runs: Sequence[Lived]) -> PolicyOutcome:
 
 
 def claims_of(figure: int, found: Mapping[str, PolicyOutcome]) -> list[Claim]:
-    """The figure's claims; differences of percent, seconds or slots are compared with 0."""
+    """The claims of the figure; differences in percent, seconds or slots are compared with 0."""
     ours, steps, learnt = (found[name] for name in POLICIES)
     if figure in (12, 13):
         return _insensitive(figure, ours, steps, learnt)
@@ -416,7 +421,7 @@ def experiment(
     figures: Sequence[int] = tuple(FIGURES),
     instead: Mapping[str, Policy] | None = None,
 ) -> LabReport:
-    """The figures asked for; `instead` puts other policies in the place of the paper's, by name."""
+    """Runs the given figures; `instead` replaces policies of the paper, by name."""
     claims, rows, charts = [], [], []
     for figure in figures:
         topology, kind, _ = FIGURES[figure]
@@ -484,8 +489,9 @@ def dabs_command(
     as_json: AsJson = False,
     plot: Plot = None,
 ) -> None:
-    """Scale operators by AutoScale+, incrementally and by reinforcement learning (DABS-Storm 7,
-    Fig. 12 to 17).
+    """Scale operators by AutoScale+, incrementally, by reinforcement learning (DABS-Storm 7).
+
+    Runs Fig. 12 to 17.
 
     Example: anabranch lab dabs --repeats 2
     """

@@ -1,6 +1,4 @@
-"""OSG over a batch of rows: when the batch is over tasks learn, and answer what they were asked in
-it.
-"""
+"""OSG over a batch of rows: at its end, tasks learn and answer the requests of the scheduler."""
 
 from __future__ import annotations
 

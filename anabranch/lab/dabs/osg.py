@@ -1,10 +1,9 @@
-"""Online shuffle grouping (DABS-Storm 5): the bound of its greedy assignment, and completion times
-against round robin.
+"""Online shuffle grouping (DABS-Storm 5): the bound of its greedy assignment, against round robin.
 
-Rows have a value by Zipf, and each value a cost between 1 and 64 ms. Rows arrive at even times, so
-that tasks are busy most of the time; a task does them one after another. Sketches and answers reach
-the scheduler with the end of a batch of rows. In the middle of the stream the costs of all values
-are dealt out anew.
+Values of rows follow Zipf's law, and each value has a cost between 1 and 64 ms. Rows arrive at even
+times, such that tasks are busy most of the time; a task processes them one after another. Sketches
+and answers reach the scheduler at the end of a batch of rows. In the middle of the stream the costs
+of all values are drawn again. Completion times are compared with round robin.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class OsgSetting:
     window: int = 64
     mu: float = 0.2
     tries: int = 300
-    streams: int = 5  # means are over several: a few values make up most of one
+    streams: int = 5  # averages are over several streams: a few values make up most of one
     seed: int = 1
 
     @property
@@ -61,9 +60,9 @@ def best_makespan(costs: Floats, slots: int) -> float:
 
 
 def worst_ratio(setting: OsgSetting) -> tuple[float, float]:
-    """The greatest makespan over (2 - 1/k) times the optimum, of random rows and of the worst.
+    """The highest makespan over (2 - 1/k) times the optimum, for random and for the worst rows.
 
-    And of the worst alone.
+    The second figure is for the worst rows only.
     """
     chance = np.random.default_rng([setting.seed, 23])
     found = []
@@ -76,7 +75,7 @@ def worst_ratio(setting: OsgSetting) -> tuple[float, float]:
     worst = []
     for slots in range(
         2, 17
-    ):  # small rows that fill all slots, then one as long as they are together: optimum is k
+    ):  # small rows that fill all slots, then one as long as a slot's share: the optimum is k
         costs = np.array([1.0] * (slots * (slots - 1)) + [float(slots)])
         worst.append(_ratio(costs, slots, float(slots)))
     return max(*found, *worst), max(worst)
@@ -88,7 +87,7 @@ def _ratio(costs: Floats, slots: int, best: float) -> float:
 
 
 def completion_s(setting: OsgSetting, *, by_cost: bool) -> Floats:
-    """From arrival to end, of each row."""
+    """The time from arrival to end of each row."""
     chance = np.random.default_rng([setting.seed, 29])
     values = chance.permutation(1_000_003)[: setting.values].astype(np.int64)
     kinds = chance.choice(setting.values, setting.rows, p=zipf(setting.values, setting.skew))
@@ -114,7 +113,7 @@ def completion_s(setting: OsgSetting, *, by_cost: bool) -> Floats:
         ends = np.cumsum(costs[here])
         begins = np.maximum.accumulate(
             arrives[here] - (ends - costs[here])
-        )  # Lindley: a row begins when it is there and the last has ended
+        )  # Lindley: a row begins when it has arrived and the last row has ended
         took[here] = begins + ends - arrives[here]
     return took
 
@@ -132,7 +131,7 @@ def _by_cost(setting: OsgSetting, values: Values, costs: Floats) -> Values:
 
 
 def experiment(setting: OsgSetting) -> LabReport:
-    """The bound, round robin, and what happens after costs have changed."""
+    """The bound, the comparison with round robin, and the time after costs have changed."""
     bound, tight = worst_ratio(setting)
     both = [
         [
@@ -207,7 +206,7 @@ def experiment(setting: OsgSetting) -> LabReport:
 
 
 def _mean_ratio(both: Sequence[Sequence[Floats]], part: slice) -> float:
-    """The geometric mean over the streams: they differ much in how unlike their costs are."""
+    """The geometric mean over the streams: some have far more unequal costs than others."""
     return float(
         np.exp(np.mean([np.log(ours[part].mean() / turns[part].mean()) for ours, turns in both]))
     )

@@ -1,4 +1,4 @@
-"""What Elasticutor's paper says in Fig. 6 to 16 and in Tables 2 and 3, and how ours is tested."""
+"""What Elasticutor's paper says in Fig. 6 to 16 and in Tables 2 and 3, and the tests of ours."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ PAPER = {
 
 
 def judged(ours: Mapping[str, float]) -> list[Claim]:
-    """The claims of the paper beside our figures, by the names in `PAPER`."""
+    """The claims of the paper with our figures, by the names in `PAPER`."""
     found = []
     for name, value in ours.items():
         claim = PAPER[name]

@@ -34,7 +34,7 @@ PARTS = {
 
 
 def experiment(setting: ElasticutorSetting, parts: tuple[str, ...] = tuple(PARTS)) -> LabReport:
-    """The figures asked for."""
+    """Runs the given figures."""
     found = [PARTS[name](setting) for name in parts]
     return LabReport(
         lab="elasticutor",
@@ -62,8 +62,9 @@ def elasticutor_command(
     as_json: AsJson = False,
     plot: Plot = None,
 ) -> None:
-    """Shuffle keys and compare static, resource-centric and executor-centric elasticity
-    (Elasticutor 5, Fig. 6 to 16, Tables 2, 3).
+    """Compare static, resource-centric and executor-centric elasticity (Elasticutor 5).
+
+    The popularity of keys is shuffled. Runs Fig. 6 to 16, and Tables 2 and 3.
 
     Example: anabranch lab elasticutor --hosts 8 --seconds 30
     """

@@ -23,7 +23,7 @@ _THREE = (STATIC, RESOURCE, ELASTICUTOR)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticutorSetting:
-    """What all experiments of the paper have in common."""
+    """What all experiments of the paper share."""
 
     hosts: int = 32
     seconds: float = 60.0
@@ -32,8 +32,9 @@ class ElasticutorSetting:
     seed: int = 1
 
     def micro(self, **more: float) -> Micro:
-        """The paper's workload; for fewer hosts with fewer keys, so that a core's share of the most
-        frequent key stays the same.
+        """The paper's workload.
+
+        Fewer hosts have fewer keys, so that the most frequent key takes the same share of a core.
         """
         keys = max(64, round(Micro().keys * (self.hosts / 32) ** 2))
         base = Micro(
@@ -128,7 +129,7 @@ def _dynamics_charts(found: Mapping[tuple[str, int], SimulatedRun]) -> list[Char
 
 
 def reassignment(setting: ElasticutorSetting) -> FigureResult:
-    """Fig. 9a: the time to agree on the move of one shard, by the executors upstream."""
+    """Fig. 9a: the time to agree on the move of one shard, by number of executors upstream."""
     upstream = (1, 4, 16, 64, 256)
     took = {
         way: [agreement_s(setting.micro(omega=0, seconds=1, upstream=u), way) for u in upstream]
@@ -158,7 +159,7 @@ def reassignment(setting: ElasticutorSetting) -> FigureResult:
 def scaling(setting: ElasticutorSetting) -> FigureResult:
     """Fig. 10: one executor on ever more cores, by the cost and the size of a row.
 
-    In cores' worth of rows.
+    Throughput is in multiples of what one core can do.
     """
     sizes = [hosts * 8 for hosts in (1, 2, 4, 8, 16, 32) if hosts <= setting.hosts]
     cases: dict[str, dict[str, float]] = {
@@ -211,9 +212,9 @@ def scaling(setting: ElasticutorSetting) -> FigureResult:
 
 
 def granularity(setting: ElasticutorSetting) -> FigureResult:
-    """Fig. 13: throughput by executors y and shards of each z.
+    """Fig. 13: throughput by the number of executors y and of shards per executor z.
 
-    Workloads default, data-intensive and highly dynamic.
+    The workloads are default, data-intensive and highly dynamic.
     """
     cores = setting.hosts * 8
     executors = (1, max(2, setting.hosts // 4), setting.hosts, cores)

@@ -1,8 +1,8 @@
-"""Elasticutor's micro-benchmark (5.1): one operator, keys by Zipf, and a permutation of their
-frequencies omega times per minute.
+"""Elasticutor's micro-benchmark (5.1): one operator, with keys by Zipf's law.
 
-The paper does not say how much is offered, nor how large buffers are: here `load` of what all cores
-can do, and Storm's buffers.
+The frequencies of keys are permuted omega times per minute. The paper does not say how much is
+offered, nor how large buffers are. Here it is `load` times what all cores can do, and Storm's
+buffers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from anabranch.lab.simulator import (
     zipf,
 )
 
-_WARM_S = 25  # the resource-centric way needs as long for a deployment that nobody has balanced yet
+_WARM_S = 25  # the resource-centric way needs this long for a deployment that was never balanced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Micro:
 
     hosts: int = 32
     executors: int = 32
-    shards: int = 256  # of an executor
+    shards: int = 256  # per executor
     keys: int = 10_000
     skew: float = 0.5
     cost_s: float = 0.001
@@ -51,7 +51,7 @@ class Micro:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedRun:
-    """What a run gave after its warm-up."""
+    """The results of a run after its warm-up."""
 
     rows_per_s: float
     latency_s: float
@@ -62,8 +62,9 @@ class SimulatedRun:
 
 
 def start(setting: Micro, way: str) -> tuple[Simulation, UnitScaler | None, list[Floats]]:
-    """A simulation and its way before the first row, and the frequencies of shards after each
-    permutation.
+    """A simulation and its way before the first row, and the frequencies of shards.
+
+    There is one list of frequencies per permutation.
     """
     shards = setting.executors * setting.shards if way not in (STATIC, RESOURCE) else 32 * 256
     chance = np.random.default_rng([setting.seed, 7])
@@ -117,7 +118,7 @@ def simulate(setting: Micro, way: str) -> SimulatedRun:
 def dip_s(by_second: Sequence[float], offered: float, period_s: int, enough: float = 0.95) -> float:
     """How long after a shuffle throughput is back for good, on average over the shuffles.
 
-    No dip is 0.
+    0 if there is no dip.
     """
     found = []
     for at in range(0, len(by_second) - period_s + 1, period_s):

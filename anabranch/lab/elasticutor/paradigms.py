@@ -1,12 +1,13 @@
-"""The ways of Elasticutor's experiments to be elastic, over the simulator: static,
-resource-centric, naive and whole Elasticutor.
+"""The ways to be elastic in Elasticutor's experiments, over the simulator.
 
-A unit is what gets cores and balances its shards over them: an executor, or for the
-resource-centric way a whole operator. Cores, their places and the shards on them are chosen by the
-functions of `elastic/`. The ways differ in what a move costs: an executor agrees with itself; an
-operator agrees with all executors upstream, and its next repartition waits for the one before. One
-repartition takes the shards that leave one core: by the paper's own figures (0.2 to 2 s for one, 10
-to 20 s in all) there are many.
+They are static, resource-centric, naive, and full Elasticutor. A unit gets cores and balances its
+shards over them. It is an executor, or for the resource-centric way a whole operator. The functions
+of `elastic/` choose cores, their hosts and the shards on them.
+
+The ways differ in the cost of a move. An executor agrees with itself. An operator agrees with all
+executors upstream, and its next repartition waits for the one before. One repartition takes the
+shards that leave one core: by the paper's own figures (0.2 to 2 s for one, 10 to 20 s in all) there
+are many.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ class UnitScaler:
     assign: Assign
     theta: float = THETA
     upstream: int = 32
-    # Moves of a unit wait for each other (a global route), or only for their own core's queue.
+    # Moves of a unit wait for each other (a global route), or only for the queue of their own core.
     together: bool = False
     period_s: float = 1.0
-    target_s: float = 0.0  # as fast as the cores there are can do
-    seconds: list[float] = field(default_factory=list)  # of CPU that the scheduler took
+    target_s: float = 0.0  # as fast as the cores allow
+    seconds: list[float] = field(default_factory=list)  # CPU time of the scheduler
 
     def tick(self, run: Simulation) -> None:
-        """Cores by load, then shards by load, for units that are not moving any."""
+        """Assigns cores by load, then shards by load, for units that are not moving any."""
         seen = run.measured()
         loads = [seen[unit.job][unit.shards] * run.jobs[unit.job].cost_s for unit in self.units]
         idle = [
@@ -96,11 +97,11 @@ class UnitScaler:
         return held
 
     def _cores(self, run: Simulation, loads: Sequence[Floats], idle: Sequence[int]) -> Cores | None:
-        """Cores of each host for each unit; None if there is no choice, or too little for all."""
+        """Cores per host for each unit; None if there is no choice, or too few cores."""
         most = run.cluster.cores - sum(
             len(unit.cores) for j, unit in enumerate(self.units) if j not in idle
         )
-        if len(self.units) == 1 or most <= len(idle):  # each unit has a core at least
+        if len(self.units) == 1 or most <= len(idle):  # each unit has at least one core
             return None
         costs = [run.jobs[unit.job].cost_s for unit in self.units]
         rates = [
@@ -128,7 +129,7 @@ class UnitScaler:
     def _resize(
         self, run: Simulation, unit: Unit, kept: list[int], new: list[int], loads: Floats
     ) -> None:
-        """Other cores: those that stay come first, so that their shards may stay."""
+        """Gives a unit other cores: those that stay come first, so that their shards may stay."""
         place = {
             core: i
             for i, core in enumerate([*kept, *(core for core in unit.cores if core not in kept)])
@@ -151,7 +152,7 @@ class UnitScaler:
             self._move(run, unit)
 
     def _move(self, run: Simulation, unit: Unit) -> None:
-        """Starts the moves by which the simulation comes to be as the route says."""
+        """Starts the moves that bring the simulation to the state of the route."""
         after = np.array(unit.cores)[list(unit.route.slot_of)]
         before = run.core_of[unit.job][unit.shards]
         away = np.flatnonzero(after != before)
@@ -162,8 +163,10 @@ class UnitScaler:
         run.move(Moves(unit.job, unit.shards[away], after[away], due))
 
     def due(self, run: Simulation, unit: Unit, before: Ints, after: Ints) -> Floats:
-        """When each move is done: what is queued before it is processed, all have agreed, and its
-        state has travelled.
+        """When each move is done.
+
+        Before that, the rows queued earlier are processed, all have agreed, and the state has
+        moved.
         """
         host_of = run.host_of
         carried = np.where(host_of[before] != host_of[after], run.jobs[unit.job].shard_bytes, 0.0)
@@ -183,7 +186,7 @@ class UnitScaler:
 
 
 def _kept(run: Simulation, cores: list[int], wanted: Ints) -> list[int]:
-    """Cores that a unit may keep, by how many it is to have of each host."""
+    """Cores that a unit may keep, by the number that it should have on each host."""
     left = wanted.copy()
     kept = []
     for core in cores:
@@ -195,7 +198,7 @@ def _kept(run: Simulation, cores: list[int], wanted: Ints) -> list[int]:
 
 
 def _taken(run: Simulation, free: list[int], kept: list[int], wanted: Ints) -> list[int]:
-    """Free cores that a unit gets besides; they are no longer free."""
+    """Free cores that a unit gets in addition; they are removed from `free`."""
     left = wanted.copy()
     np.subtract.at(left, run.host_of[kept], 1)
     new = []
@@ -210,7 +213,7 @@ def _taken(run: Simulation, free: list[int], kept: list[int], wanted: Ints) -> l
 
 
 def whole_units(run: Simulation, cores: Sequence[Sequence[int]]) -> list[Unit]:
-    """A unit for each job, with the cores that it is given."""
+    """One unit per job, with the given cores."""
     return [
         _unit(run, job, np.arange(run.jobs[job].shards), list(given))
         for job, given in enumerate(cores)
@@ -218,9 +221,9 @@ def whole_units(run: Simulation, cores: Sequence[Sequence[int]]) -> list[Unit]:
 
 
 def executor_units(run: Simulation, executors: Sequence[int]) -> list[Unit]:
-    """So many executors for each job, dealt out over hosts, each with one core at its home.
+    """The executors of each job, spread over hosts, each with one core at its home.
 
-    One alone has all cores.
+    If there is only one executor, it has all cores.
     """
     if sum(executors) == 1:
         return whole_units(run, [range(run.cluster.cores)])
@@ -245,7 +248,7 @@ def mover(
     *,
     theta: float = THETA,
 ) -> UnitScaler | None:
-    """The way itself, with the simulation's tables as it starts; None: nothing ever moves."""
+    """Creates a way, and sets the simulation's tables for it; None if nothing ever moves."""
     units = whole_units(run, cores) if way in (STATIC, RESOURCE) else executor_units(run, executors)
     if way == STATIC:
         found = None

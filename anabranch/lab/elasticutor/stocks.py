@@ -1,15 +1,16 @@
-"""Elasticutor's stock exchange (5.4): orders, a transactor, eleven operators on its transactions,
-keys that come and go.
+"""Elasticutor's stock exchange (5.4): orders, a transactor, and eleven operators on its trades.
 
-The orders of the Shanghai Stock Exchange are not public. Drawn instead: stocks whose popularity
-follows Zipf, each times a factor that wanders from second to second (a lognormal, mean-reverting),
-and now and then a stock that is suddenly in demand. Costs are chosen so that 256 cores do some
-300,000 orders a second (the paper's 218,600 at three quarters of that). 12 operators of 32
-executors would be more executors than there are cores: there are about two for each host, as the
-paper advises (5.3), and operators have them by their part of the work, so that a host can hold what
-an executor wants: a third of all work is the transactor's. A stock is never in such demand that its
-orders alone need more than nine tenths of a core: no way could help there, and the paper's
-throughput shows no such stock.
+Keys come and go. The orders of the Shanghai Stock Exchange are not public; they are drawn instead.
+The popularity of stocks follows Zipf's law, times a factor that changes from second to second (a
+lognormal, mean-reverting). Now and then a stock is suddenly in demand.
+
+Costs are such that 256 cores do some 300,000 orders per second (the paper's 218,600 at three
+quarters of that). 12 operators of 32 executors would be more executors than there are cores. So
+there are about two per host, as the paper advises (5.3), and operators get them by their share of
+the work. Then a host can hold what an executor wants: a third of all work is the transactor's.
+
+No stock is in such demand that its orders alone need more than nine tenths of a core: no way could
+help there, and the paper's throughput shows no such stock.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ class Exchange:
     """Some days at the exchange, each a few seconds long."""
 
     hosts: int = 32
-    shards: int = 256  # of an executor
+    shards: int = 256  # per executor
     stocks: int = 1500
     skew: float = 0.5
     wander: float = 0.5  # standard deviation of the logarithm of a stock's factor
     forget_s: float = 20.0
-    bursts: float = 0.2  # stocks a second that are suddenly in demand
-    burst: float = 4.0  # times as much
+    bursts: float = 0.2  # stocks per second that are suddenly in demand
+    burst: float = 4.0  # the factor of such a demand
     transactor_s: float = 0.0003
     analytic_s: float = 0.0001
     per_order: float = 0.5  # transactions
     load: float = 0.75
-    seconds: int = 15  # of a day
+    seconds: int = 15  # per day
     days: int = 4
     theta: float = THETA
     seed: int = 1
@@ -62,29 +63,29 @@ class Exchange:
 
     @property
     def works(self) -> Floats:
-        """The part of each operator in all work: the transactor first."""
+        """The share of each operator in all work: the transactor first."""
         found = np.array([self.transactor_s] + [self.analytic_s * self.per_order] * _ANALYTICS)
         shares: Floats = found / found.sum()
         return shares
 
     @property
     def executors(self) -> list[int]:
-        """Of each operator."""
+        """The number of executors of each operator."""
         return [max(1, round(2 * self.hosts * work)) for work in self.works.tolist()]
 
     @property
     def offered(self) -> float:
-        """Orders a second."""
+        """Orders per second."""
         return self.load * Cluster(hosts=self.hosts).cores / self.order_s
 
     @property
     def most(self) -> float:
-        """The greatest share of a stock."""
+        """The highest share of a stock."""
         return 0.9 / (self.offered * self.transactor_s)
 
     @property
     def order_s(self) -> float:
-        """Seconds of a core for an order with all that follows."""
+        """Core time of an order with all that follows from it, in seconds."""
         return self.transactor_s + _ANALYTICS * self.per_order * self.analytic_s
 
 
@@ -109,7 +110,7 @@ def demand(setting: Exchange, seconds: int) -> Floats:
 
 
 def capped(shares: Floats, most: float) -> Floats:
-    """Shares of which none is above a limit; what is cut off goes to the others."""
+    """Shares of which none is above a limit; the excess goes to the others."""
     while shares.max() > most * (1 + 1e-9):
         high = shares >= most
         shares = np.where(high, most, shares * (1 - most * high.sum()) / shares[~high].sum())
@@ -117,7 +118,7 @@ def capped(shares: Floats, most: float) -> Floats:
 
 
 def simulate(setting: Exchange, way: str) -> SimulatedRun:
-    """The mean of some days: how stocks fall on executors is a matter of luck."""
+    """The average over some days: it is random which executors get which stocks."""
     found = [
         one_day(replace(setting, seed=1000 * setting.seed + day), way)
         for day in range(setting.days)
@@ -179,9 +180,7 @@ def one_day(setting: Exchange, way: str) -> SimulatedRun:
 
 
 def _dealt(cores: int, setting: Exchange) -> list[list[int]]:
-    """Cores of each operator by its part of the work, as a static deployment would choose them
-    once.
-    """
+    """Cores of each operator by its share of the work, as a static deployment has them."""
     ends = np.round(np.cumsum(setting.works) * cores).astype(int)
     order = list(range(cores))
     return [order[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]

@@ -1,9 +1,8 @@
-"""Enorm 6.1, Fig. 7 and 8: how many partials are merged in an hour, with a consolidation plan and
-without.
+"""Enorm 6.1, Fig. 7 and 8: merges of partials per hour, with and without a consolidation plan.
 
-The plan is made by the planner of every run, then carried out by the state of a slot over one key
-with a row in each pane, and the merges that really happen in an hour are counted: both numbers are
-printed and must agree.
+The planner of every run makes the plan. The state of a slot executes it over one key with a row in
+each pane, and the merges that really happen in an hour are counted. Both numbers are printed and
+must agree.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ PAPER = "5m,10m,15m,20m"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """One set of windows: merges a key and hour, planned, carried out, and without a plan."""
+    """One set of windows: merges per key and hour, as planned, as executed, and without a plan."""
 
     windows: list[str]
     pane: str
@@ -50,9 +49,7 @@ class Counted:
 
 
 def count_merges(windows: tuple[Window, ...], pane_us: int) -> Counted:
-    """Plans a set of windows over panes of a width, and carries the plan out over a whole number of
-    its turns.
-    """
+    """Plans a set of windows over panes of a width, and executes the plan for some whole turns."""
     for window in windows:
         for what in (window.length_us, window.every_us, window.offset_us):
             if what % pane_us:
@@ -114,8 +111,9 @@ def _state(panes: Panes) -> WindowsState:
 
 
 def random_windows(chance: random.Random) -> tuple[Window, ...]:
-    """Two to six windows of 1 to 60 minutes, every own length or every divisor of it, so that they
-    repeat soon.
+    """Two to six windows of 1 to 60 minutes.
+
+    The slide is the length or a divisor of it, so that they repeat soon.
     """
     found: dict[str, Window] = {}
     while len(found) < chance.randint(2, 6):
@@ -129,7 +127,7 @@ def random_windows(chance: random.Random) -> tuple[Window, ...]:
 def experiment(
     windows: tuple[Window, ...], width_us: int, random_sets: int, seed: int
 ) -> LabReport:
-    """Fig. 7 and 8 where the windows are the paper's, and as many random sets besides."""
+    """Fig. 7 and 8 if the windows are the paper's, and this many random sets in addition."""
     given = count_merges(windows, width_us)
     chance = random.Random(seed)
     others = [
@@ -203,8 +201,9 @@ def consolidation_command(
     as_json: AsJson = False,
     plot: Plot = None,
 ) -> None:
-    """Count the partials that are merged per key and hour, with a consolidation plan and without
-    (Enorm 6.1).
+    """Count merges of partials, with and without a consolidation plan (Enorm 6.1).
+
+    Counts are per key and hour. Runs Fig. 7 and 8.
 
     Example: anabranch lab enorm-consolidation --windows 7m/1m,21m/1m --random 100
     """

@@ -1,9 +1,8 @@
-"""Enorm 7.6, Fig. 14 and 15: random jobs of 50, 100 and 150 operators, fused by each score and by
-the baseline.
+"""Enorm 7.6, Fig. 14 and 15: random jobs of 50, 100 and 150 operators, fused in several ways.
 
-Jobs are drawn as the paper describes them under "Large Job". It leaves open by how much the number
-of attributes changes from one operator to the next: here by -`change` to +`change`, within 1 and
-all attributes.
+The ways are each score, and the baseline. Jobs are drawn as the paper describes them under "Large
+Job". It does not say by how much the number of attributes changes from one operator to the next.
+Here it is -`change` to +`change`, within 1 and all attributes.
 """
 
 from __future__ import annotations
@@ -26,14 +25,15 @@ WAYS = (
     "pa",
     "baseline",
     "baseline alone",
-)  # alone: operators that are fused already never join
+)  # alone: operators that are already fused never join
 
 
 def random_job(
     chance: random.Random, operators: int, attributes: int = 30, change: int = 3
 ) -> StreamGraph:
-    """A job in levels; each operator sends what it has to the next level, ever less of the rest to
-    each operator there.
+    """A job in levels; each operator sends its rows to the next level.
+
+    Each operator there gets a random share of the rest.
     """
     names = [f"a{i}" for i in range(attributes)]
     size = attributes // 2
@@ -55,7 +55,7 @@ def random_job(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Averages:
-    """Of all jobs of one size, for each way to fuse."""
+    """Averages over all jobs of one size, for each way to fuse."""
 
     operators: int
     components: dict[str, float]
@@ -95,9 +95,9 @@ def average(
 
 
 def claims_of(all_sizes: list[Averages]) -> list[Claim]:
-    """Fig. 14: COMM forms the most components; Fig. 15: and has the least communication.
+    """Fig. 14: COMM forms the most components. Fig. 15: it has the least communication.
 
-    As ratios, of which the paper's is 1.
+    Figures are ratios; the paper's ratio is 1.
     """
     found = []
     for each in all_sizes:

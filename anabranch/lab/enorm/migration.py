@@ -1,13 +1,13 @@
-"""Enorm 7.2 to 7.5, Fig.
+"""Enorm 7.2 to 7.5, Fig. 10 to 13: the cost of moving key groups (shards).
 
-10 to 13: what it costs to move key groups (shards) instantly, smoothly and disruptively.
+They move instantly, smoothly or disruptively. The state of a key takes `key_s` to be serialised,
+moved and read. All else is the paper's simple job: partials of a minute, six machines of one core
+at 70 % load, 50,000 keys per shard in Fig. 13. For Fig. 12 their number is not given: here it is a
+tenth of that, so that a key comes some eight times in a pane.
 
-A key of state takes `key_s` to be serialised, carried and read; all else is the paper's simple job:
-partials of a minute, six machines of one core at 70 % load, 50,000 keys to a shard in Fig. 13. For
-Fig. 12 their number is not given: a tenth of that, so that a key comes some eight times in a pane.
-Disruptively, both machines work on the state and the shard's rows wait; instantly, rows go to the
-new machine at once and the keys that both have seen are merged when the pane closes. Shards are
-chosen by Flux.
+Disruptively, both machines work on the state and the shard's rows wait. Instantly, rows go to the
+new machine at once, and the keys that both machines have seen are merged when the pane closes. Flux
+chooses the shards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from anabranch.place.split import Period, combine_cost, split_cost
 
 INSTANT, DISRUPTIVE, SMOOTH = "instant", "disruptive", "smooth"
 _PANE_S, _LONGEST_S = 60.0, 600.0
-_SIZES = (1_000, 10_000, 50_000, 100_000, 500_000)  # keys of a shard
+_SIZES = (1_000, 10_000, 50_000, 100_000, 500_000)  # keys per shard
 _NEGLIGIBLE_S = 0.1
 _MODEL = "By the cost model of place/split.py, in which a split shard moves without its state."
 
@@ -39,13 +39,13 @@ class MigrationSetting:
 
     hosts: int = 6
     shards: int = 60
-    keys: int = 50_000  # of a shard, in Fig. 13
+    keys: int = 50_000  # per shard, in Fig. 13
     key_s: float = 20e-6
     row_s: float = 1e-4
     load: float = 0.7
-    rises: int = 3  # times that a machine's rows grow
+    rises: int = 3  # how often the rows of a machine grow
     theta: float = THETA
-    punctuation_s: float = 0.01  # until all have agreed
+    punctuation_s: float = 0.01  # until all machines have agreed
     seed: int = 1
 
 
@@ -64,9 +64,7 @@ def period(setting: MigrationSetting, keys: int, *, moved_shards: float = 1.0) -
 
 
 def pauses(setting: MigrationSetting) -> tuple[list[Claim], Table, list[Chart]]:
-    """Fig. 10 and 11: how long rows of one shard wait, and until when all is done, by the size of
-    its state.
-    """
+    """Fig. 10 and 11: how long rows of one shard wait, and how long a move takes, by state size."""
     instant = [
         setting.punctuation_s + split_cost(period(setting, keys)).latency_s for keys in _SIZES
     ]
@@ -151,16 +149,15 @@ def pauses(setting: MigrationSetting) -> tuple[list[Claim], Table, list[Chart]]:
 
 
 def overhead(setting: MigrationSetting, way: str, part: float, keys_of_shard: int) -> float:
-    """Percent of CPU more for moving a part of the state once, in the middle of a pane of the
-    simple job.
+    """Additional CPU in percent for moving a share of the state once, in the middle of a pane.
 
-    Of each key it is drawn how often it comes before and after the move. Disruptively what it had
-    before is moved; instantly it is one key more to merge if it comes on both sides.
+    How often each key comes before and after the move is random. Disruptively, the partials from
+    before are moved. Instantly, a key that comes on both sides is one more key to merge.
     """
     chance = np.random.default_rng([setting.seed, 31])
     job = period(setting, keys_of_shard, moved_shards=0.0)
     keys = keys_of_shard * setting.shards
-    rows = job.rows / _LONGEST_S * _PANE_S / keys  # of a key in a pane
+    rows = job.rows / _LONGEST_S * _PANE_S / keys  # of a key per pane
     chosen = chance.random(keys) < part
     before, after = chance.poisson(rows / 2, keys) > 0, chance.poisson(rows / 2, keys) > 0
     carried = chosen & before if way == DISRUPTIVE else chosen & before & after
@@ -225,7 +222,7 @@ class Fluxed:
     way: str
 
     def tick(self, run: Simulation) -> None:
-        """One move for each pair of machines, from the more to the less loaded."""
+        """Makes one move per pair of machines, from the more to the less loaded."""
         loads = run.measured()[0]
         held = run.held[0]
         moves = [
@@ -249,8 +246,9 @@ class Fluxed:
 
 
 def latencies(setting: MigrationSetting, way: str, every_s: float) -> tuple[float, list[float]]:
-    """Fig. 13: mean latency while one machine after another gets half as many rows more, and its
-    course in steps of 10 s.
+    """Fig. 13: mean latency while one machine after another gets half as many rows more.
+
+    Also returns its course in steps of 10 s.
     """
     chance = np.random.default_rng([setting.seed, 37])
     shards = setting.shards
@@ -361,8 +359,9 @@ def migration_command(
     as_json: AsJson = False,
     plot: Plot = None,
 ) -> None:
-    """Move key groups between machines: instantly, smoothly, disruptively (Enorm 7.2 to 7.5, Fig.
-    10 to 13).
+    """Move key groups between machines, in three ways (Enorm 7.2 to 7.5).
+
+    The ways are instantly, smoothly and disruptively. Runs Fig. 10 to 13.
 
     Example: anabranch lab enorm-migration --keys 100000
     """

@@ -1,10 +1,8 @@
-"""Enorm 7.1 and 7.7, Fig.
+"""Enorm 7.1 and 7.7, Fig. 9 and 16, at a small scale on Spark.
 
-9 and 16, on real Spark, small: keys, windows and components against throughput.
-
-By the benchmarks of `bench/`, which alone know Spark. A split component is two, with an exchange of
-partials between them: what of Fig. 9 is about it is read off the chain of operators in two
-components and in one.
+They show throughput by keys, windows and components. The benchmarks of `bench/` run it; the lab
+does not use Spark directly. A split component is two components, with an exchange of partials
+between them. For that part of Fig. 9, the chain of operators runs in two components and in one.
 """
 
 from __future__ import annotations
@@ -23,12 +21,12 @@ TWO, SIX = "5m,10m", "5m,10m,15m,20m,25m,30m"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputSetting:
-    """How much is run."""
+    """How much to run."""
 
     rows: int = 300_000
     keys: int = 5_000
     rounds: int = 1
-    minutes: float = 0.3  # for each of the four benchmarks
+    minutes: float = 0.3  # per benchmark, of which there are four
     seed: int = 1
 
 
@@ -185,7 +183,9 @@ def throughput_command(
     as_json: AsJson = False,
     plot: Plot = None,
 ) -> None:
-    """Measure keys, windows and fused operators on Spark, small (Enorm 7.1 and 7.7, Fig. 9 and 16).
+    """Measure keys, windows and fused operators on Spark (Enorm 7.1 and 7.7).
+
+    Runs Fig. 9 and 16 at a small scale.
 
     Example: anabranch lab enorm-throughput --rows 120000 --rounds 1
     """

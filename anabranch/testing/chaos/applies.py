@@ -1,4 +1,4 @@
-"""An `apply` for chaos runs, and what a plain loop gives: no row, one or two, or an error."""
+"""An `apply` for chaos runs, and its expected results by a loop: no row, one, two, or an error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def worked(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def expected_work(steps: Sequence[pa.Table | None]) -> tuple[pa.Table, pa.Table]:
-    """What comes out of all steps, and the rows that failed, each with its error."""
+    """The results of all steps, and the rows that failed, each with its error."""
     done: list[dict[str, Any]] = []
     failed: list[pa.Table] = []
     for step in (each for each in steps if each is not None):

@@ -1,4 +1,4 @@
-"""The topology of a chaos case, made of its plain values, over files."""
+"""Builds the topology of a chaos case from plain values, over files."""
 
 from __future__ import annotations
 

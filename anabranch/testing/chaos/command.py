@@ -30,34 +30,35 @@ from anabranch.testing.chaos.run import (
 def chaos_command(
     *,
     seed: Annotated[
-        int, typer.Option(help="One seed gives the same topologies and the same plan of faults.")
+        int, typer.Option(help="The same seed gives the same topologies and faults.")
     ] = 1,
     faults: Annotated[int, typer.Option(min=1, help="How many faults must happen.")] = 20,
     case_faults: Annotated[
         int, typer.Option(min=1, max=40, help="How many faults one topology gets.")
     ] = CASE_FAULTS,
     case: Annotated[
-        int | None, typer.Option(min=1, help="Run the topology of this number alone.")
+        int | None, typer.Option(min=1, help="Run only the topology with this number.")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Topologies side by side. Default: one per core.")
+        int | None, typer.Option(min=1, help="Topologies at the same time. Default: one per core.")
     ] = None,
-    keep: Annotated[
-        Path | None, typer.Option(help="Work in this directory and leave it there.")
-    ] = None,
+    keep: Annotated[Path | None, typer.Option(help="Work in this directory and keep it.")] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="The last line of output is one JSON object.")
+        bool, typer.Option("--json", help="Print the result as one JSON object, on the last line.")
     ] = False,
 ) -> None:
     """Kills, stops and damages running topologies at random, and compares all results.
 
-    Random topologies run AvailableNow over generated events; half of them are DAGs of several
-    sources, joins and components. Drivers and Python workers are killed at each point of the step
-    protocol, jobs fail half-way, workers stop and go on, node-local state is deleted or damaged,
-    Spark loses its last commit, slots, the shards in them and plans change, in some topologies
-    before every step, and restarts have other aggregates. Whole outputs are compared with an
-    undisturbed run and with DuckDB. Ends with 1 when anything differs, or when a topology ended
-    with an error.
+    Random topologies run AvailableNow over generated events. Half of them are DAGs of several
+    sources, joins and components.
+
+    Drivers and Python workers are killed at each point of the step protocol. Jobs fail half-way,
+    workers stop and go on, node-local state is deleted or damaged, and Spark loses its last commit.
+    Slots, the shards in them and plans change, in some topologies before every step. Restarts have
+    other aggregates.
+
+    Whole outputs are compared with an undisturbed run and with DuckDB. The exit status is 1 if
+    anything differs, or if a topology ended with an error.
     """
     temporary = keep is None
     directory = (
@@ -125,13 +126,13 @@ def _print(result: ChaosResult, *, as_json: bool) -> None:
     )
     print(
         f"{figures['rows_compared']} rows compared, {figures['differences']} differences, "
-        f"{figures['errors']} topologies ended by errors"
+        f"{figures['errors']} topologies ended with an error"
     )
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """A request to end is an exception here, so that all processes are ended before."""
+    """Turns SIGTERM into an exception, so that all processes are ended first."""
 
     def interrupt(number: int, _: FrameType | None) -> None:
         raise KeyboardInterrupt(signal.Signals(number).name)

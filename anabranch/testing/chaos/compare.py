@@ -1,4 +1,4 @@
-"""What a disturbed run has written, against its undisturbed run and independent references."""
+"""Compares the output of a disturbed run with its undisturbed run and independent references."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def compare_case(plan: CasePlan, root: Path) -> tuple[list[str], int]:
 
 
 class _Comparison:
-    """Compares one sink of a case after the other, and counts rows."""
+    """Compares the sinks of a case one by one, and counts rows."""
 
     def __init__(self, plan: CasePlan, root: Path) -> None:
         self._plan, self._topology, self._root = plan, plan.topology, root
@@ -69,7 +69,7 @@ class _Comparison:
             self._compare("then", "second operator", "DuckDB", second, _by_window(then.keys))
 
     def _phases(self) -> list[Phase]:
-        """The aggregates of each portion of the input, which has a closing step in the end."""
+        """The aggregates of each portion of the input; each portion ends with a closing step."""
         return [
             Phase(steps=size + 1, aggregates=self._topology.at(i).aggregates)
             for i, size in enumerate(self._plan.portions)

@@ -1,7 +1,7 @@
 """Deals faults to random topologies, and spreads them over the starts of each.
 
-Pure and seeded: one seed gives one plan, whatever order its cases run in. A fault that finds no
-place in a case is dealt to the next one, so every kind comes before any comes again.
+Pure and seeded: one seed gives one plan, in whatever order its cases run. A fault that does not fit
+into a case is dealt to the next one, so every kind comes before any comes again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MOST_SLOTS = 4
 ZOMBIE_S = 600  # the chaos run itself continues the worker, once the next driver is at work
 RESTORE_KILL = "driver killed: restore.before"
 
-_DAGS = 0.9  # the share of DAGs with several sources and joins, of the cases that may be any
+_DAGS = 0.9  # the share of DAGs with several sources and joins among cases that may be any
 _COMPILED = 0.15  # the share of cases in which Spark compiles its queries: that takes long
 _FAULTS_PER_PORTION = 5
 # What takes long, or needs a topology of its kind, comes once in a deck; the others come twice.
@@ -74,7 +74,7 @@ _KILLS_OF_TWO = (
 
 
 def plan_cases(seed: int, case_faults: int) -> Iterator[CasePlan]:
-    """Cases without end; every kind of fault comes before any comes again."""
+    """Endless cases; every kind of fault comes before any comes again."""
     deck = _deck(seed)
     waiting: list[str] = []
     number = 0
@@ -88,9 +88,9 @@ def plan_cases(seed: int, case_faults: int) -> Iterator[CasePlan]:
 def plan_case(
     seed: int, number: int, kinds: Sequence[str], *, dag: bool | None = None
 ) -> tuple[CasePlan, list[str]]:
-    """One case with these kinds of faults, and the kinds that find no place in it.
+    """One case with these kinds of faults, and the kinds that do not fit into it.
 
-    `dag` says whether it is one; None: by chance.
+    `dag` says whether the case is a DAG; None leaves it to chance.
     """
     rng = random.Random(f"chaos {seed} {number}")
     case = _draw_case(rng, number, kinds, dag=dag)
@@ -111,7 +111,7 @@ def _deck(seed: int) -> Iterator[str]:
 def _draw_case(
     rng: random.Random, number: int, kinds: Sequence[str], *, dag: bool | None
 ) -> CasePlan:
-    """A random topology with what its faults need: an apply to kill, operators to plan anew."""
+    """A random topology in which its faults can happen: with an apply, with operators to replan."""
     portions = tuple(
         rng.randint(3, 5) for _ in range(max(2, round(len(kinds) / _FAULTS_PER_PORTION)))
     )
@@ -153,10 +153,10 @@ def _draw_dag(rng: random.Random, case: CasePlan, *, planned_anew: bool) -> Case
 
 @dataclass(slots=True)
 class _Slice:
-    """One start while it is planned: the steps with a fault, and what comes before."""
+    """One start while it is being planned: the steps with a fault, and what comes before."""
 
     start: Start
-    begins: int | None  # the first step of a portion; None where the driver was killed before
+    begins: int | None  # the first step of a portion; None after a kill of the driver
     steps: list[int] = field(default_factory=list)
     before: list[str] = field(default_factory=list)
 
@@ -168,7 +168,7 @@ class _Layout:
         self.case, self.rng = case, rng
         self.kind_of: dict[int, str] = {}  # by step
         self.kills: set[int] = set()  # steps in which the driver dies
-        self.left_out: list[str] = []  # kinds that find no place
+        self.left_out: list[str] = []  # kinds that do not fit
 
     def starts(self, kinds: Sequence[str]) -> tuple[Start, ...]:
         before: list[str] = []
@@ -186,7 +186,7 @@ class _Layout:
         return self._filled(slices)
 
     def _aim(self, kind: str) -> None:
-        """Takes a step of its own for a fault, of those where it can happen."""
+        """Reserves a free step for a fault, among those where it can happen."""
         free = [step for step in self._steps_for(kind) if step not in self.kind_of]
         if not free:
             self.left_out.append(kind)
@@ -231,8 +231,9 @@ class _Layout:
     def _put_before(self, kind: str, slices: Sequence[_Slice]) -> None:
         """Chooses the start before which something happens.
 
-        Spark's last commit can be lost only where a portion was done. Other slots need a step that
-        is committed with them: a start after a kill may have none, nor one that is killed at once.
+        Spark's last commit can be lost only after a whole portion. Other slots need a step that
+        commits with them. A start after a kill may have no such step, and neither may a start whose
+        first step is killed.
         """
         places = [each for each in slices[1:] if kind not in each.before]
         if kind == OTHER_AGGREGATES:
@@ -267,7 +268,7 @@ class _Layout:
         return tuple(starts)
 
     def _slots_in(self, step: int, slots: int) -> int:
-        """The slots of a step; a reroute takes two at least, since one slot has one route only."""
+        """The slots of a step; a reroute needs at least two, since one slot has only one route."""
         if self.kind_of[step] == RESIZE:
             return self._other(slots)
         return max(slots, 2) if self.kind_of[step] == REROUTE else slots
@@ -304,9 +305,9 @@ class _Layout:
         return PlannedFault(kind=kind, points=tuple(points))
 
     def _at(self, point: str, step: int, slots: int, action: str) -> str:
-        """A point of one slot, rather of the last one, so that others have written.
+        """A fault point in one slot, preferably a late one, so that other slots have written.
 
-        Of any slot where few of them have rows, or where slots change all the time.
+        In any slot if few of them have rows, or if slots change all the time.
         """
         events = self.case.events
         sparse = self.case.dag is not None or events.key_kind == "none" or events.keys < 20
@@ -317,7 +318,7 @@ class _Layout:
         return f"{point}@{step}/{slot}={action}"
 
     def _two(self, step: int, slots: int) -> list[str]:
-        """A worker that dies or a job that fails, then another one, or the driver's death."""
+        """A worker or a job fails; then another one fails, or the driver is killed."""
         first, second = self.rng.sample(
             ("slot.begin", "slot.held", "slot.merged", "slot.logged", "slot.stored"), 2
         )

@@ -1,9 +1,9 @@
 """The driver process of a chaos run: `python -m anabranch.testing.chaos.driver SPEC.json`.
 
-It starts topologies one after the other, each AvailableNow on its checkpoint, and does what the
-plan says before a start and between two steps. Everything that it sees goes into a journal, line by
-line, since it may be killed at any time. It ends with 0 when all starts have ended well, and it
-ends itself when the process that started it is gone.
+It starts topologies one after the other, each AvailableNow on its checkpoint. It does what the plan
+says before a start and between two steps. Everything that it sees goes into a journal, line by
+line, since it may be killed at any time. It ends with 0 if all starts ended without an error, and
+it ends itself when the process that started it is gone.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class DriverSpec:
 
 
 def run(session: Session, each: DriverStart) -> None:
-    """One start: what comes before it, then the run with what happens in it, until it has ended."""
+    """Runs one start to its end: what comes before it, then the run with its faults."""
     directory, start, case = each.directory, each.start, each.case
     journal = Journal(directory.of("journal.jsonl"), each.number)
     _set_faults(directory, start)
@@ -82,7 +82,7 @@ def run(session: Session, each: DriverStart) -> None:
     )
     started = _start(session, each, first=last is None)
     if case.restless:
-        # Another plan may take a step of its own, and steps are numbered beforehand.
+        # Steps are numbered beforehand, and another plan may take a step of its own.
         disturb(started, each.number, plans=0.0)
     timed = [act for act in acts if act.after is not None]
     _ask(started, [act for act in timed if act.kind in LIVE], case.topology.shards)
@@ -122,7 +122,7 @@ def _start(session: Session, each: DriverStart, *, first: bool) -> ab.Run:
 
 
 class _Observer:
-    """Notes steps and events as they come."""
+    """Notes steps and events as they happen."""
 
     def __init__(self, journal: Journal, steps: int = 0, events: int = 0) -> None:
         self._journal, self._steps, self._events = journal, steps, events
@@ -147,14 +147,14 @@ class _Observer:
 
 
 def shuffled(shards: int, slots: int, seed: int) -> list[int]:
-    """Another slot for shards, with all slots in use as far as there are shards."""
+    """A random slot for each shard; all slots are used if there are enough shards."""
     table = [shard % slots for shard in range(shards)]
     random.Random(seed).shuffle(table)
     return table
 
 
 def _ask(run: ab.Run, acts: Sequence[Act], shards: int) -> None:
-    """Has the run changed before the step that follows the one that each act names."""
+    """Asks for each change after the step that its act names; the next step applies it."""
 
     def asked(act: Act) -> Callable[[], None]:
         if act.kind == RESIZE:
@@ -170,7 +170,7 @@ def _ask(run: ab.Run, acts: Sequence[Act], shards: int) -> None:
 
 
 def _replan(run: ab.Run, first: str) -> None:
-    """Asks for the plan of a planner, or of the first one whose plan is another one."""
+    """Asks for the plan of a planner; if that is the running plan, for another planner's."""
     stepper = run._stepper  # noqa: SLF001
     running = [each.name for each in stepper.state.plan.components]
     for planner in (first, *(name for name in sorted(PLANNERS) if name != first)):
@@ -185,7 +185,7 @@ def _watch(
 ) -> None:
     """Waits for the end of a run, and does each damage as soon as the step before it is committed.
 
-    Steps that only wrote state anew, for another plan, are not counted in the plan of faults.
+    Steps that only rewrite state, for another plan, are not counted in the plan of faults.
     """
     directory = each.directory
     observer, waiting, ended = _Observer(journal), list(acts), False

@@ -28,7 +28,7 @@ class RunDirectory:
         return Files(str(self.of("checkpoint")))
 
     def publish(self, count: int) -> None:
-        """Makes the first files of each source's input visible to it, with their times."""
+        """Publishes the first files of each source, with their modification times."""
         every = sorted(Path(self.files).rglob("*.parquet"))
         for directory in {file.parent for file in every}:
             source = self.of("input") / directory.relative_to(self.files)
@@ -38,7 +38,7 @@ class RunDirectory:
                     os.link(file, source / file.name)
 
     def keep_copies(self) -> None:
-        """Copies every shard's file, to be put back later."""
+        """Copies every shard's file, to restore it later."""
         self.of("copies").mkdir(exist_ok=True)
         for file in self.of("state").glob("*/*/*/data.mdb"):
             shutil.copyfile(file, self.of("copies") / _copy_name(file))
@@ -88,7 +88,7 @@ def damage(kind: str, file: Path, copies: Path, rng: random.Random) -> bool:
 
 
 def _copy_name(file: Path) -> str:
-    """A copy belongs to an operator and a shard."""
+    """The name of a copy: by operator and shard."""
     return f"{file.parent.parent.name} {file.parent.name}"
 
 

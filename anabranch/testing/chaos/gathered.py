@@ -1,8 +1,8 @@
 """Sketches, users' aggregates, lists and early results for chaos runs; and what they must give.
 
-What is exact is compared whole, early results with what the rows up to their step give. Sketches
-are compared with the values of their window, by their stated error: a sketch of quantiles draws
-coins, so two runs need not give the same.
+Exact aggregates must be equal; early results must be those of the rows up to their step. Sketches
+are compared with the values of their window, by their stated error. A sketch of quantiles is
+random, so two runs may differ.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from anabranch.types import Array
 _WINDOWS = (tumbling("2 minutes"), sliding("3 minutes", every="1 minute"))
 _SESSION = session("30 seconds")
 _LG_K, _K, _KEEP, _SHARES = 8, 32, 12, (0.1, 0.5, 0.9)
-_ERRORS = 5  # stated errors that a sketch may be off at most; half are off by less than one
+_ERRORS = 5  # a sketch may be off by so many stated errors; half are off by less than one
 _SKETCHES = ("about", "shares", "often")
 
 
 class DistinctInPython:
-    """How many values there are, in plain Python."""
+    """How many distinct values there are, in plain Python."""
 
     state_type = set[int]
     result_type = "bigint"
@@ -60,7 +60,7 @@ class DistinctInPython:
 
 
 class Mean:
-    """The mean of the values, with arrays; null of none."""
+    """The mean of the values, with arrays; null without values."""
 
     state_types = ("double", "bigint")
     identities = (0.0, 0)
@@ -118,7 +118,7 @@ def gathered_differences(
     *,
     finish: bool,
 ) -> list[str]:
-    """What differs from the undisturbed run, from DuckDB, and by more than sketches may be off."""
+    """Differences from the undisturbed run and from DuckDB, and sketches that are too far off."""
     query = WindowQuery(
         keys=keys,
         event_time="at",
@@ -162,7 +162,7 @@ def _chosen(table: pa.Table, names: Sequence[str]) -> pa.Table:
 def _expected_early(
     steps: Sequence[pa.Table | None], query: WindowQuery, names: Sequence[str]
 ) -> pa.Table:
-    """The windows that are open after each step, as its rows and those before leave them."""
+    """The windows that are open after each step, as computed from all rows up to it."""
     made_early: list[pa.Table] = []
     newest: int | None = None
     for number, step in enumerate(steps, start=1):
@@ -200,7 +200,7 @@ def sketch_errors(found: pa.Table, wanted: pa.Table, identity: Sequence[str]) ->
 
 
 def _name(row: Mapping[str, Any], identity: Sequence[str]) -> tuple[str, ...]:
-    """Which row it is: as text, since a key may be NaN; -0.0 is 0.0."""
+    """What identifies a row: as text, since a key may be NaN; -0.0 is 0.0."""
     return tuple(
         str(0.0 if row[each] == 0.0 and isinstance(row[each], float) else row[each])
         for each in identity
@@ -208,7 +208,7 @@ def _name(row: Mapping[str, Any], identity: Sequence[str]) -> tuple[str, ...]:
 
 
 def _errors(row: Mapping[str, Any], values: Sequence[int]) -> Iterator[tuple[str, float]]:
-    """How far each sketch of a result is off, in errors that are stated for it."""
+    """How far each sketch of a result is off, in units of its stated error."""
     distinct = len(set(values))
     yield "about", abs(row["about"] - distinct) / max(distinct, 1) / (1.04 / math.sqrt(2**_LG_K))
     stated = ds.kll_doubles_sketch.get_normalized_rank_error(_K, False)

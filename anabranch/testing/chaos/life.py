@@ -19,7 +19,7 @@ from anabranch.testing.chaos.plan import ZOMBIE
 from anabranch.testing.processes import Tagged
 
 _POLL_S = 0.05
-_SILENCE_S = 600.0  # a driver process that notes nothing for so long hangs
+_SILENCE_S = 600.0  # a driver process that notes nothing for this long hangs
 _WAKE_S = (0.0, 1.0, 3.0)  # after the next run has begun: before, in and after its first job
 
 
@@ -76,7 +76,7 @@ class Lives:
         return code
 
     def _fell_asleep(self) -> bool:
-        """Where a worker stands still: kills everything else at once, as if the machine had."""
+        """If a worker is stopped: kills everything else at once, as a failing machine would."""
         stopped = [pid for pid in self._processes.stopped() if pid not in self._asleep]
         if not stopped:
             return False

@@ -85,7 +85,7 @@ class PlannedFault:
 class Start:
     """One start of the topology on its checkpoint; after a kill, in a new driver process."""
 
-    published: int  # files of the input that are there
+    published: int  # how many files of the input are visible
     portion: int  # of the input, from 0 on
     slots: int
     finish: bool

@@ -1,7 +1,7 @@
-"""Two `process` classes for chaos runs, and what they must give, by the tester.
+"""Two `process` classes for chaos runs, and their expected results, computed by the tester.
 
-One has timers, a time to live and state that it forgets; one is vectorised over rows combined in
-the JVM.
+One has timers, a time to live and state that it forgets. The other is vectorised, over rows that
+are combined in the JVM.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Tally:
 
 
 class Tallied:
-    """Rows per key so far, and once more after 40 seconds of silence; keys forget after a while."""
+    """Rows per key so far, again after 40 seconds of silence; state expires after a while."""
 
     state: Tally
     output = "what string, n bigint, total bigint, happened timestamp"
@@ -51,7 +51,7 @@ class Tallied:
         state: Tally,
         ctx: Context,
     ) -> Iterator[tuple[Any, ...]]:
-        """Adds rows up, and sets the timer anew."""
+        """Adds rows up, and sets the timer again."""
         state.rows += len(rows)
         state.total += sum(value or 0 for value in rows.v)
         ctx.timer(ctx.time_us + 40_000_000 if ctx.time_us is not None else 0)
@@ -73,7 +73,7 @@ class Tallied:
 
 
 class Added:
-    """How many rows a key has had and their sum; Spark SQL combines the rows of a step."""
+    """The number of rows of a key and their sum; Spark SQL combines the rows of a step."""
 
     state = {"n": "bigint", "total": "bigint"}  # noqa: RUF012 - it is read once
     output = "n bigint, total bigint"
@@ -100,7 +100,7 @@ PROCESSES: dict[str, tuple[type, str]] = {
 def expected_of(
     name: str, steps: Sequence[pa.Table | None], keys: Sequence[str], delay_us: int, *, finish: bool
 ) -> pa.Table:
-    """What comes out of all steps of a process; None is a closing step."""
+    """The results of all steps of a process; None is a closing step."""
     names = [*keys, "at", "v"]
     kinds = next(step for step in steps if step is not None).schema
     schema = ", ".join(

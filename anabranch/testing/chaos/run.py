@@ -34,12 +34,12 @@ from anabranch.testing.processes import Tagged
 from anabranch.topology.apply import OSG
 
 CASE_FAULTS = 14
-_ARCHIVE_DRIVERS = 8  # an archive of classes takes as long as it saves some five drivers
+_ARCHIVE_DRIVERS = 8  # writing an archive of classes costs as much as it saves in some five drivers
 
 
 @dataclass(slots=True)
 class CaseResult:
-    """What became of one case."""
+    """The outcome of one case."""
 
     plan: CasePlan
     happened: Counter[str] = field(default_factory=Counter)
@@ -63,7 +63,7 @@ class CaseResult:
 
 @dataclass(slots=True)
 class ChaosResult:
-    """What became of all cases."""
+    """The outcome of all cases."""
 
     seed: int
     case_faults: int
@@ -127,10 +127,10 @@ def run_chaos(
     plans: Iterator[CasePlan] | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> ChaosResult:
-    """Runs cases, those of the seed unless others are given, until enough faults have happened.
+    """Runs cases until enough faults have happened: those of the seed, unless others are given.
 
-    Cases come in rounds: as many as have the missing faults in their plans. So which ones run
-    depends on the seed and on what happened, not on which ended first.
+    Cases run in rounds: each round has as many cases as plan the missing faults. So which cases run
+    depends on the seed and on what happened, not on which case ended first.
     """
     result = ChaosResult(settings.seed, settings.case_faults)
     plans = plan_cases(settings.seed, settings.case_faults) if plans is None else plans
@@ -147,7 +147,7 @@ def run_chaos(
 
 
 def _until(plans: Iterator[CasePlan], faults: int) -> Iterator[CasePlan]:
-    """Plans until they have so many faults."""
+    """Takes plans until they have this many faults."""
     for plan in plans:
         yield plan
         faults -= len(plan.faults)
@@ -156,7 +156,7 @@ def _until(plans: Iterator[CasePlan], faults: int) -> Iterator[CasePlan]:
 
 
 class _Round:
-    """Some cases side by side."""
+    """Some cases that run side by side."""
 
     def __init__(
         self, settings: ChaosSettings, result: ChaosResult, report: Callable[[str], None]
@@ -250,7 +250,7 @@ class _CaseRun:
         self._disturbed = _directory(root, "disturbed")
 
     def run(self) -> None:
-        """The first driver process runs the undisturbed run too: its JVM is warm then."""
+        """Runs the undisturbed run in the first driver process too: its JVM is warm then."""
         plan, result = self._plan, self._result
         _write_input(plan, self._root)
         undisturbed = _starts(plan, plan.undisturbed(), _directory(self._root, "undisturbed"))
@@ -302,7 +302,7 @@ class _CaseRun:
 
 
 def _lives(starts: Sequence[DriverStart]) -> Iterator[list[DriverStart]]:
-    """Starts by driver process: each ends with a start in which the driver dies, or the last."""
+    """Groups starts by driver process: each ends with a start that kills it, or with the last."""
     life = []
     for each in starts:
         life.append(each)

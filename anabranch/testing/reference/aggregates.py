@@ -71,7 +71,7 @@ def aggregate_sql(
         return f"{_WITH_PARAMETERS[kind](value, given)} AS {quote(name)}"
     if kind not in _KINDS:
         raise ValueError(
-            f"no aggregate {kind!r}; there are: {', '.join([*_KINDS, *_WITH_PARAMETERS])}"
+            f"unknown aggregate {kind!r}; valid: {', '.join([*_KINDS, *_WITH_PARAMETERS])}"
         )
     return f"{_KINDS[kind](column, str(described[0][1]))} AS {quote(name)}"
 
@@ -180,7 +180,7 @@ def _top_k(column: str, given: Parameters) -> str:
     return f"COALESCE(list_transform({first}, lambda e: {{'value': e.v, 'count': -e.n}}), [])"
 
 
-# Here -0.0 has become 0.0: which of them is kept is nobody's to say.
+# Before these, -0.0 becomes 0.0: it is undefined which of the two is kept.
 _WITH_PARAMETERS: dict[str, Callable[[str, Parameters], str]] = {
     "count_distinct": lambda column, _: f"count(DISTINCT {column})",
     "approx_count_distinct": lambda column, _: f"count(DISTINCT {column})",

@@ -1,4 +1,4 @@
-"""Results of several operators by DuckDB: those of each from those of the one that feeds it."""
+"""Results of a chain of operators by DuckDB: each operator's from the results that it reads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def expected_of(
 ) -> dict[str, pa.Table]:
     """The results of every stage.
 
-    What a stage reads of another happened just before its window ended, and is never late.
+    A result that another stage reads happened just before its window ended, and is never late.
     """
     found: dict[str, pa.Table] = {}
     until = closed_until(steps, event_time, delay_us, final)
@@ -66,7 +66,7 @@ def expected_of(
 def closed_until(
     steps: Sequence[pa.Table | None], event_time: str, delay_us: int, final: FinalWatermark
 ) -> int:
-    """The watermark in the end, which is one for all stages."""
+    """The watermark at the end, which all stages share."""
     if final == "finish" or isinstance(final, int):
         return final if isinstance(final, int) else 1 << 62
     newest = latest(steps, event_time)

@@ -1,9 +1,9 @@
 """Results of windows whose aggregates change at restarts, by DuckDB over all rows.
 
-The rule is written again here. A result has the aggregates of the run that closed its window. An
-aggregate that is new, or has changed, is null in windows that started before it saw all rows: at
-or before the newest event time of earlier runs. What it is made of may have been kept for others,
-as the count behind a sum; then it is complete at once.
+The rule is written again here, independently of the engine. A result has the aggregates of the run
+that closed its window. An aggregate that is new, or has changed, is null in windows that started
+before it saw all rows: at or before the newest event time of earlier runs. If all its parts were
+kept for other aggregates, such as the count of a sum, it is complete at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anabranch.testing.reference.chains import closed_until, latest
 from anabranch.testing.reference.windows import FinalWatermark, WindowQuery, expected_results
 
 Part: TypeAlias = tuple[str, str, str | None]
-"""What is kept for an aggregate: of which kind, of which expression, and under which filter."""
+"""One part that is kept for an aggregate: its kind, its expression, and its filter."""
 
 _NEVER = -(1 << 62)
 _PARTS = {
@@ -41,9 +41,9 @@ class Phase:
 
 
 def parts_of(aggregate: Aggregate, whole: Collection[str] = ()) -> set[Part]:
-    """What is kept for an aggregate; `whole` are the expressions that are whole numbers.
+    """The parts that are kept for an aggregate; `whole` are the expressions that are whole numbers.
 
-    A sum of these is a whole number, which an average cannot use.
+    A sum of whole numbers is a whole number, which an average cannot use.
     """
     kind, expression = aggregate[1], aggregate[2]
     where = aggregate[3] if len(aggregate) > 3 else None
@@ -100,7 +100,7 @@ def expected_with_changes(
 def _continued(
     since: Mapping[Part, int], phase: Phase, whole: Collection[str], newest_us: int | None
 ) -> dict[Part, int]:
-    """From when on each part is complete that a run keeps: what went before is forgotten."""
+    """The time from which on each part of a run is complete; parts that it drops are forgotten."""
     begins = _NEVER if newest_us is None else newest_us + 1
     wanted = {part for each in phase.aggregates for part in parts_of(each, whole)}
     return {part: since.get(part, begins) for part in {*wanted, ("count", "*", None)}}

@@ -1,8 +1,8 @@
-"""Results of a DAG of operators by DuckDB: those of each from those of the ones that feed it.
+"""Results of a DAG of operators by DuckDB: each operator's from the results that it reads.
 
-Nothing here comes from the engine: no panes, partials, levels or shards. Each row meets each of its
-windows, SQL does the rest. Rows of sources are judged by the watermark of the step before their
-own, the least over all sources; results are never late.
+Nothing here comes from the engine: no panes, partials, levels or shards. Each row is paired with
+each of its windows; SQL does the rest. Rows of sources are judged by the watermark of the step
+before their own, the lowest of all sources. Results are never late.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def expected_of_dag(
 def _made(
     db: duckdb.DuckDBPyConnection, dag: Dag, node: DagNode, final: int | None
 ) -> pa.Table | None:
-    """The stream of an operator as a table of that name; and its results, where it has some."""
+    """Creates the table of an operator, under its name; returns its results, if it has any."""
     if node.is_map:
         db.execute(f"CREATE TEMP TABLE {node.name} AS {_map_sql(dag, node)}")
         return None

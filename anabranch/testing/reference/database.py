@@ -1,8 +1,8 @@
 """DuckDB for references and comparisons: one database in memory, one connection per computation.
 
-Opening a database takes longer than most of what tests compute. Everything in it must be temporary,
-and so belongs to its connection and ends with it. DuckDB comes with the extra `bench`; only what
-uses it needs it.
+Opening a database takes longer than most computations of tests. Everything in it must be temporary:
+then it belongs to its connection and is dropped with it. DuckDB comes with the extra `bench`, and
+only code that uses it needs that extra.
 """
 
 from __future__ import annotations

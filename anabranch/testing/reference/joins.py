@@ -1,8 +1,8 @@
-"""Joins computed a second time, by DuckDB: each row meets each of its windows, then SQL joins.
+"""Joins computed a second time, by DuckDB: each row is paired with its windows, then SQL joins.
 
-Nothing here comes from the engine. Rows are judged per window: one counts in the windows that were
-open at the watermark of the step before its own. Watermarks are given, because that of a join is
-the minimum over several sources.
+Nothing here comes from the engine. Lateness is decided per window: a row counts in the windows that
+were open at the watermark of the step before its own. Watermarks are arguments, because that of a
+join is the minimum over several sources.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ def expected_join(
     *,
     finish: bool = False,
 ) -> pa.Table:
-    """Every row that the steps lead to: keys, the window, other columns of left and right.
+    """Every result row of the steps: keys, the window, other columns of left and right.
 
-    There is a table on each side and a watermark for each step; what ends at or before the last
-    watermark has closed, or all.
+    Each step has one table per side and one watermark. Windows that end at or before the last
+    watermark have closed; with `finish`, all have.
     """
     if not len(left_steps) == len(right_steps) == len(watermarks) or not watermarks:
         raise ValueError(
             f"{len(left_steps)} steps left, {len(right_steps)} right, "
-            f"{len(watermarks)} watermarks: not as many"
+            f"{len(watermarks)} watermarks: must be equal, and at least 1"
         )
     known = [each for each in watermarks if each is not None]
     if any(later < earlier for earlier, later in pairwise(known)):
-        raise ValueError(f"watermarks go back: {list(watermarks)}")
+        raise ValueError(f"watermarks must not go back: {list(watermarks)}")
     final = 2**62 if finish else known[-1] if known else None
     with connect() as db:
         _load(db, "l", _judged(left_steps, watermarks), query.left_time, query.keys)
@@ -115,7 +115,7 @@ def _payload(db: duckdb.DuckDBPyConnection, side: str, keys: Sequence[str]) -> l
 
 
 def in_windows(side: str, window: Window | Calendar, final: int | None) -> str:
-    """SQL: the rows of a side, once for each window that takes them and has closed in the end."""
+    """SQL: the rows of a side, once for each window that takes them and has closed at the end."""
     return f"""
         SELECT * FROM ({meets(side, window)})
         WHERE (__closed IS NULL OR __end > __closed)

@@ -1,8 +1,8 @@
 """Sessions computed a second time: step by step and row by row, in plain Python.
 
-What a session is depends on when rows come: one that has closed is gone, and a row that comes
-behind it begins another. So the steps are followed one by one. Where no row comes at or behind the
-watermark before its step, the sessions are those of all rows at once, which one SQL query tells.
+What a session is depends on when rows come: a closed session is gone, and a row that comes later
+begins another one. So the steps are followed one by one. If no row is at or before the watermark
+before its step, the sessions are those of all rows at once, which one SQL query computes.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class SessionSteps:
     def step(
         self, rows: Iterable[Arrived], until_us: int | None
     ) -> tuple[list[SessionRows], list[int]]:
-        """The sessions that a step closes, and the numbers of its rows that are late.
+        """The sessions that a step closes, and the numbers of its late rows.
 
-        Rows are judged by the watermark of the step before: one whose session, had it no other row,
-        would have ended is late.
+        A row is late if a session of this row alone would have ended at the watermark of the step
+        before.
         """
         late = []
         for key, at_us, number in rows:

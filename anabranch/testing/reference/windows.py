@@ -1,9 +1,9 @@
 """Window results computed a second time, by DuckDB, to check the engine against.
 
 Nothing here comes from the engine: the arithmetic of windows, watermarks and lateness is written
-again, in SQL over the raw rows, without panes, partials or shards. Each row meets each of its
-windows; a plain `GROUP BY` does the rest. Which session a row is in is told by
-`anabranch.testing.reference.sessions`, step by step.
+again, in SQL over the raw rows, without panes, partials or shards. Each row is paired with each of
+its windows; a plain `GROUP BY` does the rest. `anabranch.testing.reference.sessions` decides which
+session a row is in, step by step.
 
 Two engines that agree by accident would have to make the same mistake twice. What they could share
 is the meaning of the aggregates, so the places where DuckDB and Spark differ (sums of integers,
@@ -38,16 +38,16 @@ Window: TypeAlias = tuple[str, int, int, int]
 """Name, length, slide and offset; times in microseconds."""
 
 Calendar: TypeAlias = tuple[str, str, str]
-"""Name, unit and time zone of windows of the calendar, by DuckDB's own time zones."""
+"""Name, unit and time zone of calendar windows; the time zones are DuckDB's."""
 
 Session: TypeAlias = tuple[str, int]
-"""Name and gap of a session; in microseconds."""
+"""Name and gap of a session; the gap is in microseconds."""
 
 Steps: TypeAlias = pa.Table | Sequence[pa.Table | None]
 """Rows with a column `step`, from 1; or a table per step, None for a step without input."""
 
 FinalWatermark: TypeAlias = Literal["closing", "finish"] | int
-"""What has closed in the end: by one closing step, everything, or up to a time."""
+"""What has closed at the end: what one closing step closes, everything, or up to a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class WindowQuery:
     unit_us: int = 1
     """Microseconds in one unit of a numeric event time."""
     where: str | None = None
-    """An SQL condition that rows must meet to be looked at; the watermark goes by all rows."""
+    """An SQL condition: only rows that meet it are used. The watermark follows all rows."""
     limit_us: int | None = None
     """Rows with a later event time are ahead of the clock: left out of everything."""
 
@@ -71,7 +71,7 @@ class WindowQuery:
 def expected_results(
     steps: Steps, query: WindowQuery, *, final_watermark: FinalWatermark = "closing"
 ) -> pa.Table:
-    """Every window row that the steps lead to: keys, the window, aggregates."""
+    """Every result row of the steps: keys, the window, aggregates."""
     with connect() as db:
         _load(db, _with_row_and_step(steps), query)
         arguments = _materialise_arguments(db, query)
@@ -183,7 +183,7 @@ def _time_sql(kind: pa.DataType, column: str, unit_us: int) -> str:
 def _resolve_final(
     db: duckdb.DuckDBPyConnection, final: FinalWatermark, delay_us: int
 ) -> int | None:
-    """The watermark in the end; None if nothing has closed."""
+    """The watermark at the end; None if nothing has closed."""
     if isinstance(final, int):
         return final
     [(latest,)] = db.sql("SELECT max(__at) FROM stamped").fetchall()
@@ -236,7 +236,7 @@ def _window_results(
     aggregates: Sequence[str],
     final: int | None,
 ) -> pa.Table:
-    """The results of one window: each row meets every window that it is in."""
+    """The results of one window: each row counts in every window that it is in."""
     columns = [quote(key) for key in keys]
     label = window[0].replace("'", "''")
     chosen = [
@@ -285,7 +285,7 @@ def _assign_by_steps(db: duckdb.DuckDBPyConnection, keys: Sequence[str], gap_us:
     model = SessionSteps(gap_us)
     found = []
     for (_, closed_us), rows in groupby(arrived, key=lambda row: row[3:]):
-        found += model.step((), closed_us)[0]  # what steps without rows have closed is closed now
+        found += model.step((), closed_us)[0]  # close what steps without rows have closed
         model.step([row[:3] for row in rows], closed_us)
     found += model.open()
     pairs = [(number, each.start_us, each.end_us) for each in found for number in each.rows]

@@ -93,8 +93,8 @@ def test_a_small_benchmark_runs_every_policy_and_verifies_it(spark: SparkSession
         keys=20,
         large=4,
     )
-    told = io.StringIO()
-    figures = elastic(options, told)
+    output = io.StringIO()
+    figures = elastic(options, output)
     [case] = figures["cases"]
     assert case["verified"], case["differences"]
     assert {*case["policies"]} == {"static-small", "default"}
@@ -103,7 +103,7 @@ def test_a_small_benchmark_runs_every_policy_and_verifies_it(spark: SparkSession
     )
     assert case["policies"]["static-small"]["resizes"] == 0
     assert all("steps_foretold" in each for each in case["policies"].values())
-    assert "no differences" in told.getvalue()
+    assert "no differences" in output.getvalue()
     shown = io.StringIO()
     show_elastic(figures, Console(file=shown, width=120))
     assert "static-small" in shown.getvalue()

@@ -71,7 +71,7 @@ def test_steps_above_theta_are_counted_unless_one_shard_alone_is() -> None:
     ] == [0, 2, 1, 1]
 
 
-def test_a_scripted_reroute_moves_as_many_shards_as_it_is_told() -> None:
+def test_a_scripted_reroute_moves_the_given_number_of_shards() -> None:
     route = even_route(64, 8)
     assert sum(a != b for a, b in zip(route.slot_of, _moved(route, 5, Random(1)), strict=True)) == 5
 

@@ -1,6 +1,4 @@
-"""The benchmark of fused operators: its pure parts, native's chain against the reference, and one
-small run of all of it.
-"""
+"""The benchmark of fused operators: its pure parts, native's chain, and one small run."""
 
 from __future__ import annotations
 
@@ -137,11 +135,11 @@ def test_a_side_without_time_for_another_round_sits_it_out(source: InputFiles) -
         take_turns({"x": lambda _: a_run(1, 1, 1, 1)}, source, 1, time.monotonic(), lambda _: None)
     with pytest.raises(AnabranchError, match="x reported 0 batches"):
         take_turns({"x": lambda _: a_run()}, source, 1, time.monotonic(), lambda _: None)
-    told: list[str] = []
+    lines: list[str] = []
     take_turns(
-        {"x": lambda _: replace(a_run(), lasted_s=9.0)}, source, 1, time.monotonic(), told.append
+        {"x": lambda _: replace(a_run(), lasted_s=9.0)}, source, 1, time.monotonic(), lines.append
     )
-    assert told == ["x, round 1: no batch within 9 s"]
+    assert lines == ["x, round 1: no batch within 9 s"]
 
 
 def test_shuffled_bytes_are_the_mean_of_the_batches_that_count_and_exchanges_must_not_change() -> (
@@ -224,7 +222,7 @@ def test_natives_chain_computes_what_the_reference_says_for_every_operator(
 def test_a_small_benchmark_measures_all_sides_and_verifies_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    told = io.StringIO()
+    output = io.StringIO()
     options = FusionOptions(
         rows=6_000,
         batch_rows=1_500,
@@ -235,7 +233,7 @@ def test_a_small_benchmark_measures_all_sides_and_verifies_them(
         keep=tmp_path,
         **FEW,
     )
-    figures = json.loads(json.dumps(fusion(options, told)))
+    figures = json.loads(json.dumps(fusion(options, output)))
 
     assert figures["bench"] == "fusion"
     cases = figures["cases"]
@@ -255,7 +253,7 @@ def test_a_small_benchmark_measures_all_sides_and_verifies_them(
         )
     assert cases[0]["ratio_to_unfused"] == 1
     assert {path.name for path in tmp_path.iterdir()} == {"input", "runs"}
-    assert "no differences" in told.getvalue()
+    assert "no differences" in output.getvalue()
 
     shown = io.StringIO()
     show_fusion(figures, Console(file=shown, width=120))

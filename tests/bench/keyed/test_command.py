@@ -1,6 +1,4 @@
-"""The benchmark of Python state per key: its options, and one small run of all sides and of the
-flat case.
-"""
+"""The benchmark of Python state per key: its options, and one small run of all sides."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ def test_many_keys_have_as_many_batches_of_fewer_rows() -> None:
 
 
 def test_a_small_benchmark_measures_all_sides_and_verifies_them(spark: SparkSession) -> None:
-    told = io.StringIO()
+    output = io.StringIO()
     options = KeyedOptions(
         rows=1_000,
         batch_rows=500,
@@ -58,7 +56,7 @@ def test_a_small_benchmark_measures_all_sides_and_verifies_them(spark: SparkSess
         steps=2,
         minutes=4.0,
     )
-    figures = json.loads(json.dumps(keyed(options, told)))
+    figures = json.loads(json.dumps(keyed(options, output)))
     assert [case["case"] for case in figures["cases"]] == list(KEYED_CASES)
     for case in figures["cases"][:-1]:
         assert case["verified"], case["differences"]

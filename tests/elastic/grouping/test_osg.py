@@ -34,7 +34,7 @@ def array(values: object) -> np.ndarray:
     return np.array(values, dtype=np.int64)
 
 
-def test_a_task_takes_a_snapshot_then_sends_when_stable_and_begins_anew() -> None:
+def test_a_task_takes_a_snapshot_then_sends_when_stable_and_begins_again() -> None:
     task = new_task(SMALL)
     steady = array([1, 2] * 4), np.array([1.0, 2.0] * 4)
     task, sent = measure_rows(task, steady[0][:5], steady[1][:5], SMALL)
@@ -96,7 +96,7 @@ def test_the_scheduler_goes_through_its_states() -> None:
     )
     scheduler, given_ = assign_rows(
         scheduler, array([2, 2, 2]), SMALL
-    )  # one is asked, two go to the least loaded
+    )  # one goes to the task that is asked, two to the least loaded
     assert (scheduler.state, given_.slots.tolist(), given_.asked) == (
         State.WAIT_ALL,
         [1, 1, 1],

@@ -1,4 +1,4 @@
-"""Grouping from step to step, against a stream whose rows cost what their values say."""
+"""Grouping from step to step, for a stream whose rows have costs by value."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ from anabranch.errors import TopologyError
 
 
 class Stream:
-    """Rows of values by zipf 1.5, each value with a time of its own, spread by a grouping step by
-    step.
+    """Rows with values by zipf 1.5, spread by a grouping step by step.
+
+    Each value has a time of its own.
     """
 
     def __init__(self, wanted: str, slots: int = 8, seed: int = 3) -> None:
@@ -46,7 +47,7 @@ class Stream:
         self.grouping: Grouping = new_grouping(wanted, slots, self.settings)
 
     def step(self, rows: int = 400, partitions: int = 2) -> float:
-        """Runs a step; the time of the busiest slot over the mean of all."""
+        """Runs a step; returns the time of the busiest slot over the mean of all."""
         drawn = self.rng.choice(512, rows, p=self.weights)
         slots = np.empty(rows, dtype=np.int64)
         for partition in range(partitions):
@@ -123,7 +124,7 @@ def test_auto_stays_by_turns_where_all_values_cost_the_same_or_next_to_nothing(
         stream.step()
     assert stream.grouping.way == ROUND_ROBIN
     assert why in stream.grouping.reason
-    assert stream.grouping.state is not State.ROUND_ROBIN  # it knows, and stays
+    assert stream.grouping.state is not State.ROUND_ROBIN  # it has estimates, and keeps them
     assert grouping_is_useless(stream.grouping)
     stream.costs = stream.rng.integers(1, 65, 512) * 1e-3
     for _ in range(10):

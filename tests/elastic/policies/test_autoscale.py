@@ -87,8 +87,8 @@ def test_autoscale_takes_the_larger_of_the_own_past_and_the_parents_output() -> 
     )
     child = loaded("b", level=1, parents=("a",))
     wanted = AutoScale().wanted(evaluation(parent, child), None, 32)
-    # a: 11,000 to 20,000 rows a second, a mean of 15,500; b: half of that, 7,750, although 3,000
-    # arrive now.
+    # a: 11,000 to 20,000 rows per second, 15,500 on average; b: half of that, 7,750, although
+    # 3,000 arrive now.
     assert wanted.figures["a: input"] == pytest.approx(155_000)
     assert wanted.figures["b: input"] == pytest.approx(77_500)
     assert wanted.slots == {"a": 16, "b": 9}

@@ -106,12 +106,12 @@ def test_learning_comes_to_know_rates_that_come_again() -> None:
     assert reasons
 
 
-def test_flux_balances_by_flux_whatever_is_set() -> None:
+def test_flux_ignores_the_setting_of_balancing() -> None:
     assert [Flux().balancing(setting) for setting in BALANCES] == ["flux"] * len(BALANCES)
     assert Flux().wanted(evaluation(loaded()), None, 32).slots == {"a": 4}
 
 
-def test_the_naive_way_assigns_shards_anew_and_the_careful_one_leaves_them() -> None:
+def test_the_naive_way_assigns_all_shards_again_and_the_careful_one_leaves_them() -> None:
     each = loaded(route=Route((0,) * 32 + (1,) * 32, 2, 5))
     careful = Centric(paradigm=NAIVE).resized(each, 3)
     anew = Centric(paradigm=NAIVE, careful=False).resized(each, 3)

@@ -1,6 +1,4 @@
-"""DABS-Storm's experiments, short: rows are followed right, verdicts do not depend on the seed, and
-do depend on the policy.
-"""
+"""DABS-Storm's experiments, short: verdicts depend on the policy, and not on the seed."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ from anabranch.lab.report import LabReport
 ONE = (Bolt(name="bolt", costs_s=(0.05,), tasks=8),)
 EVEN = np.ones(1)
 NOT_HELD = {"dabs-13-learning", "dabs-14-learning", "dabs-15-units"}
-# 3 of (14, 15) and 2 of (16, 17) are too few for seed 2.
+# 3 repeats of (14, 15) and 2 of (16, 17) are too few for seed 2.
 REPEATS = {(12, 13): 3, (14, 15): 5, (16, 17): 5}
 
 
@@ -41,7 +39,7 @@ def report_of(figures: tuple[int, ...], seed: int) -> LabReport:
 
 @dataclass(frozen=True)
 class Fixed:
-    """The same slots for all, from the first look on."""
+    """The same slots for all, from the first measurement on."""
 
     slots: int
 
@@ -55,7 +53,7 @@ def lived(rates: Floats, slots: int, storm: Storm) -> Lived:
 
 
 def test_a_queue_that_cannot_keep_up_loses_what_waits_too_long() -> None:
-    rates = np.concatenate([np.full(100, 10.0), np.full(100, 40.0)])  # one task does 20 a second
+    rates = np.concatenate([np.full(100, 10.0), np.full(100, 40.0)])  # one task does 20 per second
     run = live(ONE, drawn(rates, EVEN, 1), Static(), Storm(), osg=False)
     assert run.changes == 0
     assert run.arrived.sum() == run.done.sum() == pytest.approx(5000, rel=0.05)
@@ -63,7 +61,7 @@ def test_a_queue_that_cannot_keep_up_loses_what_waits_too_long() -> None:
     assert run.latency_s[:90].max() < 5
     assert run.latency_s[150] == pytest.approx(
         50, rel=0.2
-    )  # 40 a second came and 20 a second went for 50 s
+    )  # 40 per second came and 20 per second went for 50 s
     assert run.late[:130].sum() == 0
     assert 0.4 < run.lost < 0.7
 
@@ -91,7 +89,7 @@ def test_grouping_by_cost_shortens_the_wait_for_busy_tasks() -> None:
     assert by_cost < 0.5 * in_turn
 
 
-def test_streams_have_the_papers_rows_and_only_as_many_a_second_as_the_source_gives() -> None:
+def test_streams_have_the_papers_rows_and_the_rate_of_the_source() -> None:
     for kind in (PROGRESSIVE, ERRATIC):
         assert stream(kind).sum() == pytest.approx(15_000, rel=0.01)
         assert stream(kind).max() == 200

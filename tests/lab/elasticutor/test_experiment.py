@@ -1,6 +1,4 @@
-"""Elasticutor's experiments, shorter than the paper's: verdicts do not depend on the seed, and do
-depend on the policy.
-"""
+"""Elasticutor's experiments, short: verdicts depend on the policy, and not on the seed."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ def test_without_balancing_the_claims_that_rest_on_it_fail() -> None:
     assert not any(
         found[f"elasticutor-{each}"] for each in ("6-rc-before", "6-collapse", "7-ec", "7-gap")
     )
-    assert found["elasticutor-6-flat"]  # static deployments do not balance anyhow
+    assert found["elasticutor-6-flat"]  # static deployments never balance
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -1,6 +1,4 @@
-"""The consolidation experiment: the paper's figures, plans carried out as they are counted, and
-mistakes answered in a line.
-"""
+"""The consolidation experiment: the paper's figures, plans that run as counted, and mistakes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Migrations: verdicts do not depend on the seed.
 
-Without balancing nothing is gained by moving instantly.
+Without balancing, moving instantly brings no gain.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def check_tiles(plan: Consolidation) -> None:
             assert at == end
 
 
-def test_the_papers_case_merges_86_partials_an_hour_instead_of_240() -> None:
+def test_the_papers_case_merges_86_partials_per_hour_instead_of_240() -> None:
     plan = plan_consolidation(by_minutes(*(tumbling(f"{m} minutes") for m in (5, 10, 15, 20))))
     assert (plan.merges_per_hour, plan.naive_per_hour) == (86, 240)
     assert not plan.helpers
@@ -78,7 +78,7 @@ def test_a_window_of_many_panes_gets_helpers() -> None:
     assert plan.merges_per_hour == 360 * (11 * 2 + 4)
 
 
-def test_among_ways_with_as_many_parts_the_one_with_fewest_keys_is_taken() -> None:
+def test_of_ways_with_equally_many_parts_the_one_with_fewest_keys_is_chosen() -> None:
     windows = by_minutes(*(tumbling(f"{m} minutes") for m in (5, 10, 15, 20)))
     plan = plan_consolidation(
         windows, lambda length: float(np.interp(length, [1, 10, 15, 20], [10, 100, 105, 110]))

@@ -77,7 +77,7 @@ def test_windows_of_the_user_are_used_before_helpers() -> None:
     assert plan.formed_early == []
 
 
-def test_what_is_formed_is_kept_until_what_it_is_part_of_ends() -> None:
+def test_a_formed_window_is_kept_until_the_windows_made_of_it_end() -> None:
     plan = plan_consolidation(panes_of(SETS[0]))
     day = BERLIN["day"].first_end(AT)
     assert plan.kept_until(2, day, day) == BERLIN["month"].first_end(AT)

@@ -1,4 +1,4 @@
-"""Applies in a plan: where they stand, what reads them, what has slots, and what is refused."""
+"""Applies in a plan: their stages, their readers, their slots, and what is refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def windows(graph: Graph, reads: str, name: str) -> Graph:
     )
 
 
-def test_applies_stand_in_stages_and_what_reads_them_is_at_the_first_level() -> None:
+def test_applies_are_in_stages_and_their_readers_are_at_the_first_level() -> None:
     graph = (
         source()
         .add(apply("a", "rows"))
@@ -92,7 +92,7 @@ def test_a_topology_of_applies_alone_is_a_plan_and_one_of_nothing_is_not() -> No
         make_plan(source())
 
 
-def test_windows_behind_an_apply_need_the_event_time_that_it_keeps() -> None:
+def test_windows_after_an_apply_need_the_event_time_that_it_keeps() -> None:
     lost = source().add(apply("a", "rows", fields=FIELDS[:1]))
     with pytest.raises(
         TopologyError,
@@ -106,7 +106,7 @@ def test_windows_behind_an_apply_need_the_event_time_that_it_keeps() -> None:
     assert source().add(apply("a", "rows")).clock_of("a").column == "at"
 
 
-def test_an_operator_behind_an_apply_on_windows_is_refused_by_name() -> None:
+def test_an_operator_after_an_apply_on_windows_is_refused_by_name() -> None:
     graph = windows(source(), "rows", "w")
     behind = graph.add(apply("a", "w", fields=graph.fields_of("w")))
     assert make_plan(behind).applies == ()  # it feeds sinks only
@@ -117,7 +117,7 @@ def test_an_operator_behind_an_apply_on_windows_is_refused_by_name() -> None:
         make_plan(windows(behind, "a", "late"))
 
 
-def test_explain_tells_how_rows_are_grouped_and_why() -> None:
+def test_explain_shows_how_rows_are_grouped_and_why() -> None:
     graph = (
         source()
         .add(apply("a", "rows"))

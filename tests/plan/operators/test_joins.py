@@ -1,4 +1,4 @@
-"""What a join is planned from, and what is refused, by name."""
+"""What a join is planned from, and what is refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which partials go on when aggregates change, and under which ids."""
+"""Which partials continue when aggregates change, and under which ids."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_each_partial_has_an_id_of_its_own_that_depends_on_what_it_is_of() -> No
     assert not set(ids(begun_partials(other, 0))) & set(found)
 
 
-def test_what_was_kept_goes_on_and_what_is_new_begins_after_the_step() -> None:
+def test_kept_partials_continue_and_new_ones_begin_after_the_step() -> None:
     old = begun_partials([COUNT, TOTAL, SKETCH], 0)
     found = continued_partials(old, [COUNT, FILTERED, SKETCH], 7, lambda number: 100 + number)
     assert [found.partials[0], found.partials[2]] == [old[0], old[2]]
@@ -39,7 +39,9 @@ def test_what_was_kept_goes_on_and_what_is_new_begins_after_the_step() -> None:
     assert found.begun == {1}
 
 
-def test_one_that_went_and_comes_back_begins_anew_even_where_no_step_was_between() -> None:
+def test_a_partial_that_was_dropped_and_comes_back_starts_empty_even_without_a_step_between() -> (
+    None
+):
     first = begun_partials([COUNT, TOTAL], 0)
     digest, _, _ = first[1].id.partition("@")
     found = []
@@ -51,7 +53,7 @@ def test_one_that_went_and_comes_back_begins_anew_even_where_no_step_was_between
     assert found == [f"{digest}@5", f"{digest}@5", f"{digest}@9"]
 
 
-def test_one_that_must_begin_has_another_id_than_the_one_that_it_follows() -> None:
+def test_a_partial_that_must_start_empty_gets_another_id() -> None:
     old = begun_partials([COUNT, TOTAL], 3)
     found = continued_partials(old, [COUNT, TOTAL], 3, lambda _: 4, renewed=[1])
     assert found.begun == {1}
@@ -72,13 +74,13 @@ def test_parameters_type_and_filter_tell_partials_apart() -> None:
         assert one.continues(other) == (one is other)
 
 
-def test_of_a_spark_column_only_what_the_same_aggregate_is_made_of_goes_on() -> None:
+def test_a_partial_of_a_spark_column_continues_only_for_the_same_aggregate() -> None:
     both = msgspec.structs.replace(COLUMN, only_of=("a = sum", "b = avg"))
     renamed = msgspec.structs.replace(COLUMN, only_of=("c = sum",))
     old = begun_partials([COUNT, both], 0)
     assert continued_partials(old, [COUNT, COLUMN], 1, lambda _: 2).begun == frozenset()
     assert continued_partials(old, [COUNT, renamed], 1, lambda _: 2).begun == {1}
-    # Two Columns with one text may be two functions: one of them goes on, with its own state.
+    # Two Columns with one text may be two functions: one of them continues, with its own state.
     other = msgspec.structs.replace(COLUMN, only_of=("b = sum",))
     two = begun_partials([COUNT, COLUMN, other], 0)
     assert ids(continued_partials(two, [COUNT, other], 1, lambda _: 2).partials) == [

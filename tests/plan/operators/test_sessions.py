@@ -43,7 +43,7 @@ def test_another_gap_is_refused() -> None:
     assert "the checkpoint has [another gap]" in found.refused[0]
 
 
-def test_one_that_is_added_is_complete_a_gap_after_the_newest_row_before_it() -> None:
+def test_a_session_that_is_added_is_complete_one_gap_after_the_newest_row_before_it() -> None:
     assert list(node().complete_after.values()) == [1 + 5 * SECOND]
     note = replace(note_of(node()), complete_from={node().plan.session.key: 77})
     assert node().continued(note, {}).plan.complete_from == {0: 77}

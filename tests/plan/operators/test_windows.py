@@ -1,4 +1,4 @@
-"""Windows as nodes: they go on over the panes of a checkpoint, and come and go with them."""
+"""Windows as nodes: they continue over the panes of a checkpoint, and come and go with them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_window_that_is_added_is_complete_from_the_first_one_that_is_open() ->
     assert node().evolved(old, fresh, None).note.complete_from == {}
 
 
-def test_what_the_panes_do_not_serve_and_other_keys_are_refused() -> None:
+def test_windows_that_do_not_fit_the_panes_and_other_keys_are_refused() -> None:
     fresh = note_of(node())
     wide = replace(
         fresh, pane_us=10 * MINUTE, fingerprint={**fresh.fingerprint, "windows": "wider"}

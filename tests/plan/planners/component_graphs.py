@@ -109,7 +109,7 @@ def cheapest(streams: StreamGraph, adaptation: Adaptation, hints: Hints, *, orde
 def check(
     plan: FusionPlan, streams: StreamGraph, *, ordered: bool, bound: float = float("inf")
 ) -> None:
-    """What every plan must be, worked out anew from names."""
+    """What every plan must be, computed again from names."""
     names = [name for component in plan.components for name in component.operators]
     assert sorted(names) == sorted(o.name for o in streams.operators), "covers every operator once"
     by_name = {o.name: o for o in streams.operators}

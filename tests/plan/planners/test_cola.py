@@ -1,6 +1,6 @@
 """The baseline of placed slots.
 
-Sparse cuts, and streams that are saved only as far as both ends share a host.
+Sparse cuts, and streams that are saved only if both ends share a host.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def test_without_statistics_only_streams_count() -> None:
 
 @settings(max_examples=40)
 @given(graphs(), adaptations, st.integers(0, 2**32 - 1))
-def test_what_a_set_costs_does_not_depend_on_what_was_asked_before(
+def test_the_cost_of_a_set_does_not_depend_on_earlier_calls(
     graph: StreamGraph, adaptation: Adaptation, seed: int
 ) -> None:
     costs = Costs(Space(graph, ordered=False), adaptation)

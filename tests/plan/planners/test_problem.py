@@ -1,6 +1,6 @@
-"""What may be a component: connected, an attribute in common, not against a hint.
+"""What may be a component: connected, with a common attribute, not against a hint.
 
-And mistakes that are refused.
+Mistakes are refused.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ CLOSE = 1e-6
 
 @settings(max_examples=60)
 @given(graphs(), adaptations, st.booleans())
-def test_the_exact_plan_equals_brute_force_and_the_greedy_ones_lie_above(
+def test_the_exact_plan_equals_brute_force_and_greedy_plans_are_not_better(
     graph: StreamGraph, adaptation: Adaptation, ordered: bool
 ) -> None:
     exact = plan_exactly(graph, adaptation, ordered=ordered)

@@ -93,7 +93,7 @@ def test_a_failing_row_is_named_with_its_values_the_operator_and_the_cause(form:
 
 
 @pytest.mark.parametrize(
-    ("form", "fn", "told"),
+    ("form", "fn", "message"),
     [
         ("arrow", lambda _: 5, "returned int; valid: a pyarrow RecordBatch or Table"),
         ("arrow", lambda b: b, "returned columns (id, x); its schema has (id, root)"),
@@ -104,11 +104,11 @@ def test_a_failing_row_is_named_with_its_values_the_operator_and_the_cause(form:
     ],
 )
 def test_what_the_schema_does_not_say_is_an_error_even_with_dead_letters(
-    form: str, fn: Any, told: str
+    form: str, fn: Any, message: str
 ) -> None:
     with pytest.raises(ApplyError) as caught:
         calls(form, fn, dead_letters=True)(table([1.0, 2.0]), None)
-    assert str(caught.value) == f"apply 'roots' {told}"
+    assert str(caught.value) == f"apply 'roots' {message}"
 
 
 def text_for(form: str) -> Callable[[Any], Any]:

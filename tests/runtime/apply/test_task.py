@@ -117,7 +117,7 @@ def test_steps_of_a_stage_do_every_row_once_and_learn(
     monkeypatch.setattr("anabranch.runtime.apply.task._TAKEN", 24)
     monkeypatch.setattr(
         "anabranch.runtime.apply.task._MEASURED", 16
-    )  # of these; the others are done all the same
+    )  # of these; the others are done in any case
     grouping, ways = new_grouping(wanted, 3, SETTINGS), []
     for step in range(4):
         first = 200 * step
@@ -176,7 +176,7 @@ def test_steps_of_a_stage_do_every_row_once_and_learn(
     assert ways == (["round robin", "osg", "osg", "osg"] if wanted == "osg" else [wanted] * 4)
 
 
-def test_behind_an_exchange_the_order_of_rows_does_not_decide_their_slots(run_in: Any) -> None:
+def test_after_an_exchange_the_order_of_rows_does_not_decide_their_slots(run_in: Any) -> None:
     """A task that runs again may get its rows in another order; each must go to the same slot."""
     grouping = new_grouping("round robin", 3, SETTINGS)
     whole = rows_of(range(100))

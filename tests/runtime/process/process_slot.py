@@ -96,7 +96,7 @@ class Slot:
         shutil.rmtree(path, ignore_errors=True)
 
     def log_bytes(self) -> int:
-        """What a restore of all shards reads."""
+        """The bytes that a restore of all shards reads."""
         return sum(
             (each.snapshot or each.delta)[1] for chain in self.chains.values() for each in chain
         )
@@ -197,7 +197,7 @@ class Noted:
 
 
 class Program:
-    """Does what its rows say; remembers and tells all that happens to it."""
+    """Does what its rows say; remembers and returns all that happens to it."""
 
     state: Noted
     output = "what string, at timestamp, seen array<int>"

@@ -59,7 +59,7 @@ class Broken:
 
 
 @pytest.mark.parametrize(
-    ("op", "told"),
+    ("op", "message"),
     [
         ("raise", "process() raised RuntimeError: no luck at all"),
         ("text", "it returned ('one', "),
@@ -87,14 +87,14 @@ class Broken:
     ],
 )
 def test_a_mistake_in_a_class_names_operator_key_and_cause_and_changes_nothing(
-    tmp_path: Path, op: str, told: str
+    tmp_path: Path, op: str, message: str
 ) -> None:
     slot = Slot(plan_of(Broken, SCHEMA, ["k"]), tmp_path)
     slot.run([("good", at(0), "add", 1), ("bad", at(0), "add", 1)], us(3))
     with pytest.raises(StepError) as error:
         slot.run([("good", at(3), "add", 2), ("bad", at(4), op, 2)], us(3))
     assert str(error.value).startswith("operator 'p', key 'bad': ")
-    assert told in str(error.value)
+    assert message in str(error.value)
     slot.step -= 1
     found = slot.run([("good", at(3), "add", 2), ("bad", at(4), "add", 2)], us(3))
     assert sorted((row["k"], row["n"]) for row in found) == [("bad", 2), ("good", 2)]

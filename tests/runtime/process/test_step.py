@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Brief(Program):
-    """The same, and a key is forgotten 7 seconds after its last row or timer."""
+    """The same, but a key is forgotten 7 seconds after its last row or timer."""
 
     ttl = "7 seconds"
 
@@ -48,7 +48,7 @@ class _Key:
 
 
 class Plain:
-    """What `Program` does, written down once more in seconds and lists, without cells or alarms."""
+    """`Program` once more, in seconds and lists, without cells or alarms."""
 
     def __init__(self, ttl: int | None, order: str) -> None:
         self.ttl, self.by_time = ttl, order == "event_time"
@@ -235,7 +235,7 @@ def test_a_vectorised_class_keeps_its_columns_whatever_crashes_or_is_lost(
 
 
 class Brief2:
-    """Counts rows, key by key, for as long as there are some."""
+    """Counts rows, key by key, while there are some."""
 
     state: int
     output = "n bigint"

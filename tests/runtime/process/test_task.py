@@ -1,4 +1,4 @@
-"""in a slot task: which cells a step reads and writes, and what the log needs."""
+"""`process` in a slot task: the cells that a step reads and writes, and what the log needs."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class WrongColumns(Total):
 
 
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("what", "message"),
     [
         ("raise", "process() raised KeyError: \"rows have no column 'price'"),
         ("shape", "state column 'n' does not fit its type bigint: its shape is (7,); valid: (2,)"),
@@ -59,12 +59,12 @@ class WrongColumns(Total):
     ],
 )
 def test_a_mistake_in_a_vectorised_class_says_what_is_valid(
-    tmp_path: Path, what: str, told: str
+    tmp_path: Path, what: str, message: str
 ) -> None:
     cls = WrongColumns()
     cls.what = what
     slot = Slot(plan_of(cls, "k bigint, at timestamp, v double", ["k"]), tmp_path)
     with pytest.raises(StepError) as error:
         slot.run([(1, at(0), 1.0), (2, at(0), 1.0)], None)
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "operator 'p'" in str(error.value)

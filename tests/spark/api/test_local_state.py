@@ -95,8 +95,9 @@ def test_state_of_earlier_runs_gives_way_and_they_still_go_on(
 def test_state_that_is_removed_all_the_time_changes_no_result(
     start: Callable[..., ab.Run], tmp_path: Path
 ) -> None:
-    """Others remove the state of this run between its steps, as on a host without its driver:
-    there, only the slot tasks hold it.
+    """Others remove the state of this run between its steps, as on a host without its driver.
+
+    On such a host, only the slot tasks hold it.
     """
     run = start()
     run._state._hold.release()

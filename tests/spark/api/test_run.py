@@ -1,4 +1,4 @@
-"""The life of a run: one job a step, closing steps, resizing, restarting, being refused, sinks."""
+"""The life of a run: one job per step, closing steps, resizes, restarts, refusals, sinks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ IDENTITY = ["k", "window_start", "window_end", "window_name"]
 
 
 class Job:
-    """A topology over a directory of files, one file a batch."""
+    """A topology over a directory of files, one file per batch."""
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self.spark, self.root = spark, root
@@ -469,7 +469,7 @@ def test_a_failing_sink_ends_the_run_with_its_name_and_the_next_run_repeats_the_
     assert job.differences() == []
 
 
-def test_too_little_room_ends_the_run_and_loses_nothing(job: Job) -> None:
+def test_too_little_space_ends_the_run_and_loses_nothing(job: Job) -> None:
     job.add_table(generated(1)[0])
     job.start(availableNow=True).awaitTermination(120)
     job.steps.append(None)

@@ -1,4 +1,4 @@
-"""A mistake in a user's code, seen from a script that is run as `python job.py`."""
+"""A mistake in a user's code, in a script that is run as `python job.py`."""
 
 from __future__ import annotations
 

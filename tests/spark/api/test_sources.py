@@ -58,7 +58,7 @@ def test_the_watermark_follows_a_column_that_gets_another_name(clicks: DataFrame
     assert (node_of(app).event_time, node_of(app).delay_us) == ("seen_at", 2 * 86_400_000_000)
 
 
-def test_what_is_given_may_repeat_the_watermark(clicks: DataFrame) -> None:
+def test_arguments_may_repeat_the_watermark(clicks: DataFrame) -> None:
     app = ab.Topology("t")
     app.source(clicks.withWatermark("at", "10 minutes"), event_time="At", delay="600s")
     assert (node_of(app).event_time, node_of(app).delay_us) == ("at", 600_000_000)
@@ -102,7 +102,7 @@ def test_rows_with_a_watermark_give_the_same_results_as_with_a_delay(
             ).fetchall()
         )
     assert found["given"] == found["watermark"]
-    # No row comes more than six minutes after a newer one of an earlier batch; some come four after.
+    # No row is more than six minutes older than a row of an earlier batch; some are by four.
     expected = duckdb.sql(
         'select page, count(*), sum(ms)::bigint, time_bucket(interval 2 minutes, "at") '
         f"from '{tmp_path}/in/*.parquet' group by all"

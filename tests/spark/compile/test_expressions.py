@@ -1,4 +1,4 @@
-"""Which expressions an aggregate or a filter may have, and what is said about the others."""
+"""Which expressions an aggregate or a filter may have, and the messages for others."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def python_udf(**options: Any) -> Any:
         ((5, "ms"), "is neither a Spark SQL expression nor a Column"),
     ],
 )
-def test_what_is_not_one_lasting_value_per_row_is_refused(
+def test_an_expression_without_one_fixed_value_per_row_is_refused(
     rows: DataFrame, value: Any, said: str
 ) -> None:
     with pytest.raises(TopologyError) as error:
@@ -99,7 +99,7 @@ def test_a_python_function_belongs_into_a_map(
         (("ms", "k"), "struct<a0:bigint,a1:string>"),
     ],
 )
-def test_what_is_has_a_type(rows: DataFrame, value: Any, kind: str) -> None:
+def test_a_valid_expression_has_its_type(rows: DataFrame, value: Any, kind: str) -> None:
     given = value() if callable(value) else value  # columns need a session
     assert type_of(rows, given, "aggregate 'n'") == kind
 

@@ -31,7 +31,7 @@ from anabranch.topology.graph import Named
 FIELDS = (Field("a", "bigint"), Field("b", "bigint"), Field("at", "timestamp"))
 SHARDS = 4
 W0, W1 = PartId("w0"), PartId("w1")
-FIRST, SECOND = ComponentId(("w0",)), ComponentId(("w1",))  # where the plan does not fuse
+FIRST, SECOND = ComponentId(("w0",)), ComponentId(("w1",))  # for a plan that does not fuse
 FUSED = ComponentId(("w0", "w1"))
 
 
@@ -97,7 +97,7 @@ def commit(step: int, routes: dict[ComponentId, Route]) -> Commit:
 
 
 def progress(made: Commit, reports: list[SlotReport]) -> Progress:
-    """A step of two seconds that ended at 10 seconds and its number."""
+    """A step of two seconds; it ended at 10 seconds plus its number."""
     outcome = StepOutcome(
         step=made.step,
         batch_id=made.batch_id,

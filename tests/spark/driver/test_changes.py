@@ -1,4 +1,4 @@
-"""What people ask for between two steps, and what becomes of it, without Spark."""
+"""What people ask for between two steps, and what happens with it, without Spark."""
 
 from __future__ import annotations
 

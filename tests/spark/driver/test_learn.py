@@ -1,4 +1,4 @@
-"""What the next steps learn from one, from reports made by hand."""
+"""What later steps learn from a step, from reports made by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark's progress says about sources, by texts that Spark has written."""
+"""What Spark's progress says about sources, from texts that Spark has written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def source(start: Any, end: Any, latest: Any, rows: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("told", "waits"),
+    ("reported", "waits"),
     [
         (
             source(
@@ -41,16 +41,18 @@ def source(start: Any, end: Any, latest: Any, rows: int) -> dict[str, Any]:
             40.0,
         ),  # a partition is new
         (source(4, 5, 9, 1000), 4000.0),  # the rate source counts seconds
-        (source({"logOffset": 1}, {"logOffset": 2}, None, 200), None),  # files do not tell
-        (source(None, 0, 7, 0), None),  # the first batch: how many rows an offset is, is not known
+        (source({"logOffset": 1}, {"logOffset": 2}, None, 200), None),  # files do not report it
+        (source(None, 0, 7, 0), None),  # the first batch: the rows per offset are unknown
         (source(5, 5, 9, 0), None),
-        (source(5, 9, 3, 10), None),  # the topic was made anew
+        (source(5, 9, 3, 10), None),  # the topic was created again
         (source("a", "b", "c", 10), None),
         (source(True, True, False, 10), None),
     ],
 )
-def test_rows_that_wait(told: dict[str, Any], waits: float | None) -> None:
-    assert backlog(told) == waits
+def test_the_backlog_is_what_the_sources_report(
+    reported: dict[str, Any], waits: float | None
+) -> None:
+    assert backlog(reported) == waits
 
 
 def test_a_batch_of_spark_has_its_id_duration_rows_and_backlog() -> None:
@@ -84,7 +86,7 @@ def spark(rows: float, waits: float | None, seconds: float = 0.9) -> BatchProgre
     return BatchProgress(batch_id=1, seconds=seconds, rows=(rows,), backlog=(waits,))
 
 
-def test_what_arrives_is_what_was_taken_and_what_waits_more_than_before() -> None:
+def test_arrivals_are_the_rows_taken_and_the_growth_of_the_backlog() -> None:
     first = completed(seen(10.0, 90), spark(100, 5000), None)
     assert (first.sources["loans"].rows, first.sources["loans"].backlog, first.duration_s) == (
         100,
@@ -100,6 +102,6 @@ def test_what_arrives_is_what_was_taken_and_what_waits_more_than_before() -> Non
     assert (closing.sources["loans"].backlog, closing.sources["loans"].rows_per_s) == (2000, None)
 
 
-def test_sources_that_spark_counts_otherwise_are_left_as_reports_tell() -> None:
+def test_sources_that_spark_counts_differently_keep_their_reports() -> None:
     both = seen(1.0, 0, loans=SourceObservation(rows=7), rates=SourceObservation(rows=8))
     assert completed(both, spark(100, None), None).sources == both.sources

@@ -1,4 +1,4 @@
-"""The step protocol without Spark: jobs are played, the checkpoint is real."""
+"""The step protocol without Spark: jobs are simulated, the checkpoint is real."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def silent(task: SlotTask) -> list[SlotReport]:
 
 @dataclass
 class PlayedLevels:
-    """Plays the job of each step; after what was scripted, every job does well."""
+    """Simulates the job of each step; after the scripted ones, every job succeeds."""
 
     script: list[Callable[[SlotTask], list[SlotReport]]] = field(default_factory=list)
     tasks: list[SlotTask] = field(default_factory=list)
@@ -105,7 +105,7 @@ class PlayedLevels:
 
 
 class Played:
-    """A run of two slots with played jobs."""
+    """A run of two slots with simulated jobs."""
 
     def __init__(self, root: Path, *observers: Observer) -> None:
         self.files = Files(str(root / "checkpoint"))

@@ -1,4 +1,4 @@
-"""What of a topology may change while its checkpoint lives, and what is refused."""
+"""What may change in a topology while its checkpoint exists, and what is refused."""
 
 from __future__ import annotations
 
@@ -96,16 +96,16 @@ def test_windows_that_the_panes_do_not_serve_are_refused_by_name(checkpoint: Che
     assert open_checkpoint(checkpoint.files).header == checkpoint.header  # type: ignore[union-attr]
 
 
-def test_operators_may_come_and_go_and_one_that_comes_back_begins_anew(
+def test_operators_may_come_and_go_and_one_that_comes_back_starts_empty(
     checkpoint: Checkpoint,
 ) -> None:
     run(checkpoint, 1, {0: False})
-    both, told = open_or_create(checkpoint.files, plan(names=("o", "p")), 2)
-    assert told == "operator 'p' is new: windows with rows from before are incomplete"
+    both, notice = open_or_create(checkpoint.files, plan(names=("o", "p")), 2)
+    assert notice == "operator 'p' is new: windows with rows from before are incomplete"
     assert both.header.operators[PartId("p")].complete_from == {FIVE.key: 6}
     assert both.header.operators[PART] == checkpoint.header.operators[PART]
-    other, told = open_or_create(checkpoint.files, plan(names=("p",)), 2)
-    assert told == "operator 'o' is gone, its state is forgotten"
+    other, notice = open_or_create(checkpoint.files, plan(names=("p",)), 2)
+    assert notice == "operator 'o' is gone, its state is forgotten"
     assert other.versions(PART) == {}
     again, _ = open_or_create(checkpoint.files, plan(names=("p", "o")), 2)
     assert again.versions(PART) == {}, "what it had before it went must not come back"
@@ -153,14 +153,14 @@ def with_aggregates(
 ) -> tuple[Checkpoint, WindowsPlan, str | None]:
     """The checkpoint, the plan over it, and what has changed."""
     made = plan(aggregates=aggregates)
-    found, told = open_or_create(checkpoint.files, made, 2)
+    found, notice = open_or_create(checkpoint.files, made, 2)
     over = over_checkpoint(made, found).nodes[0].plan
     assert isinstance(over, WindowsPlan)
-    return found, over, told
+    return found, over, notice
 
 
 def ids(over: WindowsPlan) -> dict[str, set[str]]:
-    """The names in state of what each result is made of."""
+    """The names of the partials of each result, in state."""
     return {
         each.named.name: {over.kept[number].id for number in each.kept} for each in over.results
     }
@@ -186,32 +186,32 @@ def test_aggregates_may_come_and_go_and_what_is_new_is_complete_after_the_newest
 ) -> None:
     reach(checkpoint, 1, 13 * MINUTE, 12 * MINUTE)
     _, first, _ = with_aggregates(checkpoint, n=count())
-    found, over, told = with_aggregates(checkpoint, n=count(), s=sum("v"), a=avg("v"))
+    found, over, notice = with_aggregates(checkpoint, n=count(), s=sum("v"), a=avg("v"))
     since = 13 * MINUTE + 1
     assert complete(over) == {"n": None, "s": since, "a": since}
     assert ids(over)["n"] == ids(first)["n"]
-    assert told == (
+    assert notice == (
         "operator 'o': aggregate 's' is new and starts empty: null in windows that started before "
         "1970-01-01 00:13:00.000001 UTC; operator 'o': aggregate 'a' is new and starts empty: null "
         "in windows that started before 1970-01-01 00:13:00.000001 UTC"
     )
     assert with_aggregates(checkpoint, n=count(), s=sum("v"), a=avg("v")) == (found, over, None)
-    # What one keeps is there for others: c needs what s has, b what a has.
-    _, shared, told = with_aggregates(checkpoint, c=count("v"), b=avg("v"))
+    # Partials serve several aggregates: c needs what s has, b what a has.
+    _, shared, notice = with_aggregates(checkpoint, c=count("v"), b=avg("v"))
     assert ids(shared)["b"] == ids(over)["a"]
     assert complete(shared) == {"c": since, "b": since}
-    assert told is not None
-    assert "aggregate 'c' is new, and complete: its partials are kept" in told
-    assert "aggregate 'n' is gone, its state is forgotten" in told
+    assert notice is not None
+    assert "aggregate 'c' is new, and complete: its partials are kept" in notice
+    assert "aggregate 'n' is gone, its state is forgotten" in notice
 
 
 def test_another_filter_and_one_that_comes_back_start_empty(checkpoint: Checkpoint) -> None:
     made = checkpoint
     reach(made, 1, MINUTE, 0)
     _, old, _ = with_aggregates(made, n=count(), s=sum("v"))
-    made, other, told = with_aggregates(made, n=count(), s=sum("v", where="v > 0"))
-    assert told is not None
-    assert "aggregate 's' was sum(v: double) and is sum(v: double) where v > 0" in told
+    made, other, notice = with_aggregates(made, n=count(), s=sum("v", where="v > 0"))
+    assert notice is not None
+    assert "aggregate 's' was sum(v: double) and is sum(v: double) where v > 0" in notice
     assert not ids(old)["s"] & ids(other)["s"]
     made.take_over()
     reach(made, 2, 7 * MINUTE, 0)
@@ -220,7 +220,9 @@ def test_another_filter_and_one_that_comes_back_start_empty(checkpoint: Checkpoi
     assert not ids(back)["s"] & (ids(old)["s"] | ids(other)["s"])
 
 
-def test_it_is_said_as_long_as_a_window_is_open_that_lacks_rows(checkpoint: Checkpoint) -> None:
+def test_an_aggregate_is_incomplete_while_a_window_without_all_its_rows_is_open(
+    checkpoint: Checkpoint,
+) -> None:
     reach(checkpoint, 1, 13 * MINUTE, 12 * MINUTE)
     made, _, _ = with_aggregates(checkpoint, n=count(), s=sum("v"))
     made.take_over()
@@ -234,15 +236,15 @@ def test_windows_and_aggregates_may_change_at_once(checkpoint: Checkpoint) -> No
     reach(checkpoint, 1, 13 * MINUTE, 12 * MINUTE)
     hour = tumbling("1 hour")
     made = plan(FIVE, hour, aggregates={"s": sum("v")})
-    found, told = open_or_create(checkpoint.files, made, 2)
+    found, notice = open_or_create(checkpoint.files, made, 2)
     note = found.header.operators[PART]
     assert note.complete_from == {hour.key: 10 * MINUTE}
     over = over_checkpoint(made, found).nodes[0].plan
     assert isinstance(over, WindowsPlan)
     assert (complete(over), over.complete_from) == ({"s": 13 * MINUTE + 1}, {1: 10 * MINUTE})
-    assert told is not None
-    assert "windows: the checkpoint has [5 minutes" in told
-    assert "aggregates: " not in told
+    assert notice is not None
+    assert "windows: the checkpoint has [5 minutes" in notice
+    assert "aggregates: " not in notice
 
 
 def test_a_driver_that_was_overtaken_while_it_started_goes_on_from_the_other_header(
@@ -304,15 +306,15 @@ def test_what_reads_a_column_that_has_changed_starts_empty_too(
     then = PartId("then")
     step = replace(commit(1, {}), watermark_us=11 * MINUTE, seen={"s": 13 * MINUTE})
     made.commit(replace(step, taken={PartId("w"): 15 * MINUTE - 1, then: 60 * MINUTE - 1}))
-    found, told = open_or_create(made.files, of("v > 1"), 2)
+    found, notice = open_or_create(made.files, of("v > 1"), 2)
     nodes = over_checkpoint(of("v > 1"), found).nodes
     results = {each.named.name: each.complete_from for each in nodes[1].plan.results}
-    # Its rows came up to an hour; windows that lack m close up to 20 minutes.
+    # Its rows came up to an hour; windows without m close up to 20 minutes.
     since = 60 * MINUTE
     assert results == {"rows": None, "top": since, "low": since if mapped else None}
-    assert told is not None
-    assert "operator 'then': aggregate 'top' reads what has changed and starts empty" in told
-    # With fewer rows taken, the windows before decide: the last that lacks m ends at 20 minutes.
+    assert notice is not None
+    assert "operator 'then': aggregate 'top' reads what has changed and starts empty" in notice
+    # With fewer rows taken, the windows before decide: the last one without m ends at 20 minutes.
     early = replace(step, step=2, taken={PartId("w"): 15 * MINUTE - 1}, stored={})
     made.commit(early)
     again, _ = open_or_create(made.files, of("v > 2"), 2)

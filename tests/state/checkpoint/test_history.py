@@ -1,6 +1,4 @@
-"""The history of steps beside a checkpoint: read back whole, by other tools too, bounded, not hurt
-by crashes.
-"""
+"""The history of steps beside a checkpoint: readable by other tools, bounded, safe in crashes."""
 
 from __future__ import annotations
 
@@ -86,7 +84,7 @@ def test_what_is_written_is_read_back_whole_and_small_files_are_merged(tmp_path:
     assert_same(read_history(str(files[-1])), [each for each in steps if each.step in one])
 
 
-def test_any_tool_reads_it(tmp_path: Path) -> None:
+def test_another_tool_can_read_the_history(tmp_path: Path) -> None:
     log = HistoryLog(Files(str(tmp_path)))
     for step in range(1, 9):
         log.observation(observation(step))
@@ -134,7 +132,7 @@ def test_a_crash_while_files_are_merged_and_a_step_that_is_done_again_leave_each
     assert_same(read_history(str(tmp_path)), [observation(1), observation(2), again])
 
 
-def test_what_is_no_history_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_path_without_a_history_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="has no history: valid are a checkpoint"):
         read_history(str(tmp_path))
     (tmp_path / "x.parquet").write_bytes(b"PAR1 not at all")

@@ -1,4 +1,4 @@
-"""The durable log: what is laid out is read back, and only what no chain needs is deleted."""
+"""The durable log: what is written is read back, and only what no chain needs is deleted."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_files_that_no_chain_needs_are_deleted_but_not_those_of_a_step_that_runs
     assert left == {"00000002": frozenset({"0-t.bin"}), "00000003": frozenset({"0-t.bin"})}
 
 
-def test_a_directory_that_is_clean_is_not_listed_again_until_less_of_it_is_needed() -> None:
+def test_a_cleaned_directory_is_listed_again_only_when_less_of_it_is_needed() -> None:
     class Counted(MemoryFiles):
         def list(self, name: str = "") -> list[str]:
             listed.append(name)

@@ -55,7 +55,7 @@ def test_a_header_comes_back_with_the_notes_of_all_kinds() -> None:
     assert kinds == ["windows", "sessions", "join", "join", "process"]
 
 
-def test_of_a_header_in_another_format_only_the_format_is_read() -> None:
+def test_a_header_in_another_format_is_read_for_its_format_only() -> None:
     found = decode_header(b'{"format":2,"operators":{"w":"as they were then"}}')
     assert (found.format, found.operators) == (2, {})
 

@@ -39,7 +39,7 @@ def test_loads_by_other_attributes_are_forgotten_and_rates_are_not() -> None:
     assert (known.loads, known.rate, known.loaded_shards, known.keys) == (((0, 8),), 6.0, 1, None)
 
 
-def test_nothing_measured_is_nothing_known(tmp_path: Path) -> None:
+def test_without_measurements_nothing_is_known(tmp_path: Path) -> None:
     assert read_statistics(Files(str(tmp_path))).measures(8, {}).operators == {}
     assert Statistics().rates() is None
     (tmp_path / "statistics.json").write_text("{")

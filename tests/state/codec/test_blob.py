@@ -61,7 +61,7 @@ def test_a_damaged_blob_is_an_error() -> None:
             decode(bad, WHOLE)
 
 
-def test_a_blob_of_another_kind_or_with_more_behind_it_is_an_error() -> None:
+def test_a_blob_of_another_kind_or_with_extra_bytes_is_an_error() -> None:
     tables = [pa.table({"a": [1]}), pa.table({"b": ["x"]})]
     blob = sealed(b"abxx", tables)
     assert unsealed(b"abxx", blob, 2) == tables

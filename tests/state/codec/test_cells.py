@@ -1,4 +1,4 @@
-"""Keys and cells as bytes: equal where Spark takes keys for equal, and read as written."""
+"""Keys and cells as bytes: equal if Spark takes keys for equal, and read as written."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ def test_a_damaged_head_is_an_error() -> None:
     ("noted", "expires", "until", "expected"),
     [
         (None, 9, None, 9),
-        (5, 9, None, 5),  # touched again before what is noted: looked at then, and noted again
-        (5, 9, 5, 9),  # what was noted is over
-        (8, 3, None, 3),  # it expires earlier than was noted
+        (5, 9, None, 5),  # touched again before the noted time: looked at then, and noted again
+        (5, 9, 5, 9),  # the noted time has passed
+        (8, 3, None, 3),  # it expires before the noted time
         (5, None, None, None),
     ],
 )
-def test_a_later_end_of_life_is_noted_only_when_the_earlier_note_is_over(
+def test_a_later_expiry_is_noted_only_when_the_noted_one_has_passed(
     noted: int | None, expires: int | None, until: int | None, expected: int | None
 ) -> None:
     assert renoted(Head({}, 4, noted), expires, until) == Head({}, expires, expected)

@@ -1,4 +1,4 @@
-"""Cells as columns and for people."""
+"""Cells as columns, and as text for people."""
 
 from __future__ import annotations
 

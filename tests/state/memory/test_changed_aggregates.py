@@ -1,7 +1,7 @@
-"""Aggregates that come and go while state lives, of every kind of partial.
+"""Aggregates that come and go while state exists, for every kind of partial.
 
-State of an old layout and of a new one is merged; what goes on is as if nothing had changed, what
-is new has seen the rows since it began, and what is gone is in no snapshot.
+State of an old and of a new layout is merged. Aggregates that continue are as if nothing had
+changed, new ones have seen the rows since they began, and removed ones are in no snapshot.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def delta(of: AggregatePlan, rows: list[tuple[int, int, float]]) -> tuple[KeyedS
 
 
 def results(of: AggregatePlan, blobs: list[bytes]) -> dict[tuple[int, int], dict[str, Any]]:
-    """The results of everything, by key and start, of the state that some blobs make.
+    """All results by key and start, from the state of some blobs.
 
     As they are written: null where an aggregate that began later lacks rows.
     """
@@ -220,9 +220,7 @@ AFTER = [(1, 3, 7.0), (2, 62, 0.5), (3, 63, 2.0), (1, 130, 9.0), (1, 131, 6.0)]
 
 @pytest.mark.parametrize("window", ["windows", "sessions"])
 @pytest.mark.parametrize("kind", AGGREGATES)
-def test_one_goes_on_one_begins_and_one_that_is_gone_leaves_the_state(
-    kind: str, window: str
-) -> None:
+def test_aggregates_continue_start_empty_or_leave_the_state(kind: str, window: str) -> None:
     files = MemoryFiles()
     alone = {"old": kind}
     old = opened(files, alone, window)
@@ -251,7 +249,7 @@ def test_one_goes_on_one_begins_and_one_that_is_gone_leaves_the_state(
     assert {at: found[at]["before"] for at in starts} == {at: seen[at]["before"] for at in starts}
     assert {found[at]["before"] for at in found.keys() - starts} == {None}
 
-    # A snapshot of what is kept now has no column of what is gone, nor does one that comes back.
+    # A snapshot has no column of a removed aggregate, nor of one that comes back.
     gone = opened(files, {"before": other}, window)
     state, _ = delta(gone, AFTER)
     snapshot = encoded(gone, state.snapshot([0])[0])
@@ -265,7 +263,7 @@ def test_one_goes_on_one_begins_and_one_that_is_gone_leaves_the_state(
 
 @pytest.mark.parametrize("window", ["windows", "sessions"])
 @pytest.mark.parametrize("kind", AGGREGATES)
-def test_one_that_begins_is_null_in_what_had_started_and_has_all_rows_after_it(
+def test_a_new_aggregate_is_null_in_started_windows_and_complete_in_later_ones(
     kind: str, window: str
 ) -> None:
     files = MemoryFiles()

@@ -102,7 +102,7 @@ def table_of(plan: JoinPlan, side: Side, rows: Sequence[Row]) -> pa.Table:
 
 
 def numbered(state: JoinState, side: Side, rows: pa.Table, times: Sequence[int]) -> SideRows:
-    """What a slot task makes of rows with a time that some window takes."""
+    """What a slot task makes of rows whose time is in some window."""
     plan = state.plan
     keys = pa.Table.from_arrays(
         [rows.column(each.name) for each in plan.keys], schema=plan.key_schema()
@@ -116,7 +116,7 @@ def numbered(state: JoinState, side: Side, rows: pa.Table, times: Sequence[int])
 
 @dataclass
 class Run:
-    """Slots that hold the shards of a join, and the log that they can be built from again."""
+    """Slots that hold the shards of a join, and the log from which they can be restored."""
 
     plan: JoinPlan
     after: int | None = None
@@ -125,7 +125,7 @@ class Run:
     found: list[pa.Table] = field(default_factory=list)
 
     def route(self, slots: Iterable[Iterable[int]]) -> None:
-        """Other slots: each goes on from one that had some of its shards, or reads them all."""
+        """Sets other slots: each continues from one with some of its shards, or reads them all."""
         before, self.slots = self.slots, {}
         for shards in map(frozenset, slots):
             near = next((had for had in before if len(had & shards) * 2 >= len(shards)), None)
@@ -448,7 +448,7 @@ def test_many_steps_into_one_long_pane_stay_few_chunks() -> None:
     assert sum(map(len, state.sides["left"][0])) == 300
 
 
-def test_a_state_that_dropped_more_than_was_over_does_not_reach() -> None:
+def test_a_state_that_dropped_open_rows_does_not_reach() -> None:
     state = fresh(plan_of("whole", (tumbling("4s"),), "inner"))
     assert state.reaches(None)
     state.drop(4 * SECOND)
@@ -468,7 +468,7 @@ def test_windows_that_were_added_later_are_named_incomplete() -> None:
     assert names == ["4s (incomplete)", "4s"]
 
 
-def test_nothing_is_a_side_without_rows() -> None:
+def test_a_side_without_rows_has_no_entries() -> None:
     plan = plan_of("whole", (tumbling("4s"),), "inner")
     state = fresh(plan)
     assert state.entries({side: no_rows(plan, side) for side in SIDES}) == {}

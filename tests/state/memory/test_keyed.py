@@ -1,4 +1,4 @@
-"""What the decoded states have in common: groups, panes by number, partials of several parts."""
+"""What the decoded states share: groups, panes by number, partials of several parts."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def fresh(plan: SessionPlan) -> SessionState:
 
 
 def added(state: SessionState, parts: list[list[Row]]) -> dict[int, Entries]:
-    """Adds the rows of a step, from several input partitions, and gives the delta of each shard."""
+    """Adds the rows of a step from several input partitions; returns the delta of each shard."""
     lifted = [lift(state.plan, rows) for rows in parts]
     numbers = state.number(
         pa.concat_tables([each[0] for each in lifted]), np.concatenate([each[1] for each in lifted])
@@ -114,8 +114,8 @@ def added(state: SessionState, parts: list[list[Row]]) -> dict[int, Entries]:
     return state.entries(rows, pane, combined)
 
 
-def told(state: SessionState, formed: list[Formed]) -> list[Result]:
-    """Results as plain values, in an order of their own."""
+def plain(state: SessionState, formed: list[Formed]) -> list[Result]:
+    """Results as plain values, sorted."""
     table, by_shard = result_table(state, formed)
     if table is None:
         return []
@@ -153,7 +153,7 @@ def ordered(results: list[Result]) -> list[Result]:
 
 @dataclass
 class Log:
-    """What is stored of each shard: of each step its delta, and now and then a snapshot."""
+    """What is stored of each shard: a delta per step, and now and then a snapshot."""
 
     plan: SessionPlan
     deltas: dict[int, dict[int, bytes]] = field(
@@ -242,8 +242,8 @@ class Slots:
         deltas = added(state, [mine[part::parts] for part in range(parts)])
         assert all(entries.after_us == self.after for entries in deltas.values())
         found, early = (
-            told(state, state.close(self.after, until)),
-            told(state, state.open_windows(until)),
+            plain(state, state.close(self.after, until)),
+            plain(state, state.open_windows(until)),
         )
         state.drop(until)
         due = draw(
@@ -261,7 +261,7 @@ class Slots:
         return found, early
 
     def _moved(self, state: SessionState, slot: int, before: int, now: int) -> SessionState:
-        """A slot that goes on under another route: shards leave it, and others come."""
+        """A slot that continues under another route: shards leave it, and others come."""
         had, wanted = set(self._shards(slot, before)), set(self._shards(slot, now))
         state.leave(had - wanted)
         assert state.rows_by_shard().keys() <= wanted
@@ -307,7 +307,7 @@ def row_lists(first: int, last: int, most: int) -> st.SearchStrategy[list[Row]]:
 STEPS = st.integers(3, 8).flatmap(
     lambda n: st.tuples(*(row_lists(7 * i - 30, 7 * i - 15, 8) for i in range(n)))
 )
-"""Batches whose times move on; few rows, so that sessions close and others come near."""
+"""Batches at advancing times; few rows, so that sessions close and others come near."""
 
 
 @st.composite
@@ -332,7 +332,7 @@ def test_steps_close_what_a_plain_model_closes(
             else st.none() | st.integers(low, low + 15),
             "watermark",
         )
-        # Rows at or before are late: even alone, their session ended by the watermark.
+        # Rows at or before the watermark are late: even alone, their session would have ended.
         bound = None if slots.after is None else slots.after - plan.session.gap_us
         found, early = slots.step([row for row in batch if bound is None or row[1] > bound], until)
         arrived = [(key, at, len(rows) + i) for i, (key, at, _) in enumerate(batch)]
@@ -353,11 +353,11 @@ def test_steps_close_what_a_plain_model_closes(
 
 @settings(max_examples=40)
 @given(plans(), row_lists(-30, 30, 80).filter(len), st.data())
-def test_where_no_row_is_behind_the_watermark_sessions_are_those_of_all_rows(
+def test_without_late_rows_sessions_are_those_of_all_rows(
     plan: SessionPlan, rows: list[Row], data: st.DataObject
 ) -> None:
     slots = Slots(plan, data)
-    # Rows come more or less in order; each watermark lies before all rows that are still to come.
+    # Rows come more or less in order; each watermark is before all rows that are still to come.
     disorder = data.draw(st.sampled_from([1, 5, 20]), "disorder")
     rows = sorted(rows, key=lambda row: row[1] // disorder)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=5), "cuts"))
@@ -416,7 +416,7 @@ def run(
         found.append(
             [
                 (key, start, end, values[0])
-                for key, start, end, values in told(state, state.close(after, until))
+                for key, start, end, values in plain(state, state.close(after, until))
             ]
         )
         state.drop(until)
@@ -433,7 +433,7 @@ def test_a_session_closes_when_the_watermark_reaches_its_end() -> None:
     assert run(10, ([(0, 0)], 9), ([], 10), ([], 11)) == [[], [(0, 0, 10, 1)], []]
 
 
-def test_a_row_behind_a_closed_session_begins_another_however_near_it_is() -> None:
+def test_a_row_after_a_closed_session_begins_another_however_near_it_is() -> None:
     assert run(10, ([(0, 4)], 14), ([(0, 5)], 15), ([], 99)) == [
         [(0, 4, 14, 1)],
         [(0, 5, 15, 1)],
@@ -460,9 +460,9 @@ def test_a_delta_is_not_merged_with_what_had_closed_before_it() -> None:
     again = fresh(plan)
     again.absorb(first.items())
     again.absorb(second.items())
-    assert [row[:3] for row in told(again, again.open_windows(None))] == [(1, 4, 14), (0, 5, 15)]
-    again.drop(14)  # of shard 1 there is no later delta: what has closed there goes only now
-    assert told(again, again.open_windows(None)) == told(state, state.open_windows(None))
+    assert [row[:3] for row in plain(again, again.open_windows(None))] == [(1, 4, 14), (0, 5, 15)]
+    again.drop(14)  # shard 1 has no later delta: what has closed there is removed only now
+    assert plain(again, again.open_windows(None)) == plain(state, state.open_windows(None))
 
 
 def test_shards_are_read_each_in_the_order_of_its_own_steps() -> None:
@@ -477,11 +477,11 @@ def test_shards_are_read_each_in_the_order_of_its_own_steps() -> None:
     for step, (after, rows) in enumerate(steps, 1):
         state.drop(after)
         log.write(step, added(state, [rows]), {})
-    # The second delta of shard 1 came when the first session of shard 0 would have been over,
-    # had it no second and third.
+    # The second delta of shard 1 came at a time when the first session of shard 0 would have been
+    # over without its second and third row.
     again = log.read([0, 1], 20)
-    assert [row[:3] for row in told(again, again.open_windows(20))] == [(0, 0, 26), (1, 21, 31)]
-    assert told(again, again.open_windows(20)) == told(state, state.open_windows(20))
+    assert [row[:3] for row in plain(again, again.open_windows(20))] == [(0, 0, 26), (1, 21, 31)]
+    assert plain(again, again.open_windows(20)) == plain(state, state.open_windows(20))
 
 
 def test_times_as_far_apart_as_can_be_are_not_one_session() -> None:
@@ -512,7 +512,7 @@ def test_numbers_of_keys_without_open_sessions_are_used_again() -> None:
         added(state, [[(key, step * 2000, 1) for key in range(step * 1000, step * 1000 + 1000)]])
         state.drop(step * 2000)
         assert len(state.keys) <= 3000
-    assert [row[:3] for row in told(state, state.close(None, 10**9))] == [
+    assert [row[:3] for row in plain(state, state.close(None, 10**9))] == [
         (key, 58_000, 59_000) for key in range(29_000, 30_000)
     ]
 
@@ -522,7 +522,7 @@ def test_sessions_that_start_before_a_time_can_be_forgotten() -> None:
     added(state, [[(0, 0, 1), (1, 5, 1), (2, 6, 1)]])
     state.forget(None)
     state.forget(5)
-    assert [row[0] for row in told(state, state.open_windows(None))] == [1, 2]
+    assert [row[0] for row in plain(state, state.open_windows(None))] == [1, 2]
 
 
 @pytest.mark.parametrize("early", [False, True])

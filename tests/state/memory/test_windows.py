@@ -89,7 +89,7 @@ def fresh(plan: OperatorPlan) -> WindowsState:
 
 
 def reborn(plan: OperatorPlan, state: WindowsState) -> WindowsState:
-    """The state after a trip through snapshots of its shards."""
+    """The state after writing and reading snapshots of its shards."""
     again = fresh(plan)
     blobs = {
         shard: encode(entries, plan.stored_columns)

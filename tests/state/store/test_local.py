@@ -1,4 +1,4 @@
-"""Node-local state of many runs: who uses it, what gives way, and that nothing vanishes in use."""
+"""Node-local state of many runs: who uses it, what is removed, and that none vanishes in use."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_what_is_not_active_gives_way_when_space_is_short(
     assert [each.id for each in removed] == ["old", "middle"]
 
 
-def test_a_claim_keeps_the_bound_and_reports_what_gave_way(host: Host) -> None:
+def test_a_claim_keeps_the_bound_and_reports_the_removed_state(host: Host) -> None:
     for age, name in enumerate(("new", "old")):
         written(host, name, 100, 1_000_000 - age)
     claimed = ClaimedState(host, "mine", 150 << 10).claim("s3://b/x", [])
@@ -198,8 +198,9 @@ while True:
 
 
 def test_state_is_whole_or_gone_for_those_who_open_it_while_others_remove_it(host: Host) -> None:
-    """Two processes remove the state all the time. Who holds it never sees it vanish, and finds
-    what it wrote the last time, or nothing.
+    """Two processes remove the state all the time.
+
+    A holder never sees it vanish, and finds what it wrote the last time, or nothing.
     """
     command = [sys.executable, "-c", REMOVER, str(host.root)]
     removers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]

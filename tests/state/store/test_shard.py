@@ -27,7 +27,7 @@ def filled(path: Path, steps: int, snapshots: tuple[int, ...] = ()) -> Shard:
     return shard
 
 
-def test_a_shard_that_is_behind_or_ahead_is_missing(tmp_path: Path) -> None:
+def test_a_shard_at_an_older_or_newer_version_is_missing(tmp_path: Path) -> None:
     shard = filled(tmp_path / "a", 3)
     with shard.held(1):
         meta = shard.meta()
@@ -99,7 +99,7 @@ def _make_large(path: Path) -> None:
         shard.write(shard.meta(), Write(V[2], b"x" * (150 << 20)), Fence(2, 1))
 
 
-def test_an_open_shard_notices_that_another_process_made_it_anew(tmp_path: Path) -> None:
+def test_an_open_shard_notices_that_another_process_recreated_it(tmp_path: Path) -> None:
     mine = filled(tmp_path / "a", 3)
     elsewhere(_make_anew, tmp_path / "a")
     with mine.held(1):
@@ -131,11 +131,11 @@ def _hold(path: str, pid: multiprocessing.SimpleQueue[int]) -> None:
 
 def test_waiting_for_a_stopped_process_has_a_limit_and_names_it(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    told = context.SimpleQueue()
-    holder = context.Process(target=_hold, args=(str(tmp_path / "a"), told))
+    queue = context.SimpleQueue()
+    holder = context.Process(target=_hold, args=(str(tmp_path / "a"), queue))
     holder.start()
     try:
-        pid = told.get()
+        pid = queue.get()
         os.kill(pid, signal.SIGSTOP)
         with (
             pytest.raises(ShardHeldError, match=f"held by process {pid} "),

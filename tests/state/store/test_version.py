@@ -1,4 +1,4 @@
-"""Fences order attempts; tokens tell them apart."""
+"""Fences order attempts; tokens distinguish them."""
 
 from __future__ import annotations
 

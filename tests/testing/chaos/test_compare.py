@@ -46,7 +46,9 @@ def test_equal_outputs_have_no_difference_and_all_rows_are_counted(tmp_path: Pat
 
 
 @pytest.mark.parametrize("change", ["missing", "doubled"])
-def test_a_row_that_is_missing_or_doubled_differs_from_both(change: str, tmp_path: Path) -> None:
+def test_a_missing_or_duplicate_row_differs_from_the_run_and_from_duckdb(
+    change: str, tmp_path: Path
+) -> None:
     results = write_runs(case(), tmp_path)
     other = results.slice(1) if change == "missing" else pa.concat_tables([results, results[:1]])
     pq.write_table(other, tmp_path / "disturbed" / "out" / "rows.parquet")

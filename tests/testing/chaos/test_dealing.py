@@ -113,7 +113,7 @@ def test_a_reroute_has_slots_to_choose_from() -> None:
     assert all(act is not None and act.slots > 1 for act in acts)
 
 
-def test_topologies_that_change_before_every_step_get_no_change_that_could_not_be_told() -> None:
+def test_topologies_that_change_before_every_step_get_no_change_that_could_not_be_noticed() -> None:
     cases = [plan for seed in range(4) for plan in plans(seed) if plan.restless]
     assert cases
     kinds = {fault.kind for plan in cases for fault in plan.faults}

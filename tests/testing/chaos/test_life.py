@@ -18,7 +18,7 @@ from anabranch.testing.chaos.life import InterruptedRunError, Lives
 from anabranch.testing.chaos.plan import ZOMBIE, PlannedFault, Start
 from anabranch.testing.processes import Tagged
 
-# A worker leaves its group and its mark, stands still, and leaves a file when it goes on.
+# A worker leaves its group and its mark, stops, and writes a file when it is continued.
 _WORKER = """
 import os, pathlib, signal
 os.setsid()

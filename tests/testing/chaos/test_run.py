@@ -26,7 +26,7 @@ from anabranch.testing.chaos.run import ChaosSettings, run_chaos
 def test_the_same_cases_run_whatever_number_of_them_side_by_side(
     jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of each case one fault does not happen, so a second round follows."""
+    """One fault of each case does not happen, so a second round follows."""
 
     def ran(case: Any) -> None:
         kinds = Counter(fault.kind for fault in case._plan.faults)

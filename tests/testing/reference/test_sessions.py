@@ -95,7 +95,7 @@ def test_the_model_closes_only_what_the_watermark_reaches() -> None:
 
 @settings(max_examples=40)
 @given(cases())
-def test_with_a_delay_that_nothing_outlasts_steps_make_no_difference(case: RandomCase) -> None:
+def test_with_a_very_long_delay_steps_make_no_difference(case: RandomCase) -> None:
     sessions = [("short", 1_000_000), ("long", 61_000_000)]
     query = replace(case.query, windows=(), sessions=sessions, delay_us=10**15)
     steps = expected_results(case.steps, query, final_watermark="finish")

@@ -49,7 +49,7 @@ EXPRESSIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 def above(value: float | None, bound: float) -> bool:
-    """Greater, where NaN is greater than all numbers and null than none."""
+    """Greater: NaN is greater than all numbers, null is greater than none."""
     return value is not None and (math.isnan(value) or value > bound)
 
 
@@ -148,7 +148,7 @@ def most(pairs: Sequence[tuple[int, Any]], k: int) -> list[dict[str, Any]]:
     return [{"value": value, "count": counts[order(value)]} for value in ranked[:k]]
 
 
-# Those that have a result of no values too, or take parameters.
+# Aggregates that have a result without values, too, or that take parameters.
 FINISH_ALL: dict[str, Callable[[list[tuple[int, Any]], dict[str, Any]], Any]] = {
     "count": lambda pairs, _: len(pairs),
     "count_distinct": lambda pairs, _: len(distinct(pairs)),
@@ -191,7 +191,7 @@ def comparable(value: Any) -> Any:
 
 
 class PlainStream:
-    """The specification, one row and one step at a time; slow, and simple enough to be believed."""
+    """The specification, one row and one step at a time; slow, and simple enough to trust."""
 
     def __init__(self, query: WindowQuery) -> None:
         self.query = query
@@ -350,7 +350,7 @@ def test_a_row_may_be_late_for_a_minute_and_in_time_for_its_hour() -> None:
     assert spans(expected_results(steps, query, final_watermark="finish")) == expected
 
 
-def test_negative_times_lie_in_windows_that_start_before_them() -> None:
+def test_negative_times_are_in_windows_that_start_before_them() -> None:
     assert spans(expected_results([at(-1, -MINUTE)], MINUTES, final_watermark="finish")) == [
         (-MINUTE, 0, 2)
     ]
@@ -389,7 +389,7 @@ def test_an_event_time_of_another_type_is_refused() -> None:
 
 
 def test_an_unknown_aggregate_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"'median'; there are: count, sum"):
+    with pytest.raises(ValueError, match=r"'median'; valid: count, sum"):
         expected_results([at(0)], replace(MINUTES, aggregates=[("m", "median", "k")]))
 
 
