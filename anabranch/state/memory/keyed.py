@@ -142,7 +142,7 @@ class NumberedState(ABC, Generic[PlanT, EntriesT]):
         )
 
     def _numbers_of(self, kept: Array) -> Array:
-        """Drops all keys but these. Gives the new number of each old one, or -1 if it is dropped."""
+        """Drops all keys but these. Gives the new number of each old one, -1 if it is dropped."""
         numbers = np.full(len(self.keys), -1, dtype=np.int32)
         numbers[kept] = np.arange(len(kept), dtype=np.int32)
         self.keys.keep(kept)
