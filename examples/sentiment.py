@@ -1,9 +1,7 @@
 """The mood of tweets: those in English are scored word by word.
 
-Averages per region and overall, and a ranking of hashtags.
-
-The Twitter Sentiment Analysis topology of X. Liu's thesis (Fig. 3.10), with tweets and a word list
-of our own.
+Results are averages per region and overall, and a ranking of hashtags. This is the Twitter
+Sentiment Analysis topology of X. Liu's thesis (Fig. 3.10), with our own tweets and word list.
 
 anabranch run examples/sentiment.py --fresh --for "30 seconds" --finish
 """
@@ -36,8 +34,9 @@ REGIONS = ("Africa", "Americas", "Asia", "Europe", "Oceania")
 
 
 def tweets(numbers: DataFrame) -> DataFrame:
-    """Made-up tweets, 200 a second, most of them in English, such as: The coffee is great and late
-    #friday
+    """Made-up tweets, 200 per second, most of them in English.
+
+    For example: The coffee is great and late #friday
     """
     region, hashtag = chance(1), F.pow(chance(2), 2)
     moods = [
@@ -80,7 +79,7 @@ def english(df: DataFrame) -> DataFrame:
 
 
 def scored(df: DataFrame) -> DataFrame:
-    """The sum of the words' scores."""
+    """Adds the sum of the words' scores."""
     scores = F.create_map(*(F.lit(part) for pair in SCORES.items() for part in pair))
     of_word = F.transform("words", lambda word: F.coalesce(scores[word], F.lit(0)))
     return df.withColumn(
