@@ -43,7 +43,7 @@ def tweets(numbers: DataFrame) -> DataFrame:
         one_of(list(SCORES), chance(salt) * (0.7 + 0.15 * region + 0.15 * hashtag))
         for salt in (3, 4)
     ]
-    told = [
+    texts = [
         F.format_string(
             f"{the.title()} %s {is_} %s {and_} %s %s",
             one_of(THINGS, chance(5)),
@@ -55,7 +55,7 @@ def tweets(numbers: DataFrame) -> DataFrame:
     return numbers.select(
         second(F.col("value") / 200).alias("at"),
         one_of(REGIONS, region).alias("region"),
-        F.get(F.array(*told), F.floor(3 * F.pow(chance(6), 3)).cast("int")).alias("text"),
+        F.get(F.array(*texts), F.floor(3 * F.pow(chance(6), 3)).cast("int")).alias("text"),
     )
 
 

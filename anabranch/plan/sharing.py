@@ -46,11 +46,11 @@ def share_or_not(
         )
     costs = {True: _cost([tuple(windows)], rows), False: _cost(apart, rows)}
     shared = costs[True] <= costs[False] if wanted is None else wanted
-    told = {
+    texts = {
         True: f"shared panes take {costs[True]:,.0f} us",
         False: f"panes of their own {costs[False]:,.0f} us",
     }
-    reason = f"{told[shared]} per key and hour of {rows:,.0f} rows, {told[not shared]}"
+    reason = f"{texts[shared]} per key and hour of {rows:,.0f} rows, {texts[not shared]}"
     if wanted is not None:
         reason = f"as asked for, or as the checkpoint has it ({reason})"
     return Sharing(

@@ -51,10 +51,10 @@ def fit_checkpoint(
             operators={node.name: note_of(node) for node in plan.nodes},
         )
         return Checkpoint(files, header, {}, {}), None
-    header, told = _changed(found, plan, shards)
+    header, changes = _changed(found, plan, shards)
     if header == found.header:
         return found, None
-    return found.with_header(header), "; ".join(told) or None
+    return found.with_header(header), "; ".join(changes) or None
 
 
 def write_header(fitted: Checkpoint, found: Checkpoint | None) -> None:
@@ -108,9 +108,9 @@ def _over(node: Node, found: Checkpoint) -> Node:
 def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[str]]:
     """The header for a changed topology, and what has changed. Impossible changes are refused."""
     old = found.header.operators
-    new, told, stuck = _notes_of(found, plan)
+    new, changes, stuck = _notes_of(found, plan)
     gone = [name for name in old if name not in new]
-    told += [f"operator {name!r} is gone, its state is forgotten" for name in gone]
+    changes += [f"operator {name!r} is gone, its state is forgotten" for name in gone]
     refused = [*_other_frame(found.header, plan, shards), *stuck, *_renamed(old, new)]
     if old and not any(name in old for name in new) and not refused:
         refused.append(
@@ -128,7 +128,7 @@ def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[s
             f"checkpoint {found.files.location} is of another topology ({found.header.topology}): "
             f"{'; '.join(refused)}. {advice}"
         )
-    return replace(found.header, operators=new), told
+    return replace(found.header, operators=new), changes
 
 
 def _other_frame(header: Header, plan: Plan, shards: int) -> list[str]:
@@ -151,20 +151,20 @@ def _notes_of(
     """The notes of all operators; then, as text, their changes, and those that are refused."""
     new: dict[PartId, OperatorNote] = {}
     columns: dict[PartId, frozenset[str]] = {}  # result columns whose meaning has changed
-    told, refused = [], []
+    changes, refused = [], []
     for node in plan.nodes:
         upstream = [(part, new[part.name]) for part in plan.parts_of(node.feed.stream)]
         if node.name in found.header.operators:
             changed = frozenset().union(*(columns.get(part.name, ()) for part, _ in upstream))
             evolved = _again(found, node, upstream, changed)
             new[node.name], columns[node.name] = evolved.note, evolved.columns
-            told += [f"operator {node.name!r}: {each}" for each in evolved.changed]
+            changes += [f"operator {node.name!r}: {each}" for each in evolved.changed]
             if evolved.refused:
                 refused.append(f"operator {node.name!r}: {'; '.join(evolved.refused)}")
         else:
             new[node.name] = _added(found, node, upstream)
-            told.append(f"operator {node.name!r} is new: {node.added}")
-    return new, told, refused
+            changes.append(f"operator {node.name!r} is new: {node.added}")
+    return new, changes, refused
 
 
 def _renamed(old: Mapping[PartId, OperatorNote], new: Mapping[PartId, OperatorNote]) -> list[str]:
