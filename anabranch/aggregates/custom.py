@@ -198,7 +198,7 @@ class Aligned(Custom):
         if shapes != [(size,)] * len(self.columns):
             raise StepError(
                 f"udaf({_name(self.given)}): lift returned arrays of shape {shapes}; valid: "
-                f"{len(self.columns)} arrays of length {size}"
+                f"{len(self.columns)} of length {size}"
             )
         return [
             each.astype(column.dtype, copy=False)
