@@ -58,7 +58,7 @@ def complete_from(
 def complete_after_cut(
     window: AlignedWindow, panes: Panes, since_us: int | None, newest_us: int | None
 ) -> int | None:
-    """From when a new window is complete, given from when all rows are there.
+    """From when a new window is complete, if all rows are in the panes from `since_us` on.
 
     Panes that were not cut at its edges mix rows of two of its windows. Windows that have such
     panes are incomplete.

@@ -29,7 +29,7 @@ from anabranch.types import Array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownState:
-    """The state of a shard for people: how much there is, and some rows of it."""
+    """The state of a shard as people see it: how much there is, and some rows of it."""
 
     pane: str | None  # what a pane is; None if there is one row per key
     total: int

@@ -1,8 +1,8 @@
 """One module per kind of operator: what it keeps, what it emits, and how it describes itself.
 
-A kind is an `OperatorPlan` (what a slot task needs, sent to it), a `Node` (what stays with the
-driver: expressions, explain, what a checkpoint notes and may change) and a `Contents` (what the
-note of its state says). Other code calls their methods, and never asks which kind it has;
+A kind has three parts. An `OperatorPlan` is what a slot task needs, and is sent to it. A `Node`
+stays with the driver: expressions, explain, what a checkpoint notes and may change. A `Contents` is
+what the note of its state says. Other code calls their methods, and never asks which kind it has;
 `tests/test_kinds.py` checks that.
 
 A new kind of window touches:

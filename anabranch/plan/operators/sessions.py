@@ -1,4 +1,4 @@
-"""Sessions: how a slot task keeps them, beside or without windows.
+"""Sessions: how a slot task stores them, with or without other windows.
 
 Panes are at most as wide as the gap, so the rows of one key in one pane are always in one session.
 Besides the user's partials, each has its first and last event time. These two show whether two
