@@ -220,7 +220,8 @@ def calendar(unit: str, *, timezone: str = "UTC", name: str | None = None) -> Ca
     """Windows that are a day, week, month, quarter or year in a time zone.
 
     - `unit`: "day", "week" (from Monday), "month", "quarter" or "year".
-    - `timezone`: a name such as "Europe/Berlin". Days have 23 or 25 hours when clocks change there.
+    - `timezone`: a name such as "Europe/Berlin"; by default "UTC". Days have 23 or 25 hours when
+      clocks change there.
     - `name`: what results have in column `window_name`; by default "day in Europe/Berlin".
 
     Event times without a zone (timestamp_ntz, date) are local already, so leave `timezone` out.

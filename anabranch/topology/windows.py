@@ -254,7 +254,7 @@ def tumbling(length: Duration, *, start: Duration = "0s", name: str | None = Non
     """Windows of one length, one after the other. Each row is in exactly one.
 
     - `length`: such as "10 minutes", "24h", "1h 30m" or a timedelta.
-    - `start`: shifts the windows, which by default start at 1970-01-01 00:00 UTC.
+    - `start`: shifts the windows, one of which by default starts at 1970-01-01 00:00 UTC.
     - `name`: what results have in column `window_name`; by default the length as written.
 
     A value that is not a duration, or a length of zero, is a TopologyError.

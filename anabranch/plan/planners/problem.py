@@ -193,7 +193,7 @@ class Space:
         return known
 
     def is_component(self, units: int) -> bool:
-        """Whether units are connected, share an attribute, and no hint forbids it; one unit always."""
+        """Whether units are connected, share an attribute, and no hint forbids it. One unit is."""
         alone = not units & (units - 1)
         return alone or (
             self.attributes(units) != 0 and not self.are_apart(units) and self.is_connected(units)
