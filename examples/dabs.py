@@ -1,10 +1,9 @@
-"""Opinions about topics, at a rate with sudden peaks: which cities and which ages think otherwise
-than the rest?
+"""Opinions about topics: which cities and age groups think differently from the rest?
 
-The complex topology of DABS-Storm (Fig. 10) on its erratic stream (Fig. 11b), half an hour in a
-minute. The dispatcher drops topics that are of no interest and what a branch does not need; one
-branch looks up the city of a location code, the other one the group of an age; each finds
-subgroups, and these are stored. All of it may be partitioned by topic: there is one exchange.
+The complex topology of DABS-Storm (Fig. 10) on its erratic stream with sudden peaks (Fig. 11b),
+half an hour in a minute. The dispatcher drops topics of no interest, and columns that a branch does
+not need. One branch looks up the city of a location code, the other the group of an age. Each finds
+subgroups, which are stored. Everything can be partitioned by topic, so there is one exchange.
 
 anabranch run examples/dabs.py --fresh --available-now --finish
 """
@@ -43,13 +42,13 @@ CITIES = (
     "Pau",
 )
 CODES, AGES = 5_000, ("young", "grown up", "old")
-QUALITY = 4.0  # from here on a subgroup is worth telling
+QUALITY = 4.0  # from this on, a subgroup is worth reporting
 
 LOAD = ab.workloads.Workload(
     rate=ab.workloads.erratic(50, 600, "30 minutes"),
     keys=ab.workloads.zipf(
         CODES, 1.5
-    ),  # of codes, which the time of a lookup depends on; 1.5 is the paper's skew
+    ),  # location codes, which decide the time of a lookup; 1.5 is the paper's skew
     lasting="30 minutes",
     seed=10,
 )
@@ -58,7 +57,7 @@ LOAD = ab.workloads.Workload(
 def opinions(rows: DataFrame) -> DataFrame:
     """The source: who (age, location code), about what, and how much in favour, from 0 to 10.
 
-    Cities and ages have their leanings.
+    Cities and ages have a bias.
     """
     age, topic = F.floor(15 + 70 * chance(1)), F.floor(len(TOPICS) * F.pow(chance(2), 2))
     leaning = chance(3, "of_city") * 2 + F.when(age < 30, chance(4, "of_age") * 2).otherwise(0)
@@ -77,13 +76,15 @@ def opinions(rows: DataFrame) -> DataFrame:
 
 
 def relevant(df: DataFrame) -> DataFrame:
-    """Of topics that are of interest."""
+    """Opinions about topics of interest."""
     return df.filter(~F.col("topic").isin(*IRRELEVANT)).drop("user")
 
 
 def located(df: DataFrame) -> DataFrame:
-    """The city of a code. In the paper this lookup takes as long as the code says: a case for
-    `apply`, with cost-aware grouping.
+    """Adds the city of a code.
+
+    In the paper, the time of this lookup depends on the code. That is a case for `apply`, with
+    cost-aware grouping.
     """
     return df.withColumn(
         "city", F.get(F.array(*map(F.lit, CITIES)), F.col("code") % len(CITIES))
@@ -91,14 +92,15 @@ def located(df: DataFrame) -> DataFrame:
 
 
 def aged(df: DataFrame) -> DataFrame:
-    """The group of an age."""
+    """Adds the group of an age."""
     group = F.when(F.col("age") < 30, AGES[0]).when(F.col("age") < 60, AGES[1]).otherwise(AGES[2])
     return df.withColumn("group", group).drop("code", "age")
 
 
 def worth_telling(df: DataFrame) -> DataFrame:
-    """Subgroups whose opinion is far from that of all, and which are large: by the root of their
-    size times the distance.
+    """Large subgroups whose opinion is far from that of all.
+
+    The quality is the root of their size times the distance.
     """
     quality = F.sqrt("opinions") * F.abs(F.col("opinion") - F.col("opinion_of_all"))
     return df.withColumn("quality", quality).filter(quality >= QUALITY)

@@ -1,7 +1,8 @@
-"""Alerts about cards: small payments that try a card out before a large one, and large payments
-that nobody confirms in time.
+"""Alerts about cards: small payments that test a card before a large one, and large payments that
+nobody confirms in time.
 
-The second rule is about what does not happen: a timer tells it. Alerts are counted by rule.
+The second rule is about something that does not happen, so it needs a timer. Alerts are counted by
+rule.
 
 anabranch run examples/fraud.py --fresh --available-now --finish
 """
@@ -14,7 +15,7 @@ from made_up import rows_of
 import anabranch as ab
 from anabranch.testing.payments import payments
 
-SMALL, LARGE = 100, 50_000  # cents: below the first is small, from the second on large
+SMALL, LARGE = 100, 50_000  # cents: less than the first is small, the second or more is large
 PROBES, WITHIN = 3, timedelta(minutes=10)
 CONFIRM = timedelta(minutes=1)
 
@@ -28,8 +29,9 @@ LOAD = ab.workloads.Workload(
 
 @dataclass
 class Card:
-    """The times of small payments, and the large ones that wait for a confirmation: number, amount
-    and until when.
+    """The times of small payments, and the large payments that wait for a confirmation.
+
+    `waiting` has the amount and the deadline, by number.
     """
 
     small: list[datetime] = field(default_factory=list)
@@ -37,7 +39,7 @@ class Card:
 
 
 class Watch:
-    """Both rules, card by card."""
+    """Both rules, for one card at a time."""
 
     state: Card
     output = "at timestamp, rule string, number bigint, cents bigint"

@@ -1,10 +1,10 @@
-r"""Loans of a peer-to-peer lender: interest and approvals, per area and overall, over 10 minutes to
-24 hours; and hasty users.
+r"""Loans of a peer-to-peer lender: interest and approvals, per area and overall, and hasty users.
 
-The job of Enorm's Fig. 1 to 4. The two operators per area share an exchange; the two over all areas
-read their 10-minute results. Users who apply for the fourth time within an hour are reported by a
-class with state per user, which takes most of the time. From the fourth to the 16th hour there are
-five times as many applications, and every three hours another area has a run of them.
+The job of Enorm's Fig. 1 to 4, with windows from 10 minutes to 24 hours. The two operators per area
+share an exchange. The two over all areas read their 10-minute results. A class with state per user
+reports users who apply for the fourth time within an hour, and takes most of the time. From the
+fourth to the 16th hour there are five times as many applications, and every three hours another
+area has a run of them.
 
 anabranch run examples/lending.py --fresh --for "45 seconds" --finish --slots 1 \
     --latency "1500 milliseconds" --max-slots 4
@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 import anabranch as ab
 
-# Most loans first: the load of the areas is skewed.
+# The area with the most loans is first: the load is skewed.
 AREAS = (
     "California,Texas,Florida,New York,Pennsylvania,Illinois,Ohio,Georgia,North Carolina,Michigan,"
     "New Jersey,Virginia,Washington,Arizona,Tennessee,Massachusetts,Indiana,Missouri,Maryland,"
@@ -30,19 +30,19 @@ AREAS = (
 ).split(",")
 
 
-EACH_SECOND = 15  # applications a second of the applicants at most
-SPEED = 2_000  # seconds of the applicants in one of ours
+EACH_SECOND = 15  # the most applications per second of event time
+SPEED = 2_000  # seconds of event time per second
 
 
 def applications(numbers: DataFrame) -> DataFrame:
-    """Made-up loan applications, all of them in a surge and else every fifth.
+    """Made-up loan applications: all of them in a surge, otherwise every fifth.
 
     1 in 1000 comes up to six hours late.
     """
     second_of = F.col("value") / EACH_SECOND
     hour = F.floor(second_of / 3_600)
     late = F.when(chance(0) < 0.001, chance(1) * 21_600).otherwise(0)
-    usual = F.pow(chance(2), 1.6)  # most loans in the first areas
+    usual = F.pow(chance(2), 1.6)  # most loans are in the first areas
     hot = F.pmod(F.xxhash64(F.floor(hour / 3)), F.lit(len(AREAS))) / len(AREAS)
     place = F.when(chance(8) < 0.4, hot).otherwise(usual)
     years = F.floor(1 + 5 * chance(3))
@@ -61,19 +61,19 @@ def applications(numbers: DataFrame) -> DataFrame:
 
 
 def rated(loans: DataFrame) -> DataFrame:
-    """The interest rate of each loan, a year."""
+    """Adds the yearly interest rate of each loan."""
     return loans.withColumn("rate", (F.col("return") / F.col("amount") - 1) / F.col("lendingTime"))
 
 
 @dataclass
 class Lately:
-    """When a user has applied within the last hour."""
+    """The times at which a user has applied within the last hour."""
 
     times: list[datetime] = field(default_factory=list)
 
 
 class Hasty:
-    """Tells of users who apply for the fourth time within an hour."""
+    """Reports users who apply for the fourth time within an hour."""
 
     state: Lately
     output = "applications bigint, happened timestamp"
@@ -97,7 +97,7 @@ WINDOWS = [
 
 app = ab.Topology("lending")
 numbers = ticking("lending", EACH_SECOND * SPEED)
-# Made-up dates go so fast that they would pass the clock within hours: none is too far ahead.
+# Made-up dates go so fast that they would pass the clock within hours. So no row counts as ahead.
 loans = app.source(applications(numbers), event_time="date", delay="10 minutes", ahead=None).map(
     rated
 )

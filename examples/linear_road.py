@@ -1,7 +1,6 @@
-"""Tolls of the Linear Road benchmark: a segment of an expressway costs the more, the more vehicles
-are in a jam there.
+"""Tolls of the Linear Road benchmark: the more vehicles are in a jam, the more a segment costs.
 
-The query of CBP's Fig. 1. All operators may be partitioned by segment, so they run as one
+The query of CBP's Fig. 1. All operators can be partitioned by segment, so they run as one
 component, after one exchange.
 
 anabranch run examples/linear_road.py --fresh --for "30 seconds" --finish
@@ -16,21 +15,21 @@ from pyspark.sql import functions as F
 import anabranch as ab
 
 VEHICLES, EXPRESSWAYS, SEGMENTS = 5_000, 2, 25
-ROUND = 2_000  # seconds that it takes to drive all segments of an expressway
+ROUND = 2_000  # seconds to drive all segments of an expressway
 BASE_TOLL, FREE, JAM_SPEED = 2, 50, 40
 
 
 def reports(numbers: DataFrame) -> DataFrame:
     """Made-up position reports: each vehicle says every 30 seconds where it is and how fast.
 
-    Half-way round all slow down.
+    Half-way round, all vehicles slow down.
     """
     time = F.col("value") * 30 / VEHICLES
     part = F.pmod(chance(1, "vehicle") + time / ROUND, F.lit(1.0))  # of its round
-    moved = part + 0.75 * F.sin(2 * math.pi * part) / (2 * math.pi)  # miles, as a share of all
+    moved = part + 0.75 * F.sin(2 * math.pi * part) / (2 * math.pi)  # part of all miles
     speed = (
         SEGMENTS * 3600 / ROUND * (1 + 0.75 * F.cos(2 * math.pi * part))
-    )  # what that is in miles an hour
+    )  # the same in miles per hour
     return numbers.withColumn("vehicle", F.col("value") % VEHICLES).select(
         second(time).alias("at"),
         "vehicle",
@@ -42,7 +41,7 @@ def reports(numbers: DataFrame) -> DataFrame:
 
 
 def toll(df: DataFrame) -> DataFrame:
-    """What a segment costs that is slow and full."""
+    """Adds the toll of a segment, which is above 0 if it is slow and full."""
     jammed = (F.col("speed") < JAM_SPEED) & (F.col("volume") > FREE)
     charge = F.when(jammed, BASE_TOLL * F.pow(F.col("volume") - FREE, 2)).otherwise(0)
     return df.withColumn("toll", charge.cast("int"))

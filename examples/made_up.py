@@ -1,6 +1,6 @@
 """Made-up rows for the examples.
 
-The n-th row is a function of n alone: every run sees the same ones, however fast it goes.
+The n-th row depends only on n, so every run sees the same rows, however fast it is.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,13 +17,13 @@ START = 1_769_889_600  # 2026-01-31 20:00 UTC
 
 
 def numbers(name: str, each_batch: int) -> DataFrame:
-    """A stream of 0, 1, 2 ... without end, in the column `value`; some of them in each batch."""
+    """An endless stream of 0, 1, 2, ... in the column `value`, with `each_batch` per batch."""
     spark = ab.spark_session(name)
     return spark.readStream.format("rate-micro-batch").option("rowsPerBatch", each_batch).load()
 
 
 def ticking(name: str, each_second: int) -> DataFrame:
-    """The same, with this many per second."""
+    """The same, with `each_second` per second."""
     spark = ab.spark_session(name)
     return spark.readStream.format("rate").option("rowsPerSecond", each_second).load()
 
@@ -31,8 +31,9 @@ def ticking(name: str, each_second: int) -> DataFrame:
 def rows_of(
     name: str, load: ab.workloads.Workload, speed: float, columns: Columns | None = None
 ) -> DataFrame:
-    """The stream of a workload, so many of its seconds in one of ours, with the columns that a
-    function makes of its own.
+    """The stream of a workload, at `speed` of its seconds per second.
+
+    `columns` makes the columns of the stream from those of the workload.
     """
     spark = ab.spark_session(name)
     return ab.workloads.stream(spark, load, speed=speed, columns=columns)
@@ -44,12 +45,10 @@ def second(seconds: Column) -> Column:
 
 
 def chance(salt: int, of: str = "value") -> Column:
-    """A number from 0 up to 1: a draw for each value of a column, and another one with another
-    salt.
-    """
+    """A random number in [0, 1) for each value of a column. Another salt gives another number."""
     return F.pmod(F.xxhash64(of, F.lit(salt)), F.lit(1_000_000)) / 1_000_000
 
 
 def one_of(values: Sequence[str], place: Column) -> Column:
-    """The value at a place from 0 up to 1."""
+    """The value at a position, given as a number in [0, 1)."""
     return F.get(F.array(*map(F.lit, values)), F.floor(place * len(values)).cast("int"))

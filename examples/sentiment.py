@@ -1,9 +1,7 @@
 """The mood of tweets: those in English are scored word by word.
 
-Averages per region and overall, and a ranking of hashtags.
-
-The Twitter Sentiment Analysis topology of X. Liu's thesis (Fig. 3.10), with tweets and a word list
-of our own.
+Results are averages per region and overall, and a ranking of hashtags. This is the Twitter
+Sentiment Analysis topology of X. Liu's thesis (Fig. 3.10), with our own tweets and word list.
 
 anabranch run examples/sentiment.py --fresh --for "30 seconds" --finish
 """
@@ -36,15 +34,16 @@ REGIONS = ("Africa", "Americas", "Asia", "Europe", "Oceania")
 
 
 def tweets(numbers: DataFrame) -> DataFrame:
-    """Made-up tweets, 200 a second, most of them in English, such as: The coffee is great and late
-    #friday
+    """Made-up tweets, 200 per second, most of them in English.
+
+    For example: The coffee is great and late #friday
     """
     region, hashtag = chance(1), F.pow(chance(2), 2)
     moods = [
         one_of(list(SCORES), chance(salt) * (0.7 + 0.15 * region + 0.15 * hashtag))
         for salt in (3, 4)
     ]
-    told = [
+    texts = [
         F.format_string(
             f"{the.title()} %s {is_} %s {and_} %s %s",
             one_of(THINGS, chance(5)),
@@ -56,7 +55,7 @@ def tweets(numbers: DataFrame) -> DataFrame:
     return numbers.select(
         second(F.col("value") / 200).alias("at"),
         one_of(REGIONS, region).alias("region"),
-        F.get(F.array(*told), F.floor(3 * F.pow(chance(6), 3)).cast("int")).alias("text"),
+        F.get(F.array(*texts), F.floor(3 * F.pow(chance(6), 3)).cast("int")).alias("text"),
     )
 
 
@@ -80,7 +79,7 @@ def english(df: DataFrame) -> DataFrame:
 
 
 def scored(df: DataFrame) -> DataFrame:
-    """The sum of the words' scores."""
+    """Adds the sum of the words' scores."""
     scores = F.create_map(*(F.lit(part) for pair in SCORES.items() for part in pair))
     of_word = F.transform("words", lambda word: F.coalesce(scores[word], F.lit(0)))
     return df.withColumn(

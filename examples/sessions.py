@@ -1,8 +1,7 @@
-"""Visits to a site: the pages that a user looks at until nothing happens for half a minute, and how
-visits end, by minute.
+"""Visits to a site: the pages that a user views until nothing happens for half a minute.
 
-What `ab.session` gives as a window, written by hand, with what no aggregate tells: the path of a
-visit in its state, and a timer that each view sets anew.
+Visits are also counted by minute and last page. `ab.session` gives such windows too. This class
+also keeps what no aggregate has, the path of a visit, and has a timer that each view sets again.
 
 anabranch run examples/sessions.py --fresh --available-now --finish
 """
@@ -27,7 +26,7 @@ LOAD = ab.workloads.Workload(
 
 @dataclass
 class Open:
-    """A visit that goes on: when it began, the last view, and the pages in their order."""
+    """An open visit: when it began, its last view, and its pages in order."""
 
     start: datetime | None = None
     last: datetime | None = None
@@ -35,8 +34,9 @@ class Open:
 
 
 class Visits:
-    """Tells a visit when it is over: at the timer, or at a view that comes after the gap and before
-    the timer is due.
+    """Reports a visit when it is over.
+
+    That is at the timer, or at a view after the gap that comes before the timer is due.
     """
 
     state: Open

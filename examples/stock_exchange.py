@@ -1,8 +1,7 @@
-"""A stock exchange: limit orders are matched per stock, and what is traded feeds six statistics and
-five kinds of events.
+"""A stock exchange: orders are matched per stock, with six statistics and five kinds of events.
 
-The application of Elasticutor 5.4 (Fig. 14), with orders of our own: now and then other stocks are
-hot. Whatever concerns a single stock runs where its book is, without another exchange.
+The application of Elasticutor 5.4 (Fig. 14), with our own orders, in which the hot stocks change.
+Operators that work per stock run in the slot of its order book, without another exchange.
 
 anabranch run examples/stock_exchange.py --fresh --available-now --finish
 """
@@ -19,7 +18,7 @@ import anabranch as ab
 from anabranch.testing.exchange import orders
 
 STOCKS = 100
-ALIVE = timedelta(minutes=1)  # an order that has not been executed by then is gone
+ALIVE = timedelta(minutes=1)  # an order that is not executed by then expires
 THRESHOLD, MANY, SWING, SURGE = 12_000, 800, 0.01, 2.0
 
 LOAD = ab.workloads.Workload(
@@ -32,15 +31,16 @@ LOAD = ab.workloads.Workload(
 
 @dataclass
 class Book:
-    """Orders that wait, best first: price (negative for buyers), time, number, user, shares."""
+    """Waiting orders, best first: price (negative for buyers), time, number, user, shares."""
 
     buy: list[tuple[int, datetime, int, int, int]] = field(default_factory=list)
     sell: list[tuple[int, datetime, int, int, int]] = field(default_factory=list)
 
 
 class Transactor:
-    """Executes each order against those that wait on the other side: the best price first, then the
-    oldest.
+    """Executes each order against the waiting orders of the other side.
+
+    The best price comes first, then the oldest order.
     """
 
     state: Book
@@ -86,14 +86,14 @@ class Transactor:
 
 
 class PriceAlarm:
-    """Reports when a price exceeds the threshold, once until it has been below again."""
+    """Reports a price above the threshold, once until the price has been below again."""
 
     state: dict[str, bool]
     output = "at timestamp, price bigint"
     event_time = "at"
 
     def process(self, stock, rows, state, ctx):
-        for at, at_once in groupby(rows, key=lambda row: row.at):  # what one order has traded
+        for at, at_once in groupby(rows, key=lambda row: row.at):  # the trades of one order
             price = max(row.price for row in at_once)
             if price > THRESHOLD and not state.get("above"):
                 yield at, price

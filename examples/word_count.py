@@ -1,4 +1,4 @@
-"""Words of lines of text: how often each one came in a minute, and the ten most frequent ones.
+"""Words in lines of text: the count of each word per minute, and the ten most frequent words.
 
 anabranch run examples/word_count.py --fresh --for "30 seconds" --finish
 """
@@ -17,7 +17,7 @@ WORDS = (
 
 
 def lines(numbers: DataFrame) -> DataFrame:
-    """Made-up lines of eight words, 100 a second."""
+    """Made-up lines of eight words, 100 per second."""
     words = [one_of(WORDS, F.pow(chance(i), 2)) for i in range(8)]
     return numbers.select(
         second(F.col("value") / 100).alias("at"), F.initcap(F.concat_ws(" ", *words)).alias("line")
@@ -25,7 +25,7 @@ def lines(numbers: DataFrame) -> DataFrame:
 
 
 class Top:
-    """The most frequent words of all, by their counts: an aggregate of our own."""
+    """The most frequent words by their counts: an aggregate of our own."""
 
     state_type = list[tuple[int, str]]
     result_type = "array<struct<word: string, n: bigint>>"

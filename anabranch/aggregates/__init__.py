@@ -1,1 +1,1 @@
-"""Everything about aggregates: what users call, what is kept, how it merges, and the results."""
+"""Aggregates: the functions that users call, what is stored, how it merges, and the results."""

@@ -1,6 +1,6 @@
 """Partials that keep one value, chosen by the order of something else.
 
-They serve first, last, min_by and max_by.
+They are used by first, last, min_by and max_by.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Latest(_AtExtreme):
 
 
 class _AtBest(Partial, ABC):
-    """Of pairs (value, order), the one with the largest or smallest order.
+    """The value with the largest or smallest order, from pairs (value, order).
 
     Ties go to the larger or smaller value.
     """
@@ -88,7 +88,7 @@ class _AtBest(Partial, ABC):
     @property
     def columns(self) -> tuple[PartialColumn, ...]:
         fields = struct_fields(self.type)
-        assert fields is not None, "a struct of two"
+        assert fields is not None, "the input is a struct of two fields"
         value, order = fields.values()
         nothing = {"i": 0, "f": 0.0, "O": None}
         return (

@@ -1,7 +1,7 @@
 """Aggregates that users write: in plain Python, value by value, or vectorised, with arrays.
 
-The values of a key and pane in one step are collected in the JVM and folded in the slot task; only
-the folded state is kept. State is typed: MessagePack of a declared type, or columns of Spark types.
+The JVM collects the values of a key and pane in one step, and the slot task folds them. Only the
+folded state is stored. State is typed: MessagePack of a declared type, or columns of Spark types.
 It is never unpickled.
 """
 
@@ -55,13 +55,26 @@ _VECTORISED = {
 def udaf(given: Any) -> Callable[..., Aggregate]:
     """An aggregate of your own, from a class or an object.
 
-    Call what this returns with one or more expressions, and `where=`.
+    It returns a function. Call that like other aggregates, with one or more expressions and
+    `where=`. Rows in which one of the expressions is null are skipped.
 
-    In plain Python it has the methods init() -> state, add(state, *values) -> state, merge(state,
-    state) -> state and finish(state) -> value, and the attributes state_type (a dataclass or
-    built-in types) and result_type (a Spark type, such as "double"). Vectorised it has lift(group,
-    size, *values) -> arrays, merge(into, at, arrays), finish(*arrays) -> array, and the attributes
-    state_types (Spark types), identities (values that change nothing when merged) and result_type.
+    In plain Python, the class has these methods and attributes:
+
+    - `init() -> state`, `add(state, *values) -> state`, `merge(state, state) -> state` and
+      `finish(state) -> value`.
+    - `state_type`: a dataclass or built-in types, such as `tuple[float, int]`.
+    - `result_type`: a Spark type, such as "double".
+
+    Vectorised, it works on NumPy arrays:
+
+    - `lift(group, size, *values) -> arrays`, `merge(into, at, arrays)` and
+      `finish(*arrays) -> array`.
+    - `state_types`: the Spark types of the arrays. `identities`: their values that change nothing
+      when merged.
+    - `result_type`: a Spark type.
+
+    A class is created without arguments. To give it parameters, make it a dataclass and pass an
+    object. What is missing or does not fit is a TopologyError.
     """
     name = _name(given)
     if isinstance(given, type):
@@ -69,7 +82,8 @@ def udaf(given: Any) -> Callable[..., Aggregate]:
             given = given()
         except TypeError as error:
             raise TopologyError(
-                f"udaf({name}) cannot be made without arguments ({error}); give an object instead"
+                f"udaf({name}) cannot be created without arguments ({error}); "
+                "pass an object instead"
             ) from None
     vectorised = hasattr(given, "lift")
     for part, method in (_VECTORISED if vectorised else _PLAIN).items():
@@ -121,14 +135,14 @@ class Custom(Grouped, ABC):
 
     @abstractmethod
     def _lifted(self, inputs: Sequence[pa.Array], lengths: Array) -> Sequence[Array]:
-        """The columns of groups of rows, from their inputs, which have no null."""
+        """The columns of groups of rows. The inputs have no nulls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folded(Custom):
     """State of an aggregate in plain Python, encoded.
 
-    It is not kept as objects, because a user's method may change what it is given.
+    It is not stored as objects, because a user's method may change its arguments.
     """
 
     given: Any
@@ -164,7 +178,7 @@ class Folded(Custom):
 
 @dataclass(frozen=True, slots=True)
 class Aligned(Custom):
-    """Columns of a vectorised aggregate."""
+    """State columns of a vectorised aggregate."""
 
     given: Any
 
@@ -183,8 +197,8 @@ class Aligned(Custom):
         shapes = [each.shape for each in arrays]
         if shapes != [(size,)] * len(self.columns):
             raise StepError(
-                f"udaf({_name(self.given)}): lift gave arrays of shape {shapes}; valid: "
-                f"{len(self.columns)} of {size}"
+                f"udaf({_name(self.given)}): lift returned arrays of shape {shapes}; valid: "
+                f"{len(self.columns)} of length {size}"
             )
         return [
             each.astype(column.dtype, copy=False)
@@ -218,7 +232,7 @@ class _UserOf(Aggregate, ABC):
         return without_spaces(self.given.result_type)
 
     def _made(self, values: object) -> pa.Array:
-        """The result column; values that do not fit the declared type raise an error."""
+        """The result column. Values that do not fit the declared type are a StepError."""
         kind = self.result_type("")
         declared = column_type(kind)
         try:
@@ -229,7 +243,7 @@ class _UserOf(Aggregate, ABC):
             return exact_array(values, declared)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise StepError(
-                f"udaf({_name(self.given)}): finish gave what is not of type {kind}: {error}"
+                f"udaf({_name(self.given)}): finish returned values not of type {kind}: {error}"
             ) from error
 
 
@@ -242,7 +256,7 @@ class PlainOf(_UserOf):
             msgspec.msgpack.decode(msgspec.msgpack.encode(given.init()), type=given.state_type)
         except (TypeError, msgspec.MsgspecError) as error:
             raise TopologyError(
-                f"udaf({name}): init() does not give a state of type "
+                f"udaf({name}): init() does not return a state of type "
                 f"{type_name(given.state_type)} ({error}); "
                 "valid: a dataclass or built-in types"
             ) from None
@@ -275,7 +289,7 @@ class VectorisedOf(_UserOf):
         if isinstance(types, str) or not types or len(types) != len(identities):
             raise TopologyError(
                 f"udaf({name}): state_types={types!r} and identities={identities!r}; valid: "
-                "as many of each, at least one"
+                "the same number of each, at least one"
             )
         for each, identity in zip(types, identities, strict=True):
             try:
@@ -300,7 +314,7 @@ class VectorisedOf(_UserOf):
 
 @contextmanager
 def _calling(given: Any, method: str) -> Iterator[None]:
-    """Names the class and the method in what the user's code raises."""
+    """Adds the class and the method to errors of the user's code."""
     try:
         yield
     except AnabranchError:
@@ -313,9 +327,9 @@ def _calling(given: Any, method: str) -> Iterator[None]:
 
 
 def _name(given: Any) -> str:
-    """The name of the class, and the parameters of a dataclass.
+    """The name of the class, with the parameters of a dataclass.
 
-    It distinguishes one aggregate from another in a checkpoint.
+    In a checkpoint, it distinguishes one aggregate from another.
     """
     kind = given if isinstance(given, type) else type(given)
     if kind is given or not is_dataclass(given):
@@ -325,10 +339,10 @@ def _name(given: Any) -> str:
 
 
 def make_picklable(part: object) -> None:
-    """Makes the classes of a state type picklable: a worker may not have their module.
+    """Makes the classes of a state type picklable, because a worker may not have their module.
 
-    Annotations in quotes are resolved, and msgspec's cache on the class, which cannot be pickled,
-    is deleted.
+    Annotations in quotes are resolved. msgspec's cache on the class cannot be pickled, and is
+    deleted.
     """
     if isinstance(part, msgspec.Struct):
         kind = getattr(part, "cls", None)
@@ -343,7 +357,7 @@ def make_picklable(part: object) -> None:
 
 
 def type_name(kind: Any) -> str:
-    """A type as a person would write it."""
+    """A type as a user would write it."""
     return (
         kind.__qualname__ if isinstance(kind, type) and not hasattr(kind, "__args__") else str(kind)
     )
@@ -358,5 +372,5 @@ def _text(name: str, what: str, value: object) -> str:
 
 
 def without_spaces(kind: str) -> str:
-    """A type as Spark writes it, whichever way a person did: `struct<a: int, b: decimal(9, 2)>`."""
+    """A type as Spark writes it, however the user did: `struct<a: int, b: decimal(9, 2)>`."""
     return "".join(kind.split())

@@ -1,8 +1,8 @@
 """Partials of variable size: sets, lists and counts of values, and sketches.
 
-Values are held as `types.ordered` has them: equal, and in order, as in Spark. A bound keeps what
-comes first in an order of values alone, so that what is kept depends neither on batches nor on the
-order of merging.
+Values are in the form of `types.ordered`, where equality and order are those of Spark. A limit
+keeps the first values in an order that depends on the values alone. So the result depends neither
+on batches nor on the order of merging.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from anabranch.types import (
 
 @dataclass(frozen=True, slots=True)
 class ListColumn(PartialColumn):
-    """A column of arrays, held as sets, tuples or dictionaries; None where there is no value."""
+    """A column of arrays, held as sets, tuples or dictionaries; None if there is no value."""
 
     element: str
     box: Callable[[list[Any]], Collection[Any]]
@@ -57,7 +57,7 @@ def _lists(element: str, box: Callable[[list[Any]], Collection[Any]]) -> ListCol
 
 
 class Gathered(Grouped, ABC):
-    """A partial in one column, of objects, that is made of the values of a group at once."""
+    """A partial in one column of objects, made from all values of a group at once."""
 
     def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
         here = valid(values)
@@ -66,12 +66,12 @@ class Gathered(Grouped, ABC):
         return [objects(self._made(each) if len(each) else None for each in groups)]
 
     def _items(self, values: pa.Array, t: Array) -> Any:  # noqa: ARG002
-        """The values, which have no null, as `_made` takes them."""
+        """The values, which have no nulls, in the form that `_made` takes."""
         return ordered(values, self.type)
 
     @abstractmethod
     def _made(self, items: Any) -> object:
-        """What is kept of the values of one group, which has some."""
+        """The partial of one group, which is not empty."""
 
 
 class Distinct(Gathered):
@@ -94,7 +94,7 @@ class Distinct(Gathered):
 
 @dataclass(frozen=True, slots=True)
 class Smallest(Gathered):
-    """The smallest distinct values, in order, up to a bound."""
+    """The smallest distinct values, sorted, up to a limit."""
 
     limit: int
 
@@ -118,7 +118,7 @@ class Smallest(Gathered):
 
 @dataclass(frozen=True, slots=True)
 class Foremost(Gathered):
-    """The first values by event time, then value, up to a bound; each with its event time."""
+    """The first values by event time, then value, up to a limit; each with its event time."""
 
     limit: int
 
@@ -146,9 +146,9 @@ class Foremost(Gathered):
 class Frequent(Gathered):
     """Counts of the most frequent values (Misra and Gries 1982; merged as by Agarwal et al. 2012).
 
-    A count is never too high, and too low by at most 2 n / keep of n values; exact while there are
-    no more than `keep` different ones. What one step brings is counted by Spark's sketch, with room
-    for four times as many.
+    Of n values, a count is too low by at most 2 n / keep, and never too high. Counts are exact for
+    up to `keep` distinct values. Within a step, Spark's sketch counts, with space for four times as
+    many values.
     """
 
     keep: int
@@ -264,13 +264,13 @@ class Hll(Gathered):
         into[0][at] = objectwise(both)(into[0][at], values[0])
 
     def estimate(self, sketch: bytes | None) -> int:
-        """The number of distinct values; it does not depend on the order in which they came."""
+        """The number of distinct values. It does not depend on the order in which they came."""
         import datasketches as ds
 
         if sketch is None:
             return 0
-        # The estimate of a sketch that was never merged depends on the order of its values; united
-        # with itself it does not.
+        # The estimate of a sketch that was never merged depends on the order of its values. So it
+        # is merged with itself.
         united = ds.hll_union(self.lg_k)
         for _ in range(2):
             united.update(ds.hll_sketch.deserialize(sketch))
@@ -281,7 +281,7 @@ class Hll(Gathered):
 class Kll(Gathered):
     """A KLL sketch of the distribution of the values (Apache DataSketches).
 
-    It holds all values while there are no more than k.
+    It holds all values if there are at most k.
     """
 
     k: int
@@ -298,14 +298,14 @@ class Kll(Gathered):
     def _items(self, values: pa.Array, t: Array) -> Array:  # noqa: ARG002
         return to_array(
             values, dtype_of("double"), None
-        ).copy()  # the sketch takes no array that must not be written to
+        ).copy()  # the sketch does not take read-only arrays
 
     def _made(self, items: Any) -> object:
         import datasketches as ds
 
         sketch = ds.kll_doubles_sketch(self.k)
         sketch.update(items)
-        return None if sketch.is_empty() else sketch.serialize()  # it leaves out NaN
+        return None if sketch.is_empty() else sketch.serialize()  # the sketch skips NaN
 
     def merge(self, into: Sequence[Array], at: At, values: Sequence[Array]) -> None:
         import datasketches as ds
@@ -323,7 +323,7 @@ class Kll(Gathered):
     def quantiles(self, sketch: bytes | None, ranks: Sequence[float]) -> list[float] | None:
         """For each rank, the smallest value that at least this share of the values does not exceed.
 
-        None where there is no value.
+        None if there is no value.
         """
         import datasketches as ds
 

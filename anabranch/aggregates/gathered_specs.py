@@ -55,7 +55,7 @@ class ApproxCountDistinctOf(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class QuantileOf(Aggregate):
-    """One quantile, or several as an array; exact of up to k values."""
+    """One quantile, or several as an array. Exact for up to k values."""
 
     q: float | tuple[float, ...] = 0.5
     k: int = 200
@@ -91,7 +91,7 @@ class QuantileOf(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class TopKOf(Aggregate):
-    """The most frequent values with their counts; at equal counts the smaller value first."""
+    """The most frequent values with their counts. At equal counts, the smaller value is first."""
 
     k: int = 10
     keep: int = 1000
@@ -129,7 +129,7 @@ class _Collected(Aggregate, ABC):
 
 
 class CollectListOf(_Collected):
-    """The first values up to the limit, in the order of their event times, then of the values."""
+    """The first values up to the limit, sorted by event time, then by value."""
 
     kind = "collect_list"
 
@@ -142,7 +142,7 @@ class CollectListOf(_Collected):
 
 
 class CollectSetOf(_Collected):
-    """The smallest distinct values up to the limit, in order."""
+    """The smallest distinct values up to the limit, sorted."""
 
     kind = "collect_set"
 
@@ -155,15 +155,15 @@ class CollectSetOf(_Collected):
 
 
 def _whole(kind: str, name: str, value: object, least: int, most: int, why: str = "") -> None:
-    """Refuses a parameter that is not a whole number within its bounds."""
+    """Refuses a parameter that is not a whole number within its limits."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise TopologyError(f"{kind}: {name}={value!r}; valid: {least} to {most}{why}")
 
 
 def ranks_of(q: object) -> float | tuple[float, ...]:
-    """The ranks of a quantile as a spec keeps them: a number, or a tuple of at least one."""
+    """The ranks of a quantile: a number, or a tuple of at least one."""
     if isinstance(q, str) or not isinstance(q, Iterable):
-        return q  # type: ignore[return-value]  # the aggregate refuses what is not a number
+        return q  # type: ignore[return-value]  # the aggregate refuses other types
     if not (ranks := tuple(q)):
         raise TopologyError("quantile: q is empty; valid: a number from 0 to 1, or a list of them")
     return ranks

@@ -1,6 +1,6 @@
-"""Values in the order of their groups, with the number of values in each group.
+"""Values sorted by group, with the number of values in each group.
 
-They are split, filtered, and merged to one value per group.
+They are split, filtered, and merged into one value per group.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anabranch.types import Array
 
 
 def split(values: Any, lengths: Array) -> Iterator[Any]:
-    """The values of each group, of a list or an array."""
+    """The values of each group, from a list or an array."""
     end = 0
     for length in lengths.tolist():
         yield values[end : end + length]
@@ -37,7 +37,7 @@ def keep_some(values: pa.Array, here: Array, lengths: Array) -> tuple[pa.Array, 
 
 
 def reduce_groups(pick: Any, values: Array, lengths: Array, into: Array) -> Array:
-    """One value per group, by a NumPy function of two; `into` has what an empty group gets."""
+    """One value per group, by a binary NumPy function. `into` has the values of empty groups."""
     some = lengths > 0
     into[some] = pick.reduceat(values, (np.cumsum(lengths) - lengths)[some])
     return into
@@ -49,10 +49,11 @@ def merge_groups(
     lengths: Array,
     into: Sequence[Array],
 ) -> Sequence[Array]:
-    """One partial per group: in rounds, every second one of a group is merged into the one before.
+    """Merges the partials of each group into one.
 
-    Each round halves the groups that have several, so that all rounds together merge no more
-    partials than there are. `into` has what a group without partials gets.
+    In each round, every second partial of a group is merged into the one before it. That halves the
+    groups, so all rounds together merge no more partials than there are. `into` has the values of
+    empty groups.
     """
     starts = np.cumsum(lengths) - lengths
     columns = [np.array(column) for column in columns]

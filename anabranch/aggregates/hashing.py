@@ -1,6 +1,6 @@
-"""Values as sketches take them: the same in Spark SQL and in Python.
+"""Values in the form that sketches take, the same in Spark SQL and in Python.
 
-What the sketches get must be equal exactly where the values are, whichever way a row was lifted.
+Two forms must be equal exactly if the values are equal, whether the JVM or Python made them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PRIMES = [
 
 
 def item_sql(name: str) -> str:
-    """A value of a type as Spark's sketches can take it."""
+    """SQL for a value of a type in a form that Spark's sketches take."""
     if (whole := integer_sql(name, "{x}")) is not None:
         return whole
     if name in {"float", "double"}:
@@ -43,11 +43,11 @@ def item_sql(name: str) -> str:
 
 
 def hash_input_sql(name: str) -> str:
-    """What a sketch of distinct values hashes for a value of a type: a whole number or a text.
+    """SQL for what a sketch of distinct values hashes: a whole number or a string.
 
-    The text of a float depends on the version of Java, and that of a small decimal on the session's
-    ANSI mode; neither may count. A sketch leaves out empty text, so every text begins with a
-    letter.
+    The string of a float depends on the version of Java, and that of a small decimal on the
+    session's ANSI mode. So neither is used. A sketch ignores empty strings, so every string begins
+    with a letter.
     """
     if name in FLOATING:
         return f"if({{x}} is null, null, xxhash64({item_sql(name)}))"
@@ -61,7 +61,7 @@ def hash_input_sql(name: str) -> str:
 
 
 def hash_inputs(values: pa.Array, name: str) -> list[Any]:
-    """The same for values that are not in the JVM; they have no nulls."""
+    """The same for values in Python, which have no nulls."""
     if integer_sql(name, "") is not None:
         return ordered(values, name)
     if name in FLOATING:
@@ -75,7 +75,7 @@ def hash_inputs(values: pa.Array, name: str) -> list[Any]:
 
 
 def xxhash64(values: Array) -> Array:
-    """Spark's xxhash64 of doubles; it is equal for all NaN, and for 0.0 and -0.0."""
+    """Spark's xxhash64 of doubles. It is equal for all NaN, and for 0.0 and -0.0."""
     one, two, three, four, five = _PRIMES
     bits = np.where(np.isnan(values), np.nan, values + 0.0).view(np.uint64)
     found = (np.uint64(42 + 8) + five) ^ (_rotated(bits * two, 31) * one)

@@ -1,6 +1,6 @@
-"""The second lift: partials of rows that are already in a slot task, over Arrow.
+"""The second lift: partials of rows that are already in a slot task, made with Arrow.
 
-It gives what the lift in Spark SQL gives.
+The results are those of the lift in Spark SQL.
 """
 
 from __future__ import annotations
@@ -30,16 +30,14 @@ def lift_rows(
 ) -> tuple[Array, ...]:
     """The columns of all partials, one after another, for groups 0 to size - 1.
 
-    A group without rows has identities.
-
-    An input is null where its condition does not hold, and input 0 nowhere. Times are in
-    microseconds.
+    A group without rows gets identities. An input is null in rows for which its condition does not
+    hold; input 0 is never null. Times are in microseconds.
     """
     lengths = np.bincount(group, minlength=size)
     if (group[1:] < group[:-1]).any():
         order = np.argsort(
             group.astype(np.uint16) if size <= 1 << 16 else group, kind="stable"
-        )  # then NumPy sorts by radix
+        )  # NumPy sorts 16-bit numbers by radix
         inputs, t = [each.take(pa.array(order)) for each in inputs], t[order]
     return tuple(
         column for each in kept for column in each.partial.of_groups(inputs[each.input], t, lengths)

@@ -1,14 +1,15 @@
-"""Partials: what is kept of the rows of one key in one pane, and how two merge.
+"""Partials: what is stored for the rows of one key in one pane, and how two partials merge.
 
-A partial consists of columns that are aligned to key numbers. Rows in the JVM are lifted by Spark
-SQL, one expression per column, where `{x}` is the input and `{t}` the event time in microseconds.
-Rows in a slot task are lifted over Arrow (`lift_rows`), with the same outcome.
+A partial consists of columns with one value per key number. Rows in the JVM are lifted by Spark
+SQL, one expression per column, in which `{x}` is the input and `{t}` the event time in
+microseconds. Rows in a slot task are lifted with Arrow (`lift_rows`), with the same result.
 
-Merging works in place on whole arrays; `at` selects the rows (each at most once) that `values`
-belong to. Each column has a value that changes nothing when merged (`identity`), so that keys
-without rows need no mask; null from the lift stands for it. Merging is associative and commutative,
-for sketches within their error. Several partials may share an object in a column, so merging makes
-a new object and never changes an old one.
+Merging works in place on whole arrays. `at` selects the rows (each at most once) that `values`
+belong to. Each column has an `identity`, a value that changes nothing when merged. So keys without
+rows need no mask. A null from the lift means the identity.
+
+Merging is associative and commutative; for sketches, within their error. Several partials may share
+an object in a column. So merging makes a new object, and never changes an old one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _INT64 = np.iinfo(np.int64)
 
 @dataclass(frozen=True, slots=True)
 class PartialColumn:
-    """One column of a partial: its Spark type, and the value that changes nothing."""
+    """One column of a partial: its Spark type, and the value that changes nothing when merged."""
 
     type: str
     identity: object
@@ -47,11 +48,11 @@ class PartialColumn:
         return np.full(size, self.identity, dtype=self.dtype)
 
     def from_arrow(self, values: pa.Array | pa.ChunkedArray) -> Array:
-        """The values as they are merged, from a lift or from state."""
+        """The values in the form for merging, from a lift or from state."""
         return to_array(values, self.dtype, self.identity)
 
     def to_arrow(self, values: Array) -> pa.Array:
-        """The values as state keeps them."""
+        """The values in the form for state."""
         return (
             pa.array(values.tolist(), type=column_type(self.type))
             if values.dtype.kind == "O"
@@ -61,13 +62,13 @@ class PartialColumn:
 
 @dataclass(frozen=True, slots=True)
 class Partial(ABC):
-    """One mergeable thing about the values of an input column."""
+    """One mergeable figure of the values of an input column."""
 
     type: str
 
     @property
     def parameters(self) -> dict[str, int]:
-        """What distinguishes it from others of its class and type."""
+        """The parameters that distinguish it from others of its class and type."""
         return {each.name: getattr(self, each.name) for each in fields(self)[1:]}
 
     @property
@@ -80,7 +81,7 @@ class Partial(ABC):
         """Spark SQL aggregate expressions, one per column unless `arrive` splits them."""
 
     def arrive(self, lifted: Sequence[pa.ChunkedArray]) -> Sequence[Array]:
-        """The columns, from what the lift gives."""
+        """The columns, from the results of the lift."""
         return [
             column.from_arrow(values) for column, values in zip(self.columns, lifted, strict=True)
         ]
@@ -93,11 +94,11 @@ class Partial(ABC):
     def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:
         """The columns of each single row, from its input and its event time in microseconds.
 
-        Identities where the input is null.
+        If the input is null, they are identities.
         """
 
     def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
-        """The columns of each group of rows; rows are sorted by group, with these lengths."""
+        """The columns of each group of rows. Rows are sorted by group, with `lengths` rows each."""
         return merge_groups(self.merge, self.of_rows(values, t), lengths, self.empty(len(lengths)))
 
     @abstractmethod
@@ -105,7 +106,7 @@ class Partial(ABC):
 
 
 class Grouped(Partial, ABC):
-    """A partial made of a group of rows at once, which is faster than merging single rows."""
+    """A partial made from a whole group of rows, which is faster than merging single rows."""
 
     def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:
         return self.of_groups(values, t, np.ones(len(values), dtype=np.int64))
@@ -115,12 +116,12 @@ class Grouped(Partial, ABC):
 
 
 class _Picked(Partial, ABC):
-    """A partial in one column, of which a function of two values merges two."""
+    """A partial in one column that is merged by a binary function."""
 
     @property
     @abstractmethod
     def pick(self) -> Any:
-        """The function, as NumPy applies it to arrays."""
+        """The function, in a form that NumPy applies to arrays."""
 
     def of_rows(self, values: pa.Array, t: Array) -> Sequence[Array]:  # noqa: ARG002
         return [self.columns[0].from_arrow(values)]
@@ -204,7 +205,7 @@ class Total(_Picked):
 
 
 class Least(_Picked):
-    """The smallest value; NaN is above all numbers, as in Spark."""
+    """The smallest value. NaN is above all numbers, as in Spark."""
 
     @property
     def columns(self) -> tuple[PartialColumn, ...]:
@@ -224,7 +225,7 @@ class Least(_Picked):
 
 
 class Greatest(_Picked):
-    """The largest value; NaN is above all numbers, as in Spark."""
+    """The largest value. NaN is above all numbers, as in Spark."""
 
     @property
     def columns(self) -> tuple[PartialColumn, ...]:
@@ -288,7 +289,7 @@ class Moments(Partial):
     def of_groups(self, values: pa.Array, t: Array, lengths: Array) -> Sequence[Array]:
         here, n = keep_some(values, valid(values), lengths)
         x, (_, mean, squares) = self.columns[1].from_arrow(here), self.empty(len(lengths))
-        # Starting from a value of the group, not from 0, so that equal values have distance 0.
+        # Starts from a value of the group, not from 0, so that equal values have distance 0.
         mean[n > 0] = x[(np.cumsum(n) - n)[n > 0]]
         with np.errstate(invalid="ignore", over="ignore"):
             mean += reduce_groups(np.add, x - np.repeat(mean, n), n, np.zeros(len(n))) / np.maximum(
@@ -308,7 +309,7 @@ class Moments(Partial):
         with np.errstate(invalid="ignore", over="ignore"):
             share = n_new / np.maximum(total, 1)
             distance = mean_new - mean
-            # The mean of a side without values means nothing: take the other side's as it is.
+            # A side without values has no mean: use the mean of the other side.
             both = np.where(n == 0, mean_new, np.where(n_new == 0, mean, mean + distance * share))
             squares = (
                 m2
@@ -319,12 +320,12 @@ class Moments(Partial):
 
 
 def _reach(values: Array) -> int:
-    """The largest distance of whole numbers from 0."""
+    """The largest absolute value of whole numbers."""
     return max(int(values.max(initial=0)), -int(values.min(initial=0)))
 
 
 def objectwise(choose: Callable[[Any, Any], Any]) -> Any:
-    """A function of two objects as a function of arrays, in which None stands for no value."""
+    """Turns a function of two objects into one of arrays. None means no value."""
     return np.frompyfunc(lambda a, b: b if a is None else a if b is None else choose(a, b), 2, 1)
 
 

@@ -1,9 +1,9 @@
-"""Aggregates: what each keeps of its rows, and how its result is made of that.
+"""Aggregates: the partials that each needs, and how its result is made from them.
 
-Lift and merge are in the partials: Spark SQL, Arrow and NumPy. To add an aggregate: name the
-partials that it needs and turn their merged columns into a result column (a spec, here), and write
-the function that users call (functions.py, with its name in the list there). Partials that two
-aggregates of an operator have in common are kept once.
+Lifting and merging are in the partials: Spark SQL, Arrow and NumPy. A new aggregate needs two
+things. A spec, here, names its partials and turns their merged columns into a result column. A
+function in functions.py is what users call; its name goes into the list there. Aggregates of an
+operator share partials that they have in common.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from anabranch.types import (
     to_arrow,
 )
 
-# A Spark SQL expression or a Spark Column; opaque here.
+# A Spark SQL expression or a Spark Column. This package does not look inside.
 Expression: TypeAlias = object
 
 
 def text_of(expression: Expression | None) -> str:
-    """An expression as text; several of them, in a tuple, with commas between them."""
+    """An expression as text. Several, in a tuple, are separated by commas."""
     if expression is None:
         return "*"
     return ", ".join(map(str, expression)) if isinstance(expression, tuple) else str(expression)
@@ -49,9 +49,10 @@ def text_of(expression: Expression | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate(ABC):
-    """One aggregate over an expression, or over several in a tuple.
+    """What `ab.sum("price")` and the like return, for `compute` and `aggregate`.
 
-    Only rows where `where` is true count.
+    `expression` is Spark SQL, a column's name or a Spark Column; or several of them in a tuple.
+    `where` is a condition: only rows for which it is true count.
     """
 
     expression: Expression | None
@@ -61,19 +62,19 @@ class Aggregate(ABC):
 
     @property
     def parameters(self) -> dict[str, object]:
-        """What distinguishes it from others of its kind; part of a checkpoint's fingerprint."""
+        """What distinguishes it from others of its kind, as part of a checkpoint's fingerprint."""
         return {each.name: getattr(self, each.name) for each in fields(self)[2:]}
 
     @abstractmethod
     def partials(self, input_type: str) -> tuple[Partial, ...]:
-        """What is kept of inputs of a type; raises TopologyError where the type does not fit."""
+        """The partials for inputs of a type. A type that it does not support is a TopologyError."""
 
     @abstractmethod
     def result_type(self, input_type: str) -> str: ...
 
     @abstractmethod
     def finish(self, input_type: str, columns: tuple[Array, ...]) -> pa.Array:
-        """The result column from the merged columns of the partials, in their order."""
+        """The result column, from the merged columns of the partials."""
 
     def _refuse(self, input_type: str, valid: str) -> TopologyError:
         return TopologyError(
@@ -91,7 +92,7 @@ class Aggregate(ABC):
 
 
 class CountOf(Aggregate):
-    """Rows, or values that are not null."""
+    """The number of rows, or of values that are not null."""
 
     kind = "count"
 
@@ -106,7 +107,7 @@ class CountOf(Aggregate):
 
 
 class SumOf(Aggregate):
-    """The sum, null where there is no value.
+    """The sum, null if there are no values.
 
     It is a bigint for whole numbers, a double for floats, and a decimal for decimals.
     """
@@ -127,7 +128,7 @@ class SumOf(Aggregate):
 
 
 class AvgOf(Aggregate):
-    """The mean, null where there is no value: double, or decimal of decimals."""
+    """The mean, null if there are no values: a double, or a decimal for decimals."""
 
     kind = "avg"
 
@@ -264,14 +265,14 @@ class _Flag(_Extreme, ABC):
 
 
 class BoolAndOf(_Flag):
-    """True where all values are."""
+    """True if all values are true."""
 
     kind = "bool_and"
     partial = Least
 
 
 class BoolOrOf(_Flag):
-    """True where one value is."""
+    """True if at least one value is true."""
 
     kind = "bool_or"
     partial = Greatest
@@ -293,14 +294,14 @@ class _By(Aggregate, ABC):
 
 
 class MinByOf(_By):
-    """The value where another is smallest."""
+    """The value of the row in which another is smallest."""
 
     kind = "min_by"
     partial = AtLeast
 
 
 class MaxByOf(_By):
-    """The value where another is largest."""
+    """The value of the row in which another is largest."""
 
     kind = "max_by"
     partial = AtGreatest

@@ -1,6 +1,4 @@
-"""The command line: run and explain topologies, look into checkpoints, measure, and break things on
-purpose.
-"""
+"""The command line: run and explain topologies, inspect checkpoints, measure, and test failures."""
 
 import sys
 
@@ -8,7 +6,7 @@ from anabranch.errors import AnabranchError
 
 try:
     from anabranch.cli.app import app, main
-except AnabranchError as error:  # a Spark that is not supported
+except AnabranchError as error:  # this version of Spark is not supported
     print(f"anabranch: {error}", file=sys.stderr)
     raise SystemExit(2) from None
 

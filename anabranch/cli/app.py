@@ -1,4 +1,4 @@
-"""The commands. Each --help says what the command does and shows one that works."""
+"""The commands. Each --help says what the command does and shows an example that works."""
 
 from __future__ import annotations
 
@@ -49,61 +49,57 @@ Checkpoint = Annotated[
     str | None,
     typer.Option(
         metavar="DIR",
-        help="Continue the run with this checkpoint. Default: a temporary, empty one.",
+        help="Continue the run of this checkpoint. Default: a temporary, empty one.",
     ),
 ]
 Fresh = Annotated[
     bool,
-    typer.Option("--fresh", help="Remove the checkpoint and the results of earlier runs first."),
+    typer.Option("--fresh", help="First remove the checkpoint and the results of earlier runs."),
 ]
 Slots = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Parallel tasks. Default: as before, at first one per core."),
+    typer.Option(metavar="N", help="Parallel tasks. Default: as before; at first, one per core."),
 ]
 Shards = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Pieces of the key space, fixed for a checkpoint. Default: 64."),
+    typer.Option(metavar="N", help="Parts of the key space; fixed per checkpoint. Default: 64."),
 ]
 For = Annotated[
     str | None,
     typer.Option(
-        "--for", metavar="TIME", help='End after this time, such as "45 seconds", start included.'
+        "--for", metavar="TIME", help='End after this time, including the start: "45 seconds".'
     ),
 ]
 Finish = Annotated[
     bool, typer.Option("--finish", help="At the end, close every window that is still open.")
 ]
 AvailableNow = Annotated[
-    bool, typer.Option("--available-now", help="End when all input that is there is processed.")
+    bool, typer.Option("--available-now", help="End when all input that exists is processed.")
 ]
 Trigger = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help='Take a batch every "10 seconds". Default: at once.'),
+    typer.Option(metavar="TIME", help='Read a batch every "10 seconds". Default: at once.'),
 ]
 Idle = Annotated[
     str,
-    typer.Option(
-        metavar="TIME", help="Close windows when no batch comes for this long, or `never`."
-    ),
+    typer.Option(metavar="TIME", help="Close windows after this time without a batch, or `never`."),
 ]
 Mode = Annotated[
     str | None,
-    typer.Option(metavar="on|advise|off", help="Whether slots adapt by themselves. Default: off."),
+    typer.Option(metavar="on|advise|off", help="Whether the run adapts its slots. Default: off."),
 ]
-Plain = Annotated[bool, typer.Option("--plain", help="Plain lines instead of the live view.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Print plain lines, not the live view.")]
 Log = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="Spark's log. Default: a temporary file, kept when the run fails."
+        metavar="FILE", help="Spark's log. Default: a temporary file, kept if the run fails."
     ),
 ]
-Format = Annotated[str, typer.Option(metavar="|".join(FORMATS), help="What to print.")]
+Format = Annotated[str, typer.Option(metavar="|".join(FORMATS), help="The format to print.")]
 
 
 class LazyGroup(TyperGroup):
-    """Commands that are imported when they are called (or listed): they need packages that others
-    do not.
-    """
+    """Commands that are imported when they are called or listed: they need more packages."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return [*_EAGER, *_LAZY]
@@ -131,7 +127,7 @@ app.command("replay")(replay_command)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """The command `anabranch`; a mistake is one line on stderr and exit code 2."""
+    """The command `anabranch`. A mistake is one line on stderr and exit code 2."""
     try:
         code = app(arguments, prog_name="anabranch", standalone_mode=False)
     except AnabranchError as error:
@@ -154,7 +150,7 @@ def anabranch(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """The version, or all commands where none is given."""
+    """Prints the version, or the help if there is no command."""
     if version:
         from anabranch import __version__
 
@@ -185,8 +181,8 @@ def run(
 ) -> None:
     """Run the topology of a file and watch it.
 
-    Results go to the file's sinks; Ctrl-C ends the run after the current step. With --elastic,
-    --latency, --max-slots or --policy the run adapts its slots by itself.
+    Results go to the file's sinks. Ctrl-C ends the run after the current step. With --elastic,
+    --latency, --max-slots or --policy the run adapts its slots to the load.
 
     Example: anabranch run examples/lending.py --checkpoint out/checkpoint --for "45 seconds"
     --finish
@@ -222,7 +218,7 @@ def explain(
     with reporting_errors(file, None):
         if format not in FORMATS:
             raise MistakeError(unknown("--format", format, FORMATS))
-        with redirect_stdout(sys.stderr):  # what the file prints is not the plan
+        with redirect_stdout(sys.stderr):  # the file may print too, but that is not the plan
             topology = load_topology(file)
         typer.echo(topology.explain(format))
 
@@ -231,19 +227,19 @@ def explain(
 def plan(
     file: File,
     stats: Annotated[
-        str, typer.Option(metavar="CHECKPOINT", help="A checkpoint that this topology has run on.")
+        str, typer.Option(metavar="CHECKPOINT", help="A checkpoint that this topology ran with.")
     ],
     *,
     planner: Annotated[
-        str, typer.Option(metavar="NAME", help="What cuts the topology into components.")
+        str, typer.Option(metavar="NAME", help="The planner, such as auto, exact or greedy.")
     ] = AUTO,
     capacity: Annotated[
-        float, typer.Option(metavar="ROWS", help="Rows that a slot takes in a step.")
+        float, typer.Option(metavar="ROWS", help="Rows per step that a slot can take.")
     ] = inf,
     moving: Annotated[
         float,
         typer.Option(
-            metavar="ROWS", help="What a byte of state that moves costs, in rows on a stream."
+            metavar="ROWS", help="The cost of moving one byte of state, in rows on a stream."
         ),
     ] = 1.0,
     bound: Annotated[
@@ -251,12 +247,12 @@ def plan(
     ] = inf,
     format: Format = "text",
 ) -> None:
-    """Print the components that a topology would have by the figures of an earlier run.
+    """Print the components that a topology would have, planned by the figures of an earlier run.
 
-    These are the rates of its streams and the keys of its windows.
+    The figures are the rates of its streams and the keys of its windows.
 
-    With --capacity, plans by cost also count the state that moves when slots are added and removed;
-    else communication alone.
+    With --capacity, the cost of a plan includes the state that moves when slots are added or
+    removed. Without it, only communication counts.
 
     Example: anabranch plan examples/lending.py --stats out/checkpoint --planner exact
     """
@@ -299,7 +295,7 @@ _LAZY: dict[str, Callable[[], typer.Typer]] = {"bench": _bench, "chaos": _chaos,
 
 
 def _missing(name: str, error: ImportError) -> typer.Typer:
-    """Stands for a command whose packages are not installed."""
+    """Takes the place of a command whose packages are not installed."""
     alone = typer.Typer(**_STYLE)
 
     @alone.command(

@@ -1,4 +1,4 @@
-"""Where a run keeps its checkpoint, and whether its sinks hold results of another run."""
+"""The checkpoint of a run, and whether its sinks hold results of another run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RESULT = re.compile(r"step-\d{8}-.*|_draft-[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class RunCheckpoint:
-    """A checkpoint's location; one that was not asked for goes when the run ends."""
+    """The location of a checkpoint. A temporary one is removed when the run ends."""
 
     location: str
     temporary: bool
@@ -29,7 +29,7 @@ class RunCheckpoint:
 def checkpoint_for(app: Topology, wanted: str | None, *, fresh: bool) -> Iterator[RunCheckpoint]:
     """The checkpoint of a run.
 
-    A run that starts from nothing must not mix its results with those of another one.
+    A new run must not mix its results with those of another one.
     """
     if wanted is None:
         place = RunCheckpoint(
@@ -52,13 +52,13 @@ def checkpoint_for(app: Topology, wanted: str | None, *, fresh: bool) -> Iterato
 
 
 def _clear(files: Files) -> None:
-    """Removes a checkpoint, and nothing that is not one."""
+    """Removes a checkpoint, and refuses to remove anything else."""
     if files.exists("anabranch.json"):
         files.remove("")
     elif files.list():
         raise MistakeError(
-            f"--fresh: {files.location} is not a checkpoint (it has no anabranch.json), so it is "
-            "left alone"
+            f"--fresh: {files.location} is not a checkpoint (it has no anabranch.json), so it was "
+            "not removed"
         )
 
 

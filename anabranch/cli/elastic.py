@@ -1,4 +1,4 @@
-"""`anabranch history` and `anabranch replay`: what a run decided, and what a policy would have.
+"""`anabranch history` and `anabranch replay`: what a run decided, and what a policy would decide.
 
 Neither needs Spark.
 """
@@ -30,12 +30,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Latency = Annotated[
     str | None,
     typer.Option(
-        metavar="TIME", help='From the arrival of a row to its results, such as "2 seconds".'
+        metavar="TIME", help='Target latency, from arrival to result, such as "2 seconds".'
     ),
 ]
 MaxSlots = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Slots of a level at most. Default: as many as cores."),
+    typer.Option(metavar="N", help="The most slots per level. Default: the number of cores."),
 ]
 PolicyName = Annotated[
     str, typer.Option("--policy", metavar="NAME", help=f"One of auto, {', '.join(POLICIES)}.")
@@ -49,7 +49,7 @@ def elastic_of(
     policy: str = "auto",
     balance: str = "shards",
 ) -> Elastic | None:
-    """What the command line says about elasticity; None where it says nothing."""
+    """The elastic settings on the command line; None if there are none."""
     if mode is not None and mode not in MODES:
         raise TopologyError(unknown("--elastic", mode, MODES))
     if policy not in {"auto", *POLICIES}:
@@ -72,12 +72,13 @@ def history_command(
         ),
     ],
     last: Annotated[
-        int, typer.Option(metavar="N", min=1, help="How many events are printed, the newest.")
+        int, typer.Option(metavar="N", min=1, help="How many events to print, the newest.")
     ] = 40,
     as_json: Json = False,
 ) -> None:
-    """Show what happened to a run, what its controller decided and why, and what its steps were
-    like.
+    """Show the events of a run: what happened, and what its controller decided and why.
+
+    A summary of the recorded steps follows.
 
     Example: anabranch history out/checkpoint
     """
@@ -122,27 +123,27 @@ def replay_command(
     history: Annotated[
         str,
         typer.Argument(
-            metavar="HISTORY", help="A checkpoint, its directory `history`, or one file of that."
+            metavar="HISTORY", help="A checkpoint, its directory `history`, or a file in it."
         ),
     ],
     *,
     policy: PolicyName = "auto",
     latency: Latency = None,
     max_slots: MaxSlots = None,
-    min_slots: Annotated[int, typer.Option(metavar="N", help="Slots of a component at least.")] = 1,
+    min_slots: Annotated[int, typer.Option(metavar="N", help="The fewest slots per level.")] = 1,
     balance: Annotated[
-        str, typer.Option(metavar="|".join(BALANCES), help="How shards are balanced over slots.")
+        str, typer.Option(metavar="|".join(BALANCES), help="How to balance shards over slots.")
     ] = "shards",
     theta: Annotated[
         float,
-        typer.Option(metavar="X", help="Most loaded slot over the mean, from which shards move."),
+        typer.Option(metavar="X", help="Shards move if a slot has X times the mean load."),
     ] = 1.2,
     as_json: Json = False,
 ) -> None:
-    """Show what a policy would have decided over the steps that a run has recorded.
+    """Show what a policy would have decided in the recorded steps of a run.
 
-    Rows and work are as recorded. Where the policy would have had other slots by then, a step takes
-    the time of its work on those.
+    Rows and work are as recorded. If the policy would have had other slots, a step takes as long as
+    its work takes on those.
 
     Example: anabranch replay out/checkpoint --policy incremental
     """
@@ -184,7 +185,7 @@ def _decides(each: Replayed) -> bool:
 
 
 def _decision_lines(each: Replayed) -> list[str]:
-    """What a person wants to know about a step: decisions, effects, notes."""
+    """The decision of a step, the effects of earlier ones, and notes, as lines of text."""
     start = f"{_clock(each.seen.at)}  step {each.seen.step}  "
     lines = [
         f"{start}effect: {e.what}: {e.observed:.4g} {e.unit}, expected {e.expected:.4g}"
@@ -208,7 +209,7 @@ def _plain(each: Replayed) -> dict[str, Any]:
 
 
 def _summary(steps: Sequence[Observation]) -> dict[str, Any]:
-    """The recorded steps in figures."""
+    """A summary of the recorded steps."""
     batches = [each for each in steps if not each.closing]
     if not steps:
         return {"recorded": 0}

@@ -1,5 +1,6 @@
-"""Errors as a person at the command line wants them: one line on stderr, exit code 2 for a mistake,
-1 for a run that failed.
+"""Errors on the command line: one line on stderr.
+
+The exit code is 2 for a mistake, and 1 for a run that failed.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from anabranch.errors import AnabranchError, CheckpointError, TopologyError
 
 
 class FailedError(AnabranchError):
-    """A run that began and did not end well."""
+    """A run that started and then failed."""
 
 
 def complain(text: str) -> None:
-    """Says what is wrong."""
+    """Prints an error to stderr."""
     typer.echo(f"anabranch: {text}", err=True)
 
 
 @contextmanager
 def reporting_errors(file: Path, log: Path | None) -> Iterator[None]:
-    """Prepares Spark for a file, and turns what goes wrong into a line and an exit code."""
+    """Prepares Spark for a file, and turns every error into one line and an exit code."""
     prepare_environment(file.absolute().parent)
     with ExitStack() as stack:
         try:
@@ -37,7 +38,7 @@ def reporting_errors(file: Path, log: Path | None) -> Iterator[None]:
             raise typer.Exit(2) from None
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - every one is reported
+        except Exception as error:  # noqa: BLE001 - all errors are reported
             raise typer.Exit(_report_error(error, file, spark)) from None
         except KeyboardInterrupt:
             spark.drop()

@@ -1,4 +1,4 @@
-"""Follows a run to its end: shows it, and ends it when its time is over or a person says so."""
+"""Follows a run to its end: shows it, and stops it when its time is up or the user asks."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class View(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Until:
-    """When a run ends, apart from by itself, and whether every window that is open is closed then.
+    """When to end a run that does not end by itself, and whether to close all open windows then.
 
-    The time is counted from `since`, Spark's start included, so that a command ends when it should.
-    Where the start took so long that there is no step yet, the first one is waited for, at most
-    until the run itself has lasted that long.
+    The time is counted from `since`, including the start of Spark, so that a command ends in time.
+    If there is no step yet, it waits for the first one, but not longer than `seconds` after the run
+    began.
     """
 
     seconds: float | None
@@ -35,7 +35,7 @@ class Until:
     since: float
 
     def over(self, run: Run, began: float) -> bool:
-        """True when a run that began then has lasted long enough."""
+        """True if a run that began at `began` has lasted long enough."""
         if self.seconds is None:
             return False
         now = time.monotonic()
@@ -45,7 +45,7 @@ class Until:
 
 
 def follow(run: Run, view: View, until: Until) -> str:
-    """Shows a run until it has ended, and says why it did. Raises what made it fail."""
+    """Shows a run until it has ended, and returns the reason. Raises the error if it failed."""
     began = time.monotonic()
     with _asked_to_stop() as asked:
         while run.isActive and not asked.is_set() and not until.over(run, began):
@@ -59,7 +59,7 @@ def follow(run: Run, view: View, until: Until) -> str:
                 _show_while(run.stop, run, view, "stopping after this step")
         view.show(run, "ended")
         run.awaitTermination()
-    return "all input processed" if by_itself else "stopped" if asked.is_set() else "its time over"
+    return "all input processed" if by_itself else "stopped" if asked.is_set() else "time is up"
 
 
 def _show_while(end: Callable[[], None], run: Run, view: View, doing: str) -> None:
@@ -83,7 +83,7 @@ def _show_while(end: Callable[[], None], run: Run, view: View, doing: str) -> No
 
 @contextmanager
 def _asked_to_stop() -> Iterator[threading.Event]:
-    """Set at the first Ctrl-C or SIGTERM; a second Ctrl-C ends at once.
+    """An event that the first Ctrl-C or SIGTERM sets. A second one ends the process at once.
 
     Spark's own handler would cancel the running step.
     """

@@ -1,6 +1,4 @@
-"""A run as a person sees it: a live view in a terminal, plain lines elsewhere, and the summary when
-it has ended.
-"""
+"""A run as the user sees it: a live view in a terminal, plain lines elsewhere, and a summary."""
 
 from __future__ import annotations
 
@@ -23,14 +21,14 @@ from anabranch.metrics import Metric, MetricUnit, Progress, Shown, label_of, sho
 from anabranch.observer import Event
 from anabranch.spark.api.run import Run
 
-_RECENT = 5  # steps over which a rate is taken
+_RECENT = 5  # steps over which the rate is computed
 _SPARKS = "▁▂▃▄▅▆▇█"
 _SPARKED = 12
 
 
 @dataclass(slots=True)
 class Ledger:
-    """What a run has done so far, taken from its progress as it comes."""
+    """What a run has done so far, added up from its progress."""
 
     steps: int = 0
     rows_in: int = 0
@@ -40,7 +38,7 @@ class Ledger:
     events: int = 0
 
     def take(self, run: Run) -> tuple[list[Progress], list[Event]]:
-        """Counts the steps that are new, and gives them and the new events."""
+        """Counts the new steps. Returns them, and the new events."""
         last = self.recent[-1].step if self.recent else 0
         new = [each for each in run.recentProgress if each.step > last]
         for each in new:
@@ -56,8 +54,9 @@ class Ledger:
 
 
 class LiveView:
-    """Redraws itself in place a few times a second; what else is printed meanwhile appears above
-    it.
+    """A view that redraws itself in place a few times per second.
+
+    Anything else that is printed appears above it.
     """
 
     def __init__(self, console: Console, title: str, ledger: Ledger, watched: Watched) -> None:
@@ -95,7 +94,7 @@ class LiveView:
             return Group(
                 title, Text("the first step takes longest: Spark compiles it", style="dim")
             )
-        # Lines below the title, the figures and the header of the steps.
+        # Subtract the lines of the title, the figures and the header of the steps.
         left = self._console.size.height - 9
         decided = []
         if self._decision is not None:
@@ -122,7 +121,7 @@ class LiveView:
 
 
 class PlainView:
-    """One line for each step, or each second where steps are faster; for logs and pipes."""
+    """One line per step, but at most one per second, for logs and pipes."""
 
     def __init__(
         self,
@@ -146,7 +145,7 @@ class PlainView:
 
 
 def figures(ledger: Ledger) -> Table:
-    """The numbers of a run that matter most, in two columns."""
+    """The most important figures of a run, in two columns."""
     last, recent = ledger.recent[-1], ledger.recent
     lag = ""
     if (
@@ -191,7 +190,7 @@ def recent_steps(steps: Sequence[Progress]) -> Table:
 
 
 def cell(metric: Metric, step: Progress) -> str:
-    """A figure of a step as people read it: by its unit, added up where it is listed."""
+    """A figure of a step as text, formatted by its unit. Lists are summed."""
     value = getattr(step, metric.name)
     if metric.name == "batch_id" and value is None:
         return "closing"
@@ -201,7 +200,7 @@ def cell(metric: Metric, step: Progress) -> str:
 
 
 def step_line(steps: Sequence[Progress], rate: float) -> str:
-    """One line about one step or a few."""
+    """One line about one step or several."""
     first, last = steps[0], steps[-1]
     reasons: dict[str, int] = {}
     for each in steps:
@@ -228,7 +227,7 @@ def _line(text: str, style: str) -> Text:
 
 
 def controller_line(decision: Decision) -> str:
-    """What the controller has decided after a step, or why it has left all as it is."""
+    """What the controller decided after a step, or why it changed nothing."""
     decides = "advises" if decision.advice else "decides"
     waits = "sees" if decision.reason == "all is well" else "waits"
     verb = decides if decision else waits
@@ -241,7 +240,7 @@ def event_line(event: Event) -> str:
 
 
 def rows_per_second(steps: Sequence[Progress]) -> float:
-    """Rows over time, pauses between steps included; closing steps do not count."""
+    """Rows over time, including pauses between steps. Closing steps do not count."""
     batches = [each for each in steps if not each.closing]
     if not batches:
         return 0.0
@@ -250,19 +249,19 @@ def rows_per_second(steps: Sequence[Progress]) -> float:
 
 
 def left_out(reasons: Mapping[str, int]) -> str:
-    """How many rows no open window took, by reason."""
+    """The rows that no open window took, by reason."""
     return ", ".join(f"{rows:,} {reason}" for reason, rows in reasons.items()) or "0"
 
 
 def sparks(values: Iterable[float]) -> str:
-    """A line of small bars, the highest for the largest value."""
+    """A row of small bars; the largest value has the highest."""
     values = list(values)
     top = max(values, default=0.0)
     return "".join(_SPARKS[min(7, int(8 * value / top))] for value in values) if top > 0 else ""
 
 
 def size(count: float) -> str:
-    """Bytes as people read them."""
+    """A number of bytes in the unit that suits it."""
     for unit in ("bytes", "KiB", "MiB"):
         if count < 1024:
             return (
@@ -273,7 +272,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time as people read it, in its two largest units."""
+    """A duration in its two largest units."""
     whole = round(seconds)
     parts = [
         (whole // 86_400, "d"),

@@ -1,6 +1,6 @@
 """Loads a Python file and finds its topology.
 
-What goes wrong in it is reported in one line that names the file and the line.
+An error in the file is reported in one line, with the file and the line number.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _MODULE = "anabranch_file"
 
 
 class MistakeError(AnabranchError):
-    """Something that the person at the command line can put right.
+    """A mistake that the user can correct at the command line.
 
-    The message is all that they need.
+    The message says all that is needed.
     """
 
 
@@ -45,8 +45,9 @@ def load_topology(path: Path) -> Topology:
 
 
 def error_place(error: BaseException, path: Path) -> str:
-    """`FILE:LINE: ` of the line in a file that an error comes from, its causes and its workers
-    included; else empty.
+    """`FILE:LINE: ` for the line in a file where an error comes from, else empty.
+
+    Causes of the error and errors in workers count too.
     """
     full = str(path.absolute())
     for each in _causes(error):
@@ -65,7 +66,7 @@ def error_place(error: BaseException, path: Path) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """An error in one line: what it says, and its kind where it is not one of ours."""
+    """An error in one line: its message, with its type if it is not one of Anabranch's."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     if isinstance(error, SyntaxError):
         text = error.msg
@@ -75,8 +76,9 @@ def error_text(error: BaseException) -> str:
 
 
 def _run(path: Path) -> dict[str, object]:
-    """The variables of a file after it ran, as when Python runs a script, except that `__name__` is
-    not `__main__`.
+    """The variables of a file after it ran.
+
+    It runs like a script, except that `__name__` is not `__main__`.
     """
     try:
         source = path.read_bytes()
@@ -87,8 +89,9 @@ def _run(path: Path) -> dict[str, object]:
     module = types.ModuleType(_MODULE)
     module.__file__ = str(path.absolute())
     sys.path.insert(0, str(path.absolute().parent))
-    # Dataclasses look for their module while they are made; afterwards it must be gone, so that
-    # functions travel to workers by value: a worker that imported the file would start Spark again.
+    # Dataclasses need their module while they are created. Afterwards it must be gone, so that
+    # functions are sent to workers by value: a worker that imports the file would start Spark
+    # again.
     sys.modules[_MODULE] = module
     try:
         code = compile(source, module.__file__, "exec", dont_inherit=True)

@@ -22,7 +22,7 @@ ALL = "all"
 
 
 def show_local(root: Path | None, removed: list[str], *, as_json: bool) -> None:
-    """Lists the state of all runs below a state root, after removing that of some."""
+    """Lists the state of all runs below a state root, after removing the state of some."""
     place = default_root() if root is None else root
     host = open_host(str(place)) if place.is_dir() or place.is_symlink() else None
     if host is None and root is not None:
@@ -41,7 +41,7 @@ def show_local(root: Path | None, removed: list[str], *, as_json: bool) -> None:
 
 
 def _remove(host: Host, wanted: list[str]) -> list[LocalState]:
-    """Removes the state of the runs that are named; never what is active."""
+    """Removes the state of the named runs, but never that of an active one."""
     known = local_states(host)
     chosen: list[LocalState] = []
     for name in wanted:

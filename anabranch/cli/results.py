@@ -1,6 +1,4 @@
-"""Results as they come: a sink that keeps the newest window of each kind for a few keys, so that a
-person can watch them.
-"""
+"""A sink for watching results: it holds the newest result of each window for a few keys."""
 
 from __future__ import annotations
 
@@ -22,26 +20,26 @@ from anabranch.topology.graph import RESULT_COLUMNS
 Row: TypeAlias = Mapping[str, Any]
 Watched: TypeAlias = "Mapping[str, LatestResults]"  # by the name of the operator
 
-_MOST_ROWS = 65_536  # of a file that are looked at; a step may write millions
+_MOST_ROWS = 65_536  # rows read per file; a step may write millions
 _WIDE = 100
-_MOST_KEYS = 256  # of a window that are looked at
-_AROUND = 3  # lines of a table beside its rows: an empty one, the title, the header
+_MOST_KEYS = 256  # keys read per window
+_AROUND = 3  # lines of a table besides its rows: an empty one, the title, the header
 _NAME = "window_name"
 
 
 class LatestResults(Target):
-    """Keeps, for the first few keys that it sees, the newest result of each window.
+    """Keeps the newest result of each window, for the first few keys that it sees.
 
-    Costs little, whatever a step writes.
+    It costs little, however much a step writes.
 
-    Results of a user's class have no windows: of these, the last row of a key; `key_columns` says
-    how many columns are its key.
+    Results of a `process` have no windows. For them it keeps the last row of each key;
+    `key_columns` is the number of key columns.
     """
 
     def __init__(self, keys: int, key_columns: int | None = None) -> None:
         self._keys, self._key_columns = keys, key_columns
         self._lock = threading.Lock()
-        self._rows: dict[tuple[str, str], Row] = {}  # by key and name of the window
+        self._rows: dict[tuple[str, str], Row] = {}  # by key and window name
 
     def write(self, results: StepResults) -> None:
         if results.maps and results.names:
@@ -59,9 +57,9 @@ class LatestResults(Target):
         return len(self._rows)
 
     def rows(self, most: int) -> list[Row]:
-        """Some of the rows: all windows of the first key before any of the second.
+        """Up to `most` rows: all windows of the first key before any of the second.
 
-        By key, then length of window.
+        They are sorted by key, then by length of the window.
         """
         with self._lock:
             chosen = sorted(self._rows.items(), key=lambda item: self._order(item[0][0]))[:most]
@@ -89,9 +87,9 @@ class LatestResults(Target):
 
 
 def results_tables(watched: Watched, title: str, width: int, room: int) -> list[Table]:
-    """A table of the results of each operator, all of them in so many lines.
+    """A table of results for each operator, which together take at most `room` lines.
 
-    The last ones are left out where these are too few.
+    If there is too little space, the last tables are left out.
     """
     some = {name: latest for name, latest in watched.items() if len(latest)}
     rows = shared_rows([len(latest) for latest in some.values()], room)
@@ -106,9 +104,7 @@ def results_tables(watched: Watched, title: str, width: int, room: int) -> list[
 
 
 def shared_rows(wanted: Sequence[int], room: int) -> list[int]:
-    """How many rows each table has: all the same share, and what one does not need goes to the
-    others.
-    """
+    """The rows of each table: equal shares, and what one does not need goes to the others."""
     tables = wanted[: max(0, room) // (_AROUND + 1)]
     left = room - _AROUND * len(tables)
     found = [0] * len(tables)
@@ -119,14 +115,14 @@ def shared_rows(wanted: Sequence[int], room: int) -> list[int]:
 
 
 def results_table(rows: Sequence[Row], title: str, width: int) -> Table:
-    """Results for a terminal of some width: keys, when, which window, aggregates.
+    """A table of results for a terminal of some width: keys, window, its name, aggregates.
 
-    A narrow one shows the start of a window alone.
+    In a narrow terminal, only the start of a window is shown.
     """
     narrow = width < _WIDE
     above = Text(
         title, style="bold", no_wrap=True, overflow="ignore"
-    )  # else it breaks where the table is narrow
+    )  # else the title wraps if the table is narrow
     table = Table(title=above, title_justify="left", box=None, pad_edge=False, header_style="dim")
     table.padding = (0, 1 if narrow else 2, 0, 0)
     for name in rows[0] if rows else ():
@@ -147,7 +143,7 @@ def results_table(rows: Sequence[Row], title: str, width: int) -> Table:
 
 
 def shown(value: object) -> str:
-    """A value as people read it."""
+    """A value as text."""
     if isinstance(value, dict | list):
         return _shown_parts(value)
     if value is None:
@@ -171,16 +167,14 @@ def _shown_parts(value: dict[str, Any] | list[Any]) -> str:
 
 
 def moment(at: datetime, *, after: datetime | None = None) -> str:
-    """A point in time, without the parts that say nothing: seconds that are zero, a date that was
-    just named.
-    """
+    """A time as text, without seconds that are zero, and without the date if `after` has it."""
     at, after = _utc(at), None if after is None else _utc(after)
     time = f"{at:%H:%M}" + (f":{at:%S}" if at.second or at.microsecond else "")
     return time if after is not None and at.date() == after.date() else f"{at:%Y-%m-%d} {time}"
 
 
 def _utc(at: datetime) -> datetime:
-    """What Spark gives has the session's time zone."""
+    """A time in UTC. Spark returns times in the session's time zone."""
     return at if at.tzinfo is None else at.astimezone(UTC)
 
 
@@ -189,7 +183,7 @@ def _brief(window: Mapping[str, datetime]) -> str:
 
 
 def _newest(table: pa.Table) -> list[Row]:
-    """The rows of the last window of each name; a map may have dropped the names."""
+    """The rows of the last window of each name. A map may have dropped the names."""
     if "window" not in table.column_names:
         last: list[Row] = table.slice(max(0, table.num_rows - _MOST_KEYS)).to_pylist()
         return last
@@ -208,7 +202,7 @@ def _newest(table: pa.Table) -> list[Row]:
 
 
 def _key(row: Row) -> str:
-    """The key columns are those before the window."""
+    """The key of a row: the columns before the window."""
     keys = []
     for name, value in row.items():
         if name in RESULT_COLUMNS:

@@ -1,6 +1,4 @@
-"""`anabranch run`: loads a file, starts its topology, follows it to its end, and says what came
-out.
-"""
+"""`anabranch run`: loads a file, starts its topology, follows it to its end, and sums it up."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ _WIDE = 160
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What the command line says about a run, as it was written."""
+    """The options of `anabranch run`, as they were written."""
 
     file: Path
     checkpoint: str | None
@@ -53,7 +51,7 @@ class RunOptions:
         return Until(seconds=seconds, finish=self.finish, since=self.since)
 
     def as_trigger(self) -> TriggerOptions:
-        """As `start()` takes it."""
+        """The trigger as arguments of `start()`."""
         if self.available_now:
             return {"availableNow": True}
         if self.trigger is None:
@@ -62,7 +60,7 @@ class RunOptions:
         return {"processingTime": timedelta(microseconds=us)}
 
     def check(self) -> None:
-        """Refuses what does not fit together before Spark is started for it."""
+        """Refuses options that contradict each other, before Spark is started."""
         self.until()
         if self.available_now and self.trigger is not None:
             raise MistakeError("--available-now and --trigger exclude each other")
@@ -79,7 +77,7 @@ def run_file(options: RunOptions) -> None:
         console = Console(highlight=False, width=_WIDE, no_color=True, force_terminal=False)
     with _busy(console, "starting Spark"):
         topology = load_topology(options.file)
-    topology.explain()  # what cannot run is refused before anything is removed
+    topology.explain()  # refuses what cannot run, before anything is removed
     sinks = [f"{sink.target}{' (late rows)' if sink.late else ''}" for sink in topology.graph.sinks]
     watched, ledger = _watched(topology), Ledger()
     with checkpoint_for(topology, options.checkpoint, fresh=options.fresh) as place:
@@ -102,7 +100,7 @@ def run_file(options: RunOptions) -> None:
             console.print(f"results: {text}", markup=False, soft_wrap=True)
         if not place.temporary:
             text = (
-                f"checkpoint: {place.location}; look into it with: anabranch state {place.location}"
+                f"checkpoint: {place.location}; inspect it with: anabranch state {place.location}"
             )
             if options.elastic is not None:
                 text += f", anabranch history {place.location}"
@@ -121,7 +119,7 @@ def _start(topology: Topology, options: RunOptions, place: RunCheckpoint) -> Run
 
 
 def _watched(topology: Topology) -> dict[str, LatestResults]:
-    """What a person can watch: results that go to a sink or, without sinks, of every operator."""
+    """What to watch: results that go to a sink; without sinks, those of every operator."""
     graph, found = topology.graph, dict[str, LatestResults]()
     windowed = [each.name for each in graph.operators if each.stateful]
     written = [sink.input for sink in graph.sinks if not sink.late]

@@ -1,9 +1,8 @@
-"""Spark as a guest of this process: its settings, and a log of its own, so that it writes over
-nobody's terminal.
+"""Settings of Spark for this process, and a log file for what Spark prints.
 
-The JVM takes over the standard error of the process that starts it, and prints there before any of
-its log settings hold. So that stream is a file while Spark starts, and this process keeps the
-terminal for itself.
+The JVM inherits the standard error of the process that starts it, and prints there before its log
+settings apply. So standard error is a file while Spark starts, and this process keeps the terminal
+for itself.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _SETTINGS = "--conf spark.ui.showConsoleProgress=false --conf spark.log.level=WA
 
 @dataclass(frozen=True, slots=True)
 class SparkLog:
-    """Where Spark's log goes; a temporary one is kept only when there is a reason to read it."""
+    """The file of Spark's log. A temporary one is kept only if there is a reason to read it."""
 
     path: Path
     temporary: bool
@@ -44,8 +43,9 @@ class SparkLog:
 
 
 def prepare_environment(directory: Path) -> None:
-    """Settings that must be there before a session is: this Python for the workers, and the file's
-    directory on their path.
+    """Sets what must be set before a session starts.
+
+    Workers use this Python, and have the file's directory on their path.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
@@ -58,7 +58,7 @@ def prepare_environment(directory: Path) -> None:
 
 @contextmanager
 def spark_log(path: Path | None) -> Iterator[SparkLog]:
-    """Sends what Spark prints to a file, a temporary one where none is named."""
+    """Sends what Spark prints to a file; without a path, to a temporary one."""
     if path is None:
         handle, name = tempfile.mkstemp(prefix="anabranch-spark-", suffix=".log")
     else:
@@ -68,7 +68,7 @@ def spark_log(path: Path | None) -> Iterator[SparkLog]:
     own = os.fdopen(os.dup(kept), "w", buffering=1) if _is_standard_error(before) else None
     bridge = logging.getLogger(
         "py4j"
-    )  # tracebacks of callbacks, which come back to us as errors anyway
+    )  # it logs tracebacks of callbacks, which are reported as errors anyway
     handler, propagated = logging.FileHandler(log.path), bridge.propagate
     try:
         before.flush()

@@ -1,5 +1,6 @@
-"""`anabranch state`: what a checkpoint holds, read from its commit records and its durable log
-alone; no Spark, no Java.
+"""`anabranch state`: what a checkpoint holds, read from its commit records and its durable log.
+
+It needs neither Spark nor Java.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ def state_command(
     operator: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="The operator whose shards are shown, where there are several."
+            metavar="NAME", help="Show this operator. Default: all; with --shard, the first one."
         ),
     ] = None,
-    rows: Annotated[int, typer.Option(metavar="K", min=0, help="How many rows of it.")] = 10,
+    rows: Annotated[int, typer.Option(metavar="K", min=0, help="Rows to show with --shard.")] = 10,
     local: Annotated[
-        bool, typer.Option("--local", help="List the node-local state of all runs here instead.")
+        bool, typer.Option("--local", help="List the node-local state of all runs instead.")
     ] = False,
     remove: Annotated[
         list[str] | None,
         typer.Option(
             metavar="CHECKPOINT",
-            help="With --local: remove its state, or `all`; never that of an active run.",
+            help="With --local: remove its state; `all`: that of all runs that are not active.",
         ),
     ] = None,
     root: Annotated[
@@ -63,8 +64,10 @@ def state_command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show what a checkpoint holds: operators, shards, versions, sizes, watermark; with --shard,
-    rows of state. With --local, show the node-local state of all runs on this machine.
+    """Show what a checkpoint holds: operators, shards, versions, sizes, watermark.
+
+    With --shard, show rows of state. With --local, show the node-local state of all runs on this
+    machine.
 
     Example: anabranch state out/checkpoint --shard 3 --rows 5
     """
@@ -147,9 +150,7 @@ def look(
 
 
 def _shards(found: Checkpoint, part: PartId) -> list[dict[str, Any]]:
-    """One entry per shard: its slot, its version, and the snapshot and deltas that a restore would
-    read.
-    """
+    """One entry per shard: its slot, its version, and what a restore would read."""
     shards = []
     routes = found.last.routes if found.last else {}
     mine = [each for name, each in routes.items() if part.operator in name.operators]
@@ -256,9 +257,7 @@ def _print_shard(shard: dict[str, Any], console: Console) -> None:
 
 
 def _steady(read: Callable[[], _T]) -> _T:
-    """A run that goes on meanwhile may remove a file that was just listed: then what there is now
-    is read.
-    """
+    """Reads, and reads again if a file is missing: an active run may remove files meanwhile."""
     for _ in range(_TRIES - 1):
         try:
             return read()

@@ -1,6 +1,6 @@
-"""From the graph to a plan: which operators share a component, which windows share panes.
+"""From the graph to a plan: which operators share a component, and which windows share panes.
 
-Functions of values.
+Everything here is a function of values.
 """
 
 from anabranch.plan.explain import explain

@@ -1,9 +1,9 @@
-"""What of windows and aggregates may change while a checkpoint lives.
+"""How windows and aggregates may change while their checkpoint lives.
 
-State is panes, so windows may come and go as long as every start and end is an edge of the panes
-that are there. A window that comes later lacks rows that were forgotten before: its first
-intervals are incomplete, and their results are named so. An aggregate that comes later lacks all
-rows before: its column is null in windows that have started already.
+State is panes. So windows may be added if every start and end is an edge of the existing panes. A
+new window lacks rows that were dropped before. Its first intervals are incomplete, and their
+results are named so. A new aggregate lacks all earlier rows. Its column is null in windows that
+have already started.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from anabranch.topology.windows import INCOMPLETE, AlignedWindow, Grid, WindowDe
 
 
 def names_of(window: str) -> tuple[str, str]:
-    """The names that results of a window have: its own, and that of those which lack rows."""
+    """The two names that results of a window may have: its own, and the one for missing rows."""
     return window, f"{window}{INCOMPLETE}"
 
 
 def incomplete_windows(
     windows: Sequence[WindowDefinition], since: Mapping[str, int]
 ) -> dict[int, int]:
-    """From when on windows are complete, by number, of those that were added at some time."""
+    """From when windows are complete, by number. Only windows that were added later are listed."""
     return {i: since[each.key] for i, each in enumerate(windows) if each.key in since}
 
 
 def misfits(windows: Iterable[AlignedWindow], panes: Panes) -> list[str]:
-    """The windows that are not made of these panes, and for which they cannot be cut."""
+    """The windows that do not fit these panes, and for which panes cannot be cut, as text."""
     return [
         f"{window.name!r} is not made of the checkpoint's panes of {panes}"
         for window in windows
@@ -43,10 +43,10 @@ def _fits(wanted: Grid | None, held: Grid | None) -> bool:
 def complete_from(
     old: Sequence[AlignedWindow], watermark_us: int | None, newest_us: int | None
 ) -> int | None:
-    """From when on all rows are in the panes that windows have kept up to a watermark.
+    """From when all rows are in the panes that windows have kept up to a watermark.
 
-    None where nothing was forgotten. Rows before the start of every window that is open are
-    forgotten, and where windows have gaps, rows of the gaps.
+    None if nothing was dropped. Rows before the start of every open window are dropped. If all
+    windows have gaps, rows in the gaps are dropped too.
     """
     if not any(window.gapless for window in old):
         return newest_us if newest_us is None else newest_us + 1
@@ -58,10 +58,10 @@ def complete_from(
 def complete_after_cut(
     window: AlignedWindow, panes: Panes, since_us: int | None, newest_us: int | None
 ) -> int | None:
-    """From when on a window that comes later is complete, given from when on all rows are there.
+    """From when a new window is complete, if all rows are in the panes from `since_us` on.
 
-    Panes that were not cut at its edges mix rows of two of its windows. Those with rows from
-    before are incomplete then.
+    Panes that were not cut at its edges mix rows of two of its windows. Windows that have such
+    panes are incomplete.
     """
     if newest_us is None or window.grid is not None:
         return since_us
@@ -74,7 +74,7 @@ def complete_after_cut(
 
 
 def forgotten_before(old: Sequence[AlignedWindow], watermark_us: int | None) -> int | None:
-    """The start of the first window that is open at a watermark: none needs a pane before it."""
+    """The start of the first window that is open at a watermark. No window needs earlier panes."""
     return (
         None if watermark_us is None else min(_first_open(window, watermark_us) for window in old)
     )
@@ -90,9 +90,9 @@ def changed_aggregates(
     begun: Mapping[str, int | None],
     started: str,
 ) -> tuple[str, ...]:
-    """What has changed about aggregates, given as text by name, for people.
+    """The changes of aggregates, as text. Aggregates are given as text, by name.
 
-    `begun` are those that start empty, and from when on they are complete.
+    `begun` has those that start empty, and from when they are complete.
     """
     found = []
     for name, text in new.items():
@@ -101,12 +101,12 @@ def changed_aggregates(
         elif old[name] != text:
             what = f"aggregate {name!r} was {old[name]} and is {text}"
         elif name in begun:
-            what = f"aggregate {name!r} reads what has changed"
+            what = f"aggregate {name!r} reads a column that has changed"
         else:
             continue
         since = begun.get(name)
         if name not in begun:
-            found.append(f"{what}, and complete: its partials are kept for others already")
+            found.append(f"{what}, and complete: other aggregates already keep its partials")
         elif since is None:
             found.append(f"{what} and starts empty")
         else:

@@ -1,9 +1,9 @@
-"""The form in which rows travel to slots: rows for several operators go through one exchange and
-share its columns by type.
+"""The form in which rows travel to slots.
 
-Each row says which node it is for (`to`); what a column holds depends on that. Nodes that need,
-say, two texts and a double each share two columns of text and one of doubles, so that a row is as
-wide as the widest and not as all of them together.
+Rows for several operators go through one exchange and share its columns by type. Each row says
+which node it is for (`to`), and what a column holds depends on that. Two nodes that each need two
+strings and a double share two string columns and one double column. So a row is as wide as the
+widest, and not as all of them together.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ EVENT_TIME, ARRIVAL, LATE_ROW = "t", "arrival", "row"
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The shared columns, and for each kind of row where its own are."""
+    """The shared columns, and for each kind of row the places of its own columns."""
 
     columns: tuple[Field, ...]
     places: Mapping[RowKind, Mapping[str, str]]
 
     def types(self) -> str:
-        """The columns as Spark's DDL has them."""
+        """The columns as DDL for Spark."""
         return ", ".join(f"{each.name} {each.type}" for each in self.columns)
 
 
 def pack(kinds: Mapping[RowKind, Sequence[Field]]) -> Packed:
-    """The n-th column of a type of each kind of row shares a place.
+    """Shares columns: the n-th column of a type has the same place in every kind of row.
 
     Keys share with keys only, and whole rows with whole rows, because rows are grouped by them.
     """
@@ -61,8 +61,9 @@ def is_key(name: str) -> bool:
 
 
 def arriving(node: Node, *, late: bool = False) -> list[Field]:
-    """What a node needs of each row besides its event time: keys, inputs, what it keeps of whole
-    rows; and the row itself where late ones are wanted.
+    """What a node needs of each row besides its event time: keys, inputs, and kept columns.
+
+    If late rows are wanted, the row itself too.
     """
     fields = [Field(f"k{i}", each.type) for i, each in enumerate(node.plan.keys)]
     fields += [Field(f"x{i}", each.type) for i, each in enumerate(node.inputs) if i]
@@ -82,17 +83,17 @@ class RawRows:
     reader: PartId | str
 
 
-# What rows may be: for a node, for an apply, or results before the maps of either.
+# The kinds of rows: for a node, for an apply, or results before the maps of either.
 RowKind: TypeAlias = PartId | str | RawRows
 
 
 def raw(reader: PartId | str) -> RawRows:
-    """Rows for a node or an apply that are results of another, before maps and expressions."""
+    """Results of another operator for a node or an apply, before its maps and expressions."""
     return RawRows(reader)
 
 
 def whole_rows(plan: Plan) -> dict[RowKind, Sequence[Field]]:
-    """Rows that applies take, whole; and what they make, before the maps of each reader."""
+    """Whole rows: those that applies take, and those that they make, before each reader's maps."""
     kinds: dict[RowKind, Sequence[Field]] = {
         each.name: _numbered(each.feed.fields) for each in plan.applies
     }
@@ -109,8 +110,9 @@ def _numbered(fields: Sequence[Field]) -> list[Field]:
 
 
 def later_rows(plan: Plan) -> Packed:
-    """Rows that go from one level to a later one: results of the nodes that feed it, and what its
-    nodes need of them.
+    """Rows that go from one level to a later one.
+
+    They are results of the nodes that feed it, or what its nodes need of these results.
     """
     kinds: dict[RowKind, Sequence[Field]] = {}
     later = [node for each in plan.components if each.level > 1 for node in each.nodes]
@@ -124,5 +126,5 @@ def later_rows(plan: Plan) -> Packed:
 
 
 def fed_by_source(plan: Plan, node: Node) -> bool:
-    """Whether a node reads a source, or what an apply makes of one."""
+    """Whether a node reads a source, or the results of an apply to one."""
     return node.feed.stream in plan.entries

@@ -1,4 +1,4 @@
-"""A plan for people: text, JSON and a Mermaid graph, with the reason for each choice."""
+"""A plan as people read it: text, JSON and a Mermaid graph, with the reason for each choice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def explain(
 ) -> str:
     """The plan of a topology in one of the formats.
 
-    `groupings` says how applies group rows by what was measured.
+    `groupings` says how each apply groups rows, after measuring.
     """
     if format not in FORMATS:
         raise TopologyError(unknown("format", format, FORMATS))
@@ -115,7 +115,7 @@ def _component(plan: Plan, component: Component, measures: Measures) -> dict[str
 
 
 def _inflow(plan: Plan, node: Node) -> str:
-    """How the rows of a node come to it."""
+    """How a node gets its rows."""
     if plan.is_fused(node):
         return "from its slot, no exchange"
     if plan.passes(node):
@@ -220,7 +220,7 @@ def _text(plan: Plan, facts: dict[str, Any]) -> str:
 
 
 def _cost(fusion: dict[str, Any]) -> str:
-    """What is communicated and moved, and what it would be with every operator by itself."""
+    """The cost of communication and of moving state, and the cost with nothing fused."""
     unit = (
         "rows per step between components"
         if fusion["measured"]

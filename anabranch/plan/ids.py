@@ -1,4 +1,4 @@
-"""Identities in a plan, as values. Text is made from them for people and never parsed back."""
+"""Identities in a plan, as values. Text is made from them for people, and is never parsed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Shown:
 
 @dataclass(frozen=True, slots=True, order=True, repr=False)
 class PartId(_Shown):
-    """Who owns state: an operator, or a part of it, such as a session or one side of a join."""
+    """The owner of state: an operator, or a part of it, such as a session or one side of a join."""
 
     operator: str
     part: str = ""  # empty: the operator as a whole
@@ -40,4 +40,4 @@ class ComponentId(_Shown):
         return " + ".join(self.operators) or ALL_APPLIES
 
 
-APPLIES = ComponentId(())  # what has the slots of all applies: they belong to no component
+APPLIES = ComponentId(())  # all applies, which share their slots and belong to no component

@@ -1,6 +1,4 @@
-"""What is kept of rows for some aggregates: inputs, partials, and which of these each result is
-finished from.
-"""
+"""What is stored for a set of aggregates: inputs, partials, and which of them each result needs."""
 
 from __future__ import annotations
 
@@ -16,8 +14,9 @@ from anabranch.types import column_type
 def keep(
     aggregates: Sequence[Named],
 ) -> tuple[tuple[PartialInput, ...], tuple[KeptPartial, ...], tuple[ResultColumn, ...]]:
-    """Each distinct input and each distinct partial once; the first partial counts all rows and so
-    tells presence.
+    """Each distinct input and each distinct partial once.
+
+    The first partial counts all rows, and so says whether a key has rows.
     """
     inputs = [PartialInput(expression=None, where=None)]
     kept = [KeptPartial(partial=Count("bigint"), input=0, columns=slice(0, 1))]
@@ -47,17 +46,16 @@ def keep(
                 )
             numbers.append(number)
         column_type(named.aggregate.result_type(named.input_type))
-        # The expression stays behind: a Spark Column cannot travel to a task.
+        # The expression is left out: a Spark Column cannot be sent to a task.
         bare = replace(named, aggregate=replace(named.aggregate, expression=None, where=None))
         results.append(ResultColumn(named=bare, kept=tuple(numbers)))
     return tuple(inputs), tuple(kept), tuple(results)
 
 
 def _same(left: PartialInput, right: PartialInput) -> bool:
-    """Equal texts are one input; of Spark Columns only the very same object is (== of a Column is
-    no comparison).
+    """Whether two inputs are the same: equal text, or the very same Spark Column object.
 
-    A struct of one expression is not that expression.
+    `==` of two Columns is no comparison. A struct of one expression is not that expression.
     """
     mine, other = ((*each_of(given.expression), given.where) for given in (left, right))
     alike = isinstance(left.expression, tuple) == isinstance(right.expression, tuple) and len(

@@ -1,11 +1,11 @@
-"""Lift first or route first: combine rows where they are read and send what is left of them, or
-send all rows and combine them in the partition of their slot. Both take one exchange and give the
-same.
+"""Lift first or route first: combine rows before the exchange, or after it.
 
-To lift first sends the combined rows of each input partition: a key that every partition has
-arrives as often as there are partitions, and the slot task merges it. To route first sends every
-row, and each key and pane reaches Python once. What is cheaper depends on how much the lift
-reduces, which is measured in every step.
+Both take one exchange and give the same results. To lift first combines rows where they are read,
+and sends the combined rows of each input partition. A key that every partition has arrives once
+from each, and the slot task merges it. To route first sends every row, and combines rows in the
+partition of their slot. Each key and pane then reaches Python once.
+
+Which is cheaper depends on how much the lift reduces the rows. That is measured in every step.
 """
 
 from __future__ import annotations
@@ -15,20 +15,18 @@ from dataclasses import dataclass, replace
 LIFT_FIRST, ROUTE_FIRST, AUTO = "lift first", "route first", "auto"
 WAYS = (AUTO, LIFT_FIRST, ROUTE_FIRST)
 
-# Microseconds per row, measured on two cores with a key of 8 bytes and four partials: relations
-# matter, not the seconds.
+# Microseconds per row, measured on two cores with a key of 8 bytes and four partials. Only their
+# ratios matter.
 _EXCHANGE_US = 0.5
 _PYTHON_US = 1.1
-_WORTH = 0.8  # another way must be that much cheaper
-_FEW_ROWS = 20_000  # smaller steps tell little, and gain nothing
-_TRY_AGAIN = 50  # after so many steps of routing first, one lifts first to measure again
+_WORTH = 0.8  # the other way must cost at most this part
+_FEW_ROWS = 20_000  # smaller steps say little, and have little to gain
+_TRY_AGAIN = 50  # after so many steps that route first, one lifts first, to measure again
 
 
 @dataclass(frozen=True, slots=True)
 class LiftCounts:
-    """What a step measures: rows, the combined rows that reached the slots, and how many keys and
-    panes these were.
-    """
+    """What a step measures: rows, combined rows that reached the slots, and keys and panes."""
 
     rows: int
     arrived: int
@@ -37,18 +35,19 @@ class LiftCounts:
 
 @dataclass(frozen=True, slots=True)
 class Lifting:
-    """The way of the next step, and what it was chosen by: shares of the rows that remain, combined
-    by partition and in all.
+    """The way of the next step, and the figures it is based on.
+
+    These are the parts of the rows that remain when combined by partition, and in all.
     """
 
     way: str = LIFT_FIRST
     by_partition: float | None = None
     in_all: float | None = None
-    routed: int = 0  # steps that routed first since one lifted first
+    routed: int = 0  # steps since the last one that lifted first
     reason: str = "nothing is measured yet"
 
     def next(self, seen: LiftCounts) -> Lifting:
-        """The way of the step after one that has measured this."""
+        """The way of the next step, after one with these counts."""
         if seen.rows < _FEW_ROWS:
             return self
         by_partition = self.by_partition if self.way == ROUTE_FIRST else seen.arrived / seen.rows

@@ -17,9 +17,7 @@ class SlotsLimit:
 
 
 def slots_limit(component: Component, measures: Measures) -> SlotsLimit:
-    """The number of shards; fewer where the attributes have so few values that not all shards have
-    rows.
-    """
+    """The number of shards, or fewer if the attributes have too few values to fill them all."""
     by = tuple(each.name for each in component.attributes)
     names = ", ".join(filter(None, by))
     if not names:

@@ -1,4 +1,4 @@
-"""Makes the plan of a topology: which operators share a component, and what each of them keeps."""
+"""Makes the plan of a topology: which operators share a component, and what each of them stores."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ def make_plan(
     adaptation: Adaptation = Adaptation(),  # noqa: B008, it is frozen
     shared: Mapping[str, bool] | None = None,
 ) -> Plan:
-    """The plan of a topology by one of the planners; refuses by name what cannot run.
+    """The plan of a topology by one of the planners. Refuses what cannot run, with the name.
 
-    `rates` are the rows that each operator takes in a step; "auto" plans by them, and by attributes
-    where there are none. `measures` have them too, with histograms of loads for the cost of
-    `adaptation`. `shared` says of operators whose state is there already whether their windows
-    share panes.
+    `rates` are the rows per step that each operator takes. "auto" plans by them, or by attributes
+    if there are none. `measures` have them too, with histograms of loads for the cost of
+    `adaptation`. `shared` says whether windows share panes, for operators that have state already.
     """
     nodes = nodes_of(graph, shared or {})
     if not nodes:
@@ -53,8 +52,9 @@ def make_plan(
 def plan_again(
     graph: Graph, components: Iterable[frozenset[str]], *, shared: Mapping[str, bool]
 ) -> Plan:
-    """The plan with the components of an earlier one, as far as its operators are still there and
-    may share one.
+    """The plan with the components of an earlier one, as far as its operators still exist.
+
+    If they cannot share a component any more, everything is planned again.
     """
     known = {node.operator for node in nodes_of(graph, shared)}
     groups = tuple(group & known for group in components if len(group & known) > 1)
@@ -65,7 +65,7 @@ def plan_again(
 
 
 def plan_of(graph: Graph, nodes: Sequence[Node], fusion: FusionPlan) -> Plan:
-    """The plan whose components a planner has chosen."""
+    """The plan with the components that a planner has chosen."""
     parts: dict[str, list[Node]] = {}
     for node in nodes:
         parts.setdefault(node.operator, []).append(node)
@@ -127,9 +127,7 @@ def nodes_of(graph: Graph, shared: Mapping[str, bool] = MappingProxyType({})) ->
 def streams_of(
     nodes: Sequence[Node], rates: Mapping[str, float] | None = None
 ) -> tuple[StreamGraph, Hints]:
-    """The nodes and the streams between them as planners know them, and those that Spark SQL must
-    stand between.
-    """
+    """The nodes and their streams for planners, and the pairs with Spark SQL between them."""
     first = {node.operator: node for node in reversed(nodes)}
     ordered = [first[name] for name in dict.fromkeys(node.operator for node in nodes)]
     streaming = {
@@ -143,7 +141,7 @@ def streams_of(
         StreamEdge(source, node.operator, (rates or {}).get(node.operator, 1.0))
         for source, node in between
     )
-    # Both sides of a join may come from one operator, one of them behind maps.
+    # Both sides of a join may come from one operator, one of them after maps.
     apart = {
         frozenset({node.feed.stream, node.operator}): None
         for node in nodes
@@ -153,8 +151,9 @@ def streams_of(
 
 
 def is_plain(node: Node) -> bool:
-    """Whether a node needs nothing but columns of the stream that feeds it, of all its windows or
-    of one: then it can run where the rows come from.
+    """Whether a node needs nothing but columns of the stream that feeds it, or of one window of it.
+
+    Then it can run in the slot task that makes the rows.
     """
     return all(each.window for each in node.feed.maps) and all(
         given.where is None
@@ -168,7 +167,7 @@ def is_plain(node: Node) -> bool:
 
 
 def plain_column(expression: object, fields: Sequence[Field]) -> str | None:
-    """The column that an expression is; None where it is more than the name of a column."""
+    """The column that an expression names; None if it is more than a column name."""
     known = isinstance(expression, str) and any(each.name == expression for each in fields)
     return str(expression) if known else None
 

@@ -1,9 +1,9 @@
 """The component plan: which operators run fused in one slot task, level by level.
 
 A node is a stateful operator as it runs. Nodes whose keys have attributes in common may share a
-component: then rows go from one to the next inside the slot task, shard by shard. A component is
-one level further than the furthest one that feeds it; there is one exchange before each level.
-Rows of a source for a later level pass the levels before.
+component. Then rows go from one to the next inside the slot task, shard by shard. A component is
+one level after the last one that feeds it. There is one exchange before each level. Rows of a
+source for a later level pass through the levels before.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ class Plan:
 
     @property
     def levels(self) -> int:
-        """How many levels of components there are; 0 where no operator has state."""
+        """The number of levels of components; 0 if no operator has state."""
         return max((component.level for component in self.components), default=0)
 
     @property
     def entries(self) -> frozenset[str]:
-        """The streams that the first level reads: sources, and what applies make of them."""
+        """The streams that the first level reads: sources, and results of applies to them."""
         return frozenset(
             {*(each.name for each in self.sources), *(each.name for each in self.applies)}
         )
 
     @property
     def routed(self) -> tuple[ComponentId, ...]:
-        """What has slots: each component, and all applies together."""
+        """Everything that has slots: each component, and all applies together."""
         return (*(each.name for each in self.components), *((APPLIES,) if self.applies else ()))
 
     def applied(self, name: str) -> ApplyPlan | None:
-        """The apply of a name, None where there is none."""
+        """The apply with this name, or None."""
         return next((each for each in self.applies if each.name == name), None)
 
     def at(self, level: int) -> tuple[Component, ...]:
@@ -98,7 +98,7 @@ class Plan:
         return tuple(node for node in self.nodes if node.operator == operator)
 
     def sibling_parts(self, node: Node) -> tuple[Node, ...]:
-        """The parts of an operator that read the same rows: what none of them takes is late."""
+        """The parts of an operator that read the same rows. Rows taken by none of them are late."""
         return self.parts_of(node.operator) if node.plan.shares_rows else (node,)
 
     def is_first_part(self, node: Node) -> bool:

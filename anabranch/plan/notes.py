@@ -1,4 +1,4 @@
-"""What a checkpoint notes of an operator, or of a part of one, when its state begins."""
+"""What a checkpoint notes about an operator, or a part of one, when its state begins."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from anabranch.plan.operators.kinds import AnyContents
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorNote:
-    """What state depends on, what it consists of, and over which panes it is."""
+    """What state depends on, what it consists of, and its panes."""
 
     fingerprint: Mapping[str, str]
     contents: AnyContents
     pane_us: int | None  # None: panes are cut at the edges of windows only
     pane_offset_us: int
     complete_from: Mapping[str, int] = field(default_factory=dict)  # windows that were added later
-    # Panes before were of no use to any window when windows were added last.
+    # When windows were last added, no window needed panes before this time.
     forgotten_us: int | None = None
-    # The state begins after this step; what there is of earlier ones is of another operator.
+    # The state begins after this step. Anything earlier belongs to another operator.
     after_step: int = 0
 
 
 def note_of(node: Node) -> OperatorNote:
-    """What a checkpoint notes of an operator whose state begins."""
+    """What a checkpoint notes about an operator whose state begins."""
     contents = node.contents()
     assert isinstance(contents, AnyContents)
     return OperatorNote(

@@ -1,8 +1,8 @@
-"""Panes: the smallest intervals that all windows of an operator are unions of (Enorm 4.2, 6.1).
+"""Panes: the smallest intervals that all windows of an operator consist of (Enorm 4.2, 6.1).
 
-Every window starts and ends at a pane's edge, so a row is aggregated once, into its pane, whatever
-the number of windows. Panes are equally wide, and cut at the starts and ends of windows that are
-not equally spaced.
+Every window starts and ends at the edge of a pane. So a row is aggregated once, into its pane,
+whatever the number of windows. Panes are equally wide, and are also cut at the starts and ends of
+windows that are not equally spaced.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from anabranch.types import Array
 
 HOUR_US = 3_600_000_000
 
-# Instead of a pane, rows that are in no window have one of these marks; no event time comes near.
+# Rows that are in no window have one of these marks instead of a pane. No event time is as low.
 LEFT_OUT = -9_000_000_000_000_000_000  # no event time
 OUT, TOO_LATE, ELSEWHERE = LEFT_OUT + 1, LEFT_OUT + 2, LEFT_OUT + 3
-# These two also stand in the place of an event time: no maximum is ever one of them.
+# These two also replace an event time. They are so low that no maximum is ever one of them.
 AHEAD, OUT_OF_RANGE = LEFT_OUT + 4, LEFT_OUT + 5
 FARTHEST_US = 8_000_000_000_000_000_000
 
@@ -42,7 +42,7 @@ MARKED_SQL = f"t < {-FARTHEST_US}L"  # whether t is a mark
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """One window instance that is complete: which definition, and when it starts and ends."""
+    """One complete window: the number of its definition, its start and its end."""
 
     window: int
     start_us: int
@@ -53,7 +53,7 @@ class Closing:
 class Panes:
     """The panes that a set of windows shares."""
 
-    width_us: int | None  # None: they are cut at the edges of windows only
+    width_us: int | None  # None: panes are cut at the edges of windows only
     offset_us: int
     windows: tuple[AlignedWindow, ...]
 
@@ -64,8 +64,9 @@ class Panes:
 
     @property
     def cuts(self) -> list[AlignedWindow]:
-        """The windows at whose edges panes are cut besides; of those that have the edges of others
-        these are enough.
+        """The windows at whose edges panes are cut in addition.
+
+        A window is left out if another one has all of its edges.
         """
         found: list[AlignedWindow] = []
         for window in self.windows:
@@ -75,7 +76,7 @@ class Panes:
 
     @property
     def per_hour(self) -> float:
-        """How many panes an hour has, on average."""
+        """The mean number of panes per hour."""
         cuts = sum(HOUR_US / each.mean_us for each in self.cuts)
         return cuts + (HOUR_US / self.width_us if self.width_us is not None else 0.0)
 
@@ -96,7 +97,7 @@ class Panes:
 
     @property
     def reach_us(self) -> int:
-        """How far a window may reach before and after the rows in it, at most."""
+        """How far a window may extend before and after the rows in it, at most."""
         return max((window.longest_us for window in self.windows), default=self.width_us or 0)
 
     def can_show(self, t: Array) -> Array:
@@ -113,7 +114,7 @@ class Panes:
         return min([*ends, *([] if self.width_us is None else [pane_us + self.width_us])])
 
     def last_end(self, pane_us: int) -> int | None:
-        """The end of the last window that contains a pane; None where no window does."""
+        """The end of the last window that contains a pane; None if there is none."""
         end = int(self.last_ends(np.array([pane_us], dtype=np.int64))[0])
         return None if end == NEVER else end
 
@@ -123,16 +124,14 @@ class Panes:
         return end is None or (watermark_us is not None and end <= watermark_us)
 
     def last_ends(self, panes: Array) -> Array:
-        """The end of the last window that contains each pane; where no window does, the least
-        number there is.
-        """
+        """The end of the last window that contains each pane, NEVER if there is none."""
         found = np.full(len(panes), NEVER, dtype=np.int64)
         for window in self.windows:
             np.maximum(found, window.last_ends(panes), out=found)
         return found
 
     def takes_all_from(self, pane_us: int, watermark_us: int | None) -> bool:
-        """True when a window takes a pane and everything after it: it has no gaps, and is open."""
+        """True when a window contains a pane and all after it: it has no gaps, and is open."""
         at = np.array([pane_us], dtype=np.int64)
         return any(
             watermark_us is None or int(window.last_ends(at)[0]) > watermark_us
@@ -141,8 +140,9 @@ class Panes:
         )
 
     def last_end_sql(self) -> str | None:
-        """The end of the last window that contains a time t, null where none does; of windows of
-        which SQL can tell it.
+        """SQL for the end of the last window that contains a time t, null if there is none.
+
+        Only windows count for which SQL can express it.
         """
         longest = {
             each.series: each for each in sorted(self.windows, key=lambda each: each.longest_us)
@@ -151,31 +151,31 @@ class Panes:
         return f"greatest({', '.join(ends)})" if len(ends) > 1 else next(iter(ends), None)
 
     def outside_sql(self) -> str:
-        """Whether no window takes a time t, whatever the watermark."""
+        """SQL: whether no window contains a time t, whatever the watermark."""
         return "false" if self.cuts else f"{self.last_end_sql()} is null"
 
     def late_sql(self, watermark_us: int | None) -> str:
-        """Whether no open window takes a time t."""
+        """SQL: whether no open window contains a time t."""
         late = []
         if (end := self.last_end_sql()) is not None:
             over = "" if watermark_us is None else f" or {end} <= {data_sql(watermark_us)}"
             late.append(f"{end} is null{over}")
-        if self.cuts:  # rows before the first of them that is open
+        if self.cuts:  # rows before the first open one of them
             first = None if watermark_us is None else self._first_open(watermark_us)
             late.append("false" if first is None else f"t < {data_sql(first)}")
         text = late[0] if len(late) == 1 else " and ".join(f"({each})" for each in late)
         return f"(t is null or {MARKED_SQL} or {text})"
 
     def _first_open(self, watermark_us: int) -> int:
-        """The first start of a window that cuts panes and is open at a watermark."""
+        """The first start among windows that cut panes and are open at a watermark."""
         at = np.array([watermark_us], dtype=np.int64)
         return min(int(each.starts(at)[0]) for each in self.windows if each.grid is None)
 
     def pane_sql(self) -> str:
-        """The pane of a time t, or a mark where there is none or no window takes it.
+        """SQL for the pane of a time t, or a mark if t is null or no window contains it.
 
-        A mark in the place of t stays as it is. Where windows cut panes, it is a time in that
-        pane, and `starts` gives the pane's own.
+        A mark in place of t stays. If windows cut panes, it is some time in the pane; `starts` then
+        gives its start.
         """
         width, offset = self.width_us, self.offset_us
         pane = None if width is None else f"t - pmod(t - {offset}L, {width}L)"
@@ -188,8 +188,9 @@ class Panes:
     def closings(
         self, panes: Iterable[int], after_us: int | None, until_us: int | None
     ) -> list[Closing]:
-        """The windows over any of these panes that end in (after, until], by end, start and
-        definition.
+        """The windows that contain any of these panes and end in (after, until].
+
+        They are sorted by end, start and definition.
         """
         ordered = sorted(panes)
         if until_us is None or not ordered:
@@ -203,7 +204,7 @@ class Panes:
         return sorted(found, key=lambda each: (each.end_us, each.start_us, each.window))
 
     def next_end(self, panes: Iterable[int], after_us: int | None) -> int | None:
-        """The end of the first window over any of these panes that is not closed."""
+        """The end of the first open window that contains any of these panes."""
         ordered = sorted(panes)
         first: list[int] = []
         for window in self.windows:
@@ -217,31 +218,29 @@ class Panes:
         return min(first, default=None)
 
     def final_end(self, panes: Iterable[int]) -> int | None:
-        """The end of the last window over any of these panes."""
+        """The end of the last window that contains any of these panes."""
         ends = self.last_ends(np.fromiter(panes, dtype=np.int64))
         last = int(ends.max(initial=NEVER))
         return None if last == NEVER else last
 
 
 def data_sql(number: int) -> str:
-    """A number that is data and not code: the query is not compiled again for another one.
+    """A number as data in SQL, not as code, so that a new number needs no new compilation.
 
-    Spark cannot know the place in the array that it is taken from.
+    Spark cannot know which element of the array is taken.
     """
     return f"get(array({number}L), if(t is null, 1, 0))"
 
 
 def _first_end(window: AlignedWindow, pane_us: int, after_us: int | None) -> int:
-    """The first end of a window, after a time, that lies behind the start of a pane."""
+    """The first end of a window that is after a time and after the start of a pane."""
     return window.first_end(pane_us if after_us is None else max(pane_us, after_us))
 
 
 def ends_between(
     window: AlignedWindow, ordered: Sequence[int], after_us: int | None, until_us: int
 ) -> list[int]:
-    """The ends in (after, until] of windows that hold a pane; over long times without panes it
-    leaps.
-    """
+    """The ends in (after, until] of windows that contain a pane. Long gaps are skipped."""
     ends: list[int] = []
     at, end = 0, _first_end(window, ordered[0], after_us)
     while end <= until_us:
@@ -257,8 +256,9 @@ def ends_between(
 
 
 def panes_of(windows: Sequence[AlignedWindow]) -> Panes:
-    """The widest equal panes whose edges include every start and end of every window, cut where
-    windows are not equally spaced.
+    """The widest equal panes whose edges include every start and end of every window.
+
+    They are cut at the edges of windows that are not equally spaced.
     """
     grids = [window.grid for window in windows if window.grid is not None]
     if not grids:

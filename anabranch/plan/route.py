@@ -23,8 +23,9 @@ class Route:
     version: int
 
     def resized(self, slots: int) -> Route:
-        """Another number of slots, with as many shards as possible left where they are and the
-        numbers of shards level.
+        """The route with another number of slots.
+
+        As many shards as possible stay where they are, and the numbers of shards are level.
         """
         shards = len(self.slot_of)
         room = [shards // slots + (1 if slot < shards % slots else 0) for slot in range(slots)]
@@ -47,17 +48,16 @@ def even_route(shards: int, slots: int) -> Route:
 def routes_for(
     components: Iterable[ComponentId], before: Mapping[ComponentId, Route], shards: int, slots: int
 ) -> dict[ComponentId, Route]:
-    """The routes of components: those that there were, and even ones for new components."""
+    """The routes of components: existing ones, and even ones for new components."""
     return {name: before.get(name) or even_route(shards, slots) for name in components}
 
 
 def snapshots_due(chains: Mapping[int, Sequence[tuple[int, int | None]]], shards: int) -> list[int]:
-    """The shards that should be snapshotted now, given the (delta, snapshot) sizes of each one's
-    chain.
+    """The shards that should be snapshotted now, by the (delta, snapshot) sizes of their chains.
 
-    A snapshot is due when reading the deltas costs as much as reading half the snapshot, so that a
-    restore reads little and snapshots cost at most as much as deltas; not all shards in one step,
-    so that no step is long.
+    A snapshot is due when reading the deltas costs as much as reading half the snapshot. So a
+    restore reads little, and snapshots cost at most as much as deltas. Not all shards are due in
+    one step, so that no step is long.
     """
     due = []
     for shard, chain in chains.items():

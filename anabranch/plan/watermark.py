@@ -1,4 +1,4 @@
-"""The watermark over several sources: event time before which all data is considered seen."""
+"""The watermark over several sources: the event time before which all rows count as seen."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def watermark_after(
     silent_us: Mapping[str, int],
     watermark_us: int | None,
 ) -> int | None:
-    """The watermark of the next step: the least of what each source has seen minus its delay, and
-    never before the last one.
+    """The watermark of the next step, which is never before the last one.
 
-    A source that has been silent for longer than it may be is not waited for, as long as there is
-    another; one that has not been seen yet holds the watermark where it is.
+    It is the least of what each source has seen minus its delay. A source that has been silent for
+    too long is not waited for, if there is another one. A source that has not been seen yet holds
+    the watermark where it is.
     """
     silent = {
         each.name

@@ -1,5 +1,6 @@
-"""The registry of states in a checkpoint, by the kind of their plan: how all of it is read from the
-durable log, written again in other shards, and shown to people.
+"""The kinds of state in a checkpoint: how each is read, moved to other shards, and shown to people.
+
+State has the kind of its operator's plan. It is read from the durable log.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from anabranch.types import Array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownState:
-    """The state of a shard for people: how much there is, and some rows of it."""
+    """The state of a shard as people see it: how much there is, and some rows of it."""
 
-    pane: str | None  # what a pane is; None where a row is a key
+    pane: str | None  # what a pane is; None if there is one row per key
     total: int
     rows: list[dict[str, Any]]
 
@@ -47,9 +48,9 @@ class StateKind(ABC):
         version: Version,
         log: LogFile,
     ) -> dict[int, Stored]:
-        """Adds all state of an operator to a file of the log, as snapshots of other shards.
+        """Adds all state of an operator to a file of the log, as snapshots of its new shards.
 
-        `shards_of` says to which shard each key belongs.
+        `shards_of` gives the shard of each key.
         """
 
     @abstractmethod
@@ -61,7 +62,7 @@ class StateKind(ABC):
         most: int,
         instant: Callable[[int], str],
     ) -> ShownState:
-        """The merged state of a shard, and at most so many rows of it."""
+        """The merged state of a shard, and at most `most` rows of it."""
 
 
 class DecodedState(StateKind):
@@ -113,7 +114,7 @@ class DecodedState(StateKind):
 
 
 class CellState(StateKind):
-    """A cell per key, read and written by itself."""
+    """One cell per key, each read and written separately."""
 
     def moved(
         self,

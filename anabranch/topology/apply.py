@@ -18,13 +18,16 @@ _UNHASHABLE = ("map<", "variant", "collate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Osg:
-    """Settings of online shuffle grouping (DABS-Storm 5.2).
+    """Settings of online shuffle grouping (DABS-Storm 5.2), `apply(..., osg=ab.Osg(...))`.
 
-    The defaults of epsilon and delta are those of its Table 2; the paper does not give N and mu.
+    - `epsilon`: the relative error of the sketches.
+    - `delta`: the probability that the error is larger.
+    - `window`: rows of a task between two checks of its sketches (N in the paper).
+    - `mu`: sketches are stable if they change by less than this part between two checks.
+    - `seed`: of the hash functions.
 
-    epsilon and delta: error of the sketches, and how often it may be larger. window: N, rows of a
-    task between two looks at its sketches. mu: relative change between two looks below which they
-    are stable. seed: of the hash functions.
+    The defaults of `epsilon` and `delta` are from Table 2 of the paper, which gives no N and mu.
+    Values out of range are a TopologyError.
     """
 
     epsilon: float = 0.05
@@ -44,7 +47,7 @@ class Osg:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows r = ceil(ln(1/delta)) and columns c = ceil(2.7/epsilon) of a matrix."""
+        """The size of a sketch: rows r = ceil(ln(1/delta)), columns c = ceil(2.7/epsilon)."""
         return max(1, math.ceil(math.log(1 / self.delta))), math.ceil(2.7 / self.epsilon)
 
 
@@ -52,24 +55,24 @@ class Osg:
 class ApplySpec:
     """A stateless Python function and how it is called."""
 
-    fn: Callable[[Any], Any] | None  # None: rows pass as they are
+    fn: Callable[[Any], Any] | None  # None: rows pass unchanged
     form: str = ARROW
-    cost_by: tuple[str, ...] = ()  # the columns whose values decide what a row costs
+    cost_by: tuple[str, ...] = ()  # the columns whose values decide how long a row takes
     grouping: str = AUTO
     osg: Osg = Osg()
-    dead_letters: bool = False  # rows that fail go to a stream of their own, and the step goes on
-    batch_rows: int = 1024  # most rows of one call
+    dead_letters: bool = False  # rows that fail go to a stream of their own; the step continues
+    batch_rows: int = 1024  # rows per call, at most
 
     @property
     def measured(self) -> bool:
-        """Whether the time of rows is measured by value."""
+        """Whether the time per row is measured, by the values of `cost_by`."""
         return self.grouping in {AUTO, OSG}
 
 
 def check_work(
     fn: object, form: str, grouping: str, on_error: str, batch_rows: int, osg: object
 ) -> tuple[Callable[[Any], Any], bool]:
-    """Refuses invalid arguments; returns the function, and whether there are dead letters."""
+    """Refuses invalid arguments. Returns the function, and whether there are dead letters."""
     if not callable(fn):
         raise TopologyError(f"apply({fn!r}) is not a function")
     for what, value, valid in (
@@ -89,9 +92,9 @@ def check_work(
 def cost_columns(
     cost_by: object, kinds: Sequence[tuple[str, str]], event_time: str | None
 ) -> tuple[str, ...]:
-    """The columns that decide what a row costs.
+    """The columns that decide how long a row takes.
 
-    Those that are named, or all except the event time and what cannot be hashed.
+    Those that are named; else all but the event time and columns that cannot be hashed.
     """
     known = dict(kinds)
     if cost_by is None:
@@ -112,6 +115,7 @@ def cost_columns(
             raise TopologyError(unknown("column in cost_by", name, known))
         if any(each in known[name] for each in _UNHASHABLE):
             raise TopologyError(
-                f"column {name!r} of type {known[name]} cannot be hashed; cost_by takes no maps"
+                f"column {name!r} of type {known[name]} cannot be hashed; cost_by takes no maps, "
+                "variants or collated strings"
             )
     return tuple(names)

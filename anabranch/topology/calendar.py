@@ -1,8 +1,8 @@
 """Windows of the calendar in a time zone: days, weeks, months, quarters and years.
 
-A day begins when local time first reaches its midnight, or passes it where clocks are put forward
-over midnight; everything else begins with its first day. So a day may have 23, 24 or 25 hours, and
-all of them follow each other without gap or overlap.
+A day begins when local time first reaches its midnight. If clocks skip midnight, it begins at the
+skip. Weeks and longer units begin with their first day. So a day may have 23, 24 or 25 hours, and
+windows follow each other without gap or overlap.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from anabranch.topology.zones import (
 )
 from anabranch.types import Array
 
-_RECENT_US = 0  # rows from 1970 on are the usual case
+_RECENT_US = 0  # most rows are from 1970 or later
 _YEAR_DAYS = 365.2425
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """A unit of the calendar: so many months, or so many days from a Monday."""
+    """A unit of the calendar: a number of months, or a number of days counted from a Monday."""
 
     name: str
     months: int = 0
     days: int = 0
-    longest_days: int  # with a day more, as clocks are changed
-    parts: tuple[str, ...] = ()  # the units that it consists of
+    longest_days: int  # one day more than the calendar has, because clocks change
+    parts: tuple[str, ...] = ()  # the shorter units that it consists of
 
     @property
     def mean_days(self) -> float:
         return self.days or self.months * _YEAR_DAYS / 12
 
     def first(self, day: Array, ahead: int = 0) -> Array:
-        """The first day of the unit that has a day, or of one ahead; days since 1970."""
+        """The first day of the unit that contains a day, or of one `ahead`; in days since 1970."""
         found: Array
         if self.months:
             month = day.astype("M8[D]").astype("M8[M]").astype(np.int64)
@@ -57,7 +57,7 @@ class Unit:
         return found
 
     def first_sql(self, local: str) -> str:
-        """The local midnight at which the unit of a local time begins; microseconds."""
+        """The local midnight at which the unit of a local time begins, in microseconds."""
         if self.months:
             day = f"cast(({local} - pmod({local}, {DAY_US}L)) div {DAY_US}L as int)"
             first = f"trunc(date_from_unix_date({day}), '{self.name}')"
@@ -79,11 +79,11 @@ UNITS: Mapping[str, Unit] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarWindow(AlignedWindow):
-    """Windows that are a unit of the calendar in a time zone."""
+    """Windows that are a day, week, month, quarter or year in a time zone: see `calendar`."""
 
     unit: str
     timezone: str
-    rules: str  # of the time zone: see anabranch.topology.zones
+    rules: str  # of the time zone; see anabranch.topology.zones
 
     @property
     def key(self) -> str:
@@ -143,8 +143,10 @@ class CalendarWindow(AlignedWindow):
         return zone.first_at(first * DAY_US)
 
     def cut_sql(self, pane: str | None, grid: Grid | None) -> str:
-        """Needs no time zone: whatever the offset is, it is one of those that units of this zone
-        ever began with. A pane may come out in a few pieces; the slot task puts them together.
+        """SQL that needs no time zone.
+
+        Whatever the offset is, it is one of those with which units of this zone ever began. A pane
+        may come out in a few pieces, which the slot task merges.
         """
         recent, all_times = phases(self.unit, self.rules)
         texts = [
@@ -182,7 +184,7 @@ class CalendarWindow(AlignedWindow):
         return None if self.unit == "day" else days
 
     def since(self, old: AlignedWindow, at_us: int) -> CalendarWindow:
-        """With the rules of an older definition up to a time."""
+        """The window with the rules of an older definition up to a time."""
         assert isinstance(old, CalendarWindow)
         return replace(self, rules=splice_rules(old.rules, self.rules, at_us))
 
@@ -193,20 +195,20 @@ class CalendarWindow(AlignedWindow):
 
 @functools.lru_cache(maxsize=256)
 def phases(unit: str, rules: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What local midnights are ahead of UTC where units begin: since 1970, and ever."""
+    """The offsets from UTC with which units begin: since 1970, and ever."""
     zone: Zone = zone_of(rules)
     first, last = ((at // DAY_US) for at in (int(zone.begins[1:2].sum()), zone.far_us))
     days = np.arange(min(first, 0) - 800, last + 800)
     midnights = np.unique(UNITS[unit].first(days)) * DAY_US
     edges = zone.first_at(midnights)
     ahead = midnights - edges
-    # A unit that began before 1970 may still have rows after it.
+    # A unit that began before 1970 may still have rows after 1970.
     recent = np.unique(ahead[edges >= _RECENT_US - 400 * DAY_US])
     return tuple(recent.tolist()), tuple(np.unique(ahead).tolist())
 
 
 def _on(grid: Grid | None, ahead_us: int) -> bool:
-    """Whether all midnights of an offset are on a grid."""
+    """Whether all midnights at an offset from UTC are on a grid."""
     return (
         grid is not None
         and DAY_US % grid.width_us == 0
@@ -215,16 +217,22 @@ def _on(grid: Grid | None, ahead_us: int) -> bool:
 
 
 def calendar(unit: str, *, timezone: str = "UTC", name: str | None = None) -> CalendarWindow:
-    """Windows that are a day, week (from Monday), month, quarter or year in a time zone.
+    """Windows that are a day, week, month, quarter or year in a time zone.
 
-    Event times without a zone (timestamp_ntz, date) are local times already; they take no timezone.
+    - `unit`: "day", "week" (from Monday), "month", "quarter" or "year".
+    - `timezone`: a name such as "Europe/Berlin"; by default "UTC". Days have 23 or 25 hours when
+      clocks change there.
+    - `name`: what results have in column `window_name`; by default "day in Europe/Berlin".
+
+    Event times without a zone (timestamp_ntz, date) are local already, so leave `timezone` out.
+    An unknown unit or time zone is a TopologyError.
     """
     if not isinstance(unit, str) or unit not in UNITS:
         raise TopologyError(unknown("unit of calendar()", unit, UNITS))
     names = zone_names()
     if not isinstance(timezone, str) or timezone not in names:
         close = difflib.get_close_matches(str(timezone), sorted(names), n=4, cutoff=0.5)
-        hint = f"close ones: {', '.join(close)}" if close else "valid: such as Europe/Berlin or UTC"
+        hint = f"similar: {', '.join(close)}" if close else "valid: such as Europe/Berlin or UTC"
         raise TopologyError(f"unknown time zone {timezone!r}; {hint}")
     return CalendarWindow(
         name=check_name(name, f"{unit} in {timezone}"),

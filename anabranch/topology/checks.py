@@ -1,4 +1,4 @@
-"""What users say of keys, results and windows, checked while the topology is built."""
+"""Checks of keys, results and windows as the user gives them, while the topology is built."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anabranch.topology.windows import WindowDefinition
 
 
 def key_fields(by: object, fields: Sequence[Field]) -> tuple[Field, ...]:
-    """The partition attributes as fields; refuses unknown columns and types that are no keys."""
+    """The key columns as fields. Refuses unknown columns, and types that cannot be keys."""
     names = [by] if isinstance(by, str) else list(by) if isinstance(by, Iterable) else None
     if names is None or not all(isinstance(name, str) for name in names):
         raise TopologyError(f"by={by!r} is not a list of column names")
@@ -25,13 +25,14 @@ def key_fields(by: object, fields: Sequence[Field]) -> tuple[Field, ...]:
         kind = known[name].type
         if "map<" in kind or "collate" in kind or "variant" in kind:
             raise TopologyError(
-                f"column {name!r} of type {kind} cannot be a key; maps and collated strings cannot"
+                f"column {name!r} of type {kind} cannot be a key; valid: types without maps, "
+                "variants and collated strings"
             )
     return tuple(known[name] for name in names)
 
 
 def check_result_names(by: Sequence[Field], names: Iterable[str]) -> None:
-    """Refuses result columns that would have the name of a key or of the window columns."""
+    """Refuses result columns with the name of a key or of a window column."""
     names = list(names)
     if not names:
         raise TopologyError("compute() needs at least one aggregate, such as n=ab.count()")
@@ -46,7 +47,7 @@ def check_result_names(by: Sequence[Field], names: Iterable[str]) -> None:
 
 
 def check_early(every: object, names: Iterable[str]) -> Early | None:
-    """How often early results are wanted: None, a number of steps, or a time."""
+    """How often early results are wanted: never (None), every so many steps, or at an interval."""
     if every is None:
         return None
     if EARLY_COLUMN in names:
@@ -67,14 +68,17 @@ def check_early(every: object, names: Iterable[str]) -> Early | None:
 
 
 def listed_windows(windows: object) -> list[object]:
-    """Windows as a user gives them: one, or several; what is neither is refused later, by name."""
+    """The windows that the user gave, as a list. Wrong types are refused later, with a message."""
     if isinstance(windows, WindowDefinition | str) or not isinstance(windows, Iterable):
         return [windows]
     return list(windows)
 
 
 def check_windows(windows: Sequence[object]) -> tuple[WindowDefinition, ...]:
-    """The windows of a consolidate: at least one, and no name twice unless windows may share it."""
+    """The windows of a consolidate: at least one, and no duplicates.
+
+    Only the steps of one cumulative window may have the same name.
+    """
     if not windows:
         raise TopologyError(
             'consolidate() needs at least one window, such as ab.tumbling("10 minutes")'

@@ -1,4 +1,4 @@
-"""Column names as people write them: in any case, where Spark would accept that."""
+"""Column names as users write them: in any case, if Spark accepts that."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from anabranch.errors import TopologyError
 
 
 def own_names(given: Any, columns: Sequence[str], *, any_case: bool = True) -> Any:
-    """One name or several, each as the column itself is called.
+    """One name or several, in the spelling of the columns.
 
-    any_case: "Page" names the column "page", as in Spark unless spark.sql.caseSensitive is true.
-    What names no column comes back unchanged: whoever uses it says which ones are valid.
+    any_case: "Page" names the column "page", as in Spark unless spark.sql.caseSensitive is true. A
+    name of no column is returned unchanged; the caller then reports which names are valid.
     """
     if isinstance(given, str):
         return own_name(given, columns, any_case=any_case)
@@ -22,7 +22,7 @@ def own_names(given: Any, columns: Sequence[str], *, any_case: bool = True) -> A
 
 
 def own_name(given: str, columns: Sequence[str], *, any_case: bool = True) -> str:
-    """The column that a name means, as it is called itself; refuses a name that means several."""
+    """The column that a name means, in its own spelling. Refuses a name that fits several."""
     found = [each for each in columns if each.lower() == given.lower()] if any_case else []
     if len(found) > 1:
         raise TopologyError(

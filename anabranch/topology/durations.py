@@ -1,6 +1,6 @@
-"""Times as people write them: "10 minutes", "24h", "1h 30m" or a timedelta.
+"""Durations as users write them: "10 minutes", "24h", "1h 30m" or a timedelta.
 
-Inside, a time is whole microseconds.
+Inside, a duration is an integer number of microseconds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LONGEST_US = 100 * 366 * _UNITS_US["day"]
 def duration_us(
     value: Duration, what: str = "duration", *, zero: bool = False, negative: bool = False
 ) -> int:
-    """Whole microseconds of a time as people write it; positive unless stated otherwise."""
+    """A duration in microseconds. It must be positive, unless `zero` or `negative` allow others."""
     if isinstance(value, timedelta):
         us = value // timedelta(microseconds=1)
     elif isinstance(value, str):
@@ -68,7 +68,7 @@ def _parse(text: str, what: str) -> int:
 
 
 def unit_us(unit: str, what: str) -> int:
-    """Microseconds of one unit, by its name or abbreviation."""
+    """The microseconds of one unit, given by name or abbreviation."""
     name = unit.strip() if unit == "M" else unit.strip().lower().replace("µ", "u")
     name = _SHORT.get(name, name.removesuffix("s"))
     if name not in _UNITS_US:
@@ -79,14 +79,14 @@ def unit_us(unit: str, what: str) -> int:
 
 
 def written_duration(value: Duration) -> str:
-    """A time as the user wrote it; a timedelta as people write it."""
+    """A duration as the user wrote it. A timedelta is formatted."""
     return (
         " ".join(value.split()) if isinstance(value, str) else format_duration(duration_us(value))
     )
 
 
 def format_duration(us: int) -> str:
-    """The shortest way to write a time with one unit: 90 seconds, 10 minutes, 1 day."""
+    """A duration in the largest unit that fits: 90 seconds, 10 minutes, 1 day."""
     if us == 0:
         return "0 seconds"
     name, size = next((n, s) for n, s in reversed(_UNITS_US.items()) if us % s == 0 and n != "week")

@@ -70,21 +70,21 @@ __all__ = [
 _LONGEST_DERIVED = 64
 _RESERVED = (": ", " + ")
 _LONGEST_NAME = 128  # characters of an operator's name
-ALL_APPLIES = "all applies"  # what messages call that which has the slots of all applies
+ALL_APPLIES = "all applies"  # the name in messages of what is set for all applies together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
     """All operators in the order in which they were added.
 
-    Inputs come before their users, so there is no cycle.
+    An operator comes after its inputs, so there is no cycle.
     """
 
     name: str
     operators: tuple[Operator, ...] = ()
     sinks: tuple[Sink, ...] = ()
     fuse: tuple[frozenset[str], ...] = ()  # operators that the user wants in one component
-    apart: tuple[frozenset[str], ...] = ()  # and in different ones
+    apart: tuple[frozenset[str], ...] = ()  # operators that must be in different components
 
     def operator(self, name: str) -> Operator:
         for each in self.operators:
@@ -106,38 +106,39 @@ class Graph:
         return tuple(each for each in self.operators if isinstance(each, Map))
 
     def stream_of(self, name: str) -> tuple[Operator, tuple[Map, ...]]:
-        """Where the rows of a stream come from, before all maps, and these maps in order."""
+        """The operator that a stream comes from, before all maps; and these maps in order."""
         return self.operator(name).origin(self)
 
     def root_of(self, name: str) -> Operator:
-        """Where the rows of a stream come from, before all maps and applies."""
+        """The operator that a stream comes from, before all maps and applies."""
         return self.stream_of(name)[0].root(self)
 
     def fields_of(self, name: str) -> tuple[Field, ...]:
-        """The columns of a stream; of windowed results all that complete ones have."""
+        """The columns of a stream. For windowed results, those of complete windows."""
         return self.operator(name).fields_in(self)
 
     def clock_of(self, name: str) -> Clock:
-        """How the rows of a stream give their event time."""
+        """Where the rows of a stream have their event time."""
         return self.stream_of(name)[0].clock_in(self)
 
     def clock_or_none(self, name: str) -> Clock | None:
-        """How the rows of a stream give their event time; None where they do not: behind an
-        apply that has dropped it, say.
+        """Where the rows of a stream have their event time; None if they have none.
+
+        For example, an apply may have dropped it.
         """
         return self.stream_of(name)[0].clock_or_none_in(self)
 
     def compute_of(self, name: str) -> Compute:
-        """The compute of a name, or the one that a consolidate of that name reads."""
+        """The compute with this name, or the one that a consolidate with this name reads."""
         return self.operator(name).compute_in(self)
 
     def check(self) -> None:
-        """Refuses what shows only in the finished topology."""
+        """Refuses errors that can be found only in the finished topology."""
         for each in self.operators:
             each.check_in(self)
 
     def hinted(self, names: Iterable[str], *, fuse: bool) -> Graph:
-        """With the wish that some operators share a component, or that they do not."""
+        """The graph with a hint: some operators must share a component, or must not."""
         group = frozenset(names)
         for name in group:
             if not self.operator(name).stateful:
@@ -145,8 +146,8 @@ class Graph:
                 raise TopologyError(unknown("operator with state", name, valid))
         if len(group) < 2:
             raise TopologyError(
-                f"{'fuse' if fuse else 'keep_apart'}() needs two operators or more; "
-                f"it has {', '.join(group)}"
+                f"{'fuse' if fuse else 'keep_apart'}() needs at least two operators, "
+                f"got {', '.join(group)}"
             )
         return (
             replace(self, fuse=(*self.fuse, group))
@@ -155,10 +156,10 @@ class Graph:
         )
 
     def derived_name(self, *parts: str) -> str:
-        """The name of an operator that state belongs to or follows, from what it does.
+        """A default name for an operator with state, made from what it does.
 
-        Nothing may change it that a restart may change, and no other operator: so there is no
-        counter, and a name that is taken is refused.
+        It must stay the same after a restart, whatever other operators are added. So there is no
+        counter, and a name that is already used is refused.
         """
         name = "_".join(parts)
         if len(name) > _LONGEST_DERIVED:
@@ -167,13 +168,13 @@ class Graph:
         if any(each.name == name for each in self.operators):
             raise TopologyError(
                 f"topology {self.name!r}: two operators would be named {name!r}, and state belongs "
-                "to names; give one of them another name with name=. Where a checkpoint has state "
-                f"of one of them, that one keeps {name!r}"
+                "to names; give one of them another name with name=. If a checkpoint has state of "
+                f"one of them, that one must keep {name!r}"
             )
         return name
 
     def free_name(self, wish: str) -> str:
-        """A name that no operator has yet, derived from a wish, for what no state depends on."""
+        """A free name like `wish`, for an operator that no state depends on."""
         taken = {each.name for each in self.operators}
         return next(
             n for n in (wish, *(f"{wish}_{i}" for i in range(2, len(taken) + 3))) if n not in taken
@@ -193,12 +194,12 @@ class Graph:
         wrong = [each for each in _RESERVED if each in operator.name]
         if operator.stateful and wrong:
             raise TopologyError(
-                f"operator name {operator.name!r} has {wrong[0]!r} in it, "
-                "which names of parts and components need"
+                f"operator name {operator.name!r} contains {wrong[0]!r}, "
+                "which is reserved for names of parts and components"
             )
         if operator.name == ALL_APPLIES:
             raise TopologyError(
-                f"operator name {operator.name!r} is what all applies are called together; "
+                f"operator name {operator.name!r} is reserved for all applies together; "
                 "choose another"
             )
         if any(each.name == operator.name for each in self.operators):

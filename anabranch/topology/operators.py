@@ -1,7 +1,7 @@
-"""The operators of a topology, as values. What differs between them is a method here, so that
-nobody else has to ask which one it is.
+"""The operators of a topology, as values.
 
-Operators know columns by name and Spark type; functions and expressions are opaque.
+What differs between operators is a method here. So no other module has to ask which operator it
+has. Operators know columns by name and Spark type; functions and expressions are opaque.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 RESULT_COLUMNS = ("window", "window_name")
 EARLY_COLUMN = "early"
-LATE_COLUMNS = ("side", "reason")  # of late rows of a join, besides their own
+LATE_COLUMNS = ("side", "reason")  # what late rows of a join have besides their own columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,14 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How rows give their event time: by a column, or by `window`, just before whose end they
-    happened.
+    """Where rows have their event time: a column.
+
+    For the column `window`, the event time is just before the end of the window.
     """
 
     column: str
     type: str
-    unit_us: int | None = None  # of a number: the length of one unit; 0 stands for nanoseconds
+    unit_us: int | None = None  # of a number: the length of one unit; 0 means nanoseconds
 
     @property
     def moment(self) -> str:
@@ -55,9 +56,9 @@ class Operator(ABC):
 
     name: str
 
-    stateful: ClassVar[bool] = False  # it keeps state per key and runs in slots of its own
-    writes_results: ClassVar[bool] = True  # its tasks write what it makes, for sinks
-    left_out: ClassVar[str] = "late"  # what the stream of rows is called that it leaves out
+    stateful: ClassVar[bool] = False  # it has state per key, and slots of its own
+    writes_results: ClassVar[bool] = True  # its tasks write its rows, for sinks
+    left_out: ClassVar[str] = "late"  # the name of its stream of rows that were left out
 
     @property
     @abstractmethod
@@ -66,64 +67,64 @@ class Operator(ABC):
 
     @abstractmethod
     def fields_in(self, graph: Graph) -> tuple[Field, ...]:
-        """The columns of what it makes."""
+        """The columns of its results."""
 
     @abstractmethod
     def clock_in(self, graph: Graph) -> Clock:
-        """How the rows that it makes give their event time; refused where they do not."""
+        """Where its results have their event time. Refused if they have none."""
 
     def clock_or_none_in(self, graph: Graph) -> Clock | None:
-        """How the rows that it makes give their event time, None where they do not."""
+        """Where its results have their event time; None if they have none."""
         return self.clock_in(graph)
 
     def origin(self, graph: Graph) -> tuple[Operator, tuple[Map, ...]]:  # noqa: ARG002
-        """Where its rows come from, before all maps, and these maps in order."""
+        """The operator that its rows come from, before all maps; and these maps in order."""
         return self, ()
 
     def root(self, graph: Graph) -> Operator:  # noqa: ARG002
-        """Where its rows come from, before all maps and applies: a source, or what has state."""
+        """The source or stateful operator that its rows come from, before all maps and applies."""
         return self
 
     def check_in(self, graph: Graph) -> None:  # noqa: B027
-        """Refuses what shows only in the finished topology."""
+        """Refuses errors that can be found only in the finished topology."""
 
     def check_reader(self, graph: Graph, reader: str) -> None:  # noqa: B027
-        """Refuses an operator with state that reads what this one makes."""
+        """Refuses a stateful operator that reads its results, if that is impossible."""
 
     def check_late(self, graph: Graph) -> None:  # noqa: B027
-        """Refuses late rows that Spark cannot combine: duplicates are counted on the way."""
+        """Refuses late rows that Spark cannot group by. Equal late rows are counted as one."""
 
     def in_sinks(self, graph: Graph) -> Apply | None:  # noqa: ARG002
-        """The apply that it is, where it runs in the job that writes a sink."""
+        """The apply itself, if it runs in the job that writes a sink; else None."""
         return None
 
     def compute_in(self, graph: Graph) -> Compute:  # noqa: ARG002
-        """The compute that it is, or whose partials it forms windows from."""
+        """The compute itself, or the one whose partials it forms windows from."""
         raise TopologyError(f"{self.name!r} is neither a compute nor a consolidate")
 
     @property
     def window_names(self) -> tuple[str, ...]:
-        """The names of the windows that its results are of."""
+        """The names of the windows of its results."""
         return ()
 
     @property
     def first_keys(self) -> int | None:
-        """How many first columns of a result are its key; None: those before the window."""
+        """How many first columns of a result are its key. None: all before the window."""
         return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source(Operator):
-    """Where rows come from, and which column says when they happened."""
+    """Where rows come from, and which column has their event time."""
 
     writes_results = False
 
     fields: tuple[Field, ...]
     event_time: str
-    unit_us: int | None  # of a numeric event time: the length of one unit; 0 stands for nanoseconds
+    unit_us: int | None  # of a numeric event time: the length of one unit; 0 means nanoseconds
     delay_us: int
-    idle_us: int | None = None  # silent for this long, it no longer holds the watermark back
-    ahead_us: int | None = None  # rows that are further ahead of the clock are left out
+    idle_us: int | None = None  # after this time without rows, it does not hold the watermark back
+    ahead_us: int | None = None  # rows that are further ahead of the clock than this are left out
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -144,7 +145,7 @@ class Map(Operator):
     input: str
     fn: Callable[[Any], Any]
     fields: tuple[Field, ...]
-    window: str | None = None  # what it does is to keep the results of this window
+    window: str | None = None  # if it is a filter for the results of one window: that window
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -169,7 +170,7 @@ class Map(Operator):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Apply(Operator):
-    """A stateless Python function of rows; what follows reads it as it would read a source."""
+    """A stateless Python function of rows. Later operators read its results like a source."""
 
     left_out = "failed"
 
@@ -207,7 +208,7 @@ class Apply(Operator):
         if self.root(graph).stateful:
             raise NotYetError(
                 f"operator {reader!r} reads apply {self.name!r}, which is applied to results of "
-                "windows; such an apply can only go to sinks so far"
+                "windows; so far, such an apply can only be written to sinks"
             )
 
     def in_sinks(self, graph: Graph) -> Apply | None:
@@ -225,7 +226,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compute(Operator):
-    """Mergeable aggregates per key: the partials that a consolidate turns into windows."""
+    """Mergeable aggregates per key: the partials from which a consolidate forms windows."""
 
     input: str
     by: tuple[Field, ...]
@@ -236,7 +237,7 @@ class Compute(Operator):
         return (self.input,)
 
     def fields_in(self, graph: Graph) -> tuple[Field, ...]:
-        """The columns of the results of its windows; none that marks early ones."""
+        """The columns of the results of its windows, without the one that marks early results."""
         return (
             *self.by,
             *window_fields(graph.clock_of(self.input).moment),
@@ -268,9 +269,7 @@ class Compute(Operator):
 
 @dataclass(frozen=True, slots=True)
 class Early:
-    """How often windows that are still open are written as they are: every so many steps, or
-    microseconds of the clock.
-    """
+    """How often results of open windows are written: every so many steps, or microseconds."""
 
     steps: int | None = None
     us: int | None = None
@@ -285,7 +284,7 @@ class Consolidate(Operator):
     input: str
     windows: tuple[WindowDefinition, ...]
     early: Early | None = None
-    share: bool | None = None  # whether all windows share their panes; None: by cost
+    share: bool | None = None  # whether all windows share their panes; None: the planner decides
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -315,11 +314,11 @@ class Consolidate(Operator):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join(Operator):
-    """Rows of two streams with equal keys in the same window."""
+    """Pairs of rows of two streams with equal keys in the same window."""
 
     stateful = True
 
-    input: str  # the left one
+    input: str  # the left stream
     right: str
     by: tuple[Field, ...]
     windows: tuple[AlignedWindow, ...]
@@ -362,7 +361,7 @@ class Process(Operator):
     by: tuple[Field, ...]
     logic: Any  # anabranch.topology.process.Logic
     fields: tuple[Field, ...]  # of results
-    combined: tuple[Named, ...] = ()  # the aggregates that it reads instead of rows, if any
+    combined: tuple[Named, ...] = ()  # aggregates that it reads instead of rows
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -375,8 +374,8 @@ class Process(Operator):
         clock = self.clock_or_none_in(graph)
         if clock is None:
             raise TopologyError(
-                f"results of process {self.name!r} have no event time: name the column of output "
-                f'that tells it, event_time = "at", in {self.logic.name}'
+                f"results of process {self.name!r} have no event time: declare which column of "
+                f'output has it, such as event_time = "at", in {self.logic.name}'
             )
         return clock
 
@@ -394,7 +393,7 @@ class Process(Operator):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """Where the results of an operator go to, or the rows that it leaves out."""
+    """Where the results of an operator go, or the rows that it leaves out."""
 
     name: str
     input: str
@@ -403,13 +402,13 @@ class Sink:
 
 
 def window_fields(moment: str) -> tuple[Field, Field]:
-    """The columns that say which window a result is of."""
+    """The columns that say to which window a result belongs."""
     window, name = RESULT_COLUMNS
     return Field(window, f"struct<start:{moment},end:{moment}>"), Field(name, "string")
 
 
 def failed_fields(fields: Sequence[Field]) -> tuple[Field, ...]:
-    """The columns of rows that failed in an apply: those that it was given, and the error."""
+    """The columns of rows that failed in an apply: its input columns, and the error."""
     return (*fields, Field(ERROR_COLUMN, "string"))
 
 
@@ -424,10 +423,10 @@ def _check_inputs(reader: Operator, graph: Graph) -> None:
 
 
 def _check_late_rows(name: str, inputs: Sequence[str], graph: Graph) -> list[Field]:
-    """The columns that late rows have; refuses those that Spark cannot group by."""
+    """The columns of late rows. Refuses those that Spark cannot group by."""
     if all(graph.stream_of(each)[0].stateful for each in inputs):
         raise TopologyError(
-            f"operator {name!r} reads windowed results, of which none is late; it has no late rows"
+            f"operator {name!r} reads windowed results, which are never late; it has no late rows"
         )
     fields = [field for each in inputs for field in graph.fields_of(each)]
     for field in fields:

@@ -1,8 +1,7 @@
 """The spec of a `process`: the user's class, inspected and checked when the topology is built.
 
-There are two forms. Per key, in plain Python, the class declares `state` as a type and is called
-with the rows of one key; vectorised, it declares `state` as columns and is called with all rows of
-a slot at once.
+There are two forms. Per key: the class declares `state` as a type, and is called with the rows of
+one key. Vectorised: it declares `state` as columns, and is called with all rows of a slot at once.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _FIXED["timestamp"] = _FIXED["timestamp_ntz"] = np.dtype("datetime64[us]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateColumn:
-    """A column of a vectorised state; a new key starts with its default."""
+    """A column of vectorised state. A new key starts with its default."""
 
     name: str
     type: str
@@ -48,14 +47,14 @@ class StateColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logic:
-    """What the user's class declares and does. It can be shipped: what it calls travels with it."""
+    """What the user's class declares and does. It can be sent to workers, with what it calls."""
 
     name: str
     given: Any  # the object whose methods are called
     order: str
     output: tuple[Field, ...]  # columns of results besides the keys
-    event_time: str | None  # the one of them that says when a result happened
-    columns: tuple[str, ...] | None  # of the stream, that the class reads; None: all
+    event_time: str | None  # the column of output with the event time of a result
+    columns: tuple[str, ...] | None  # the columns of the stream that the class reads; None: all
     ttl_us: int | None
     state: StateType | tuple[StateColumn, ...]
 
@@ -65,7 +64,7 @@ class Logic:
 
     @property
     def make(self) -> Callable[[], Any]:
-        """What makes the state of a new key."""
+        """The function that makes the state of a new key."""
         if hasattr(self.given, "init"):
             init: Callable[[], Any] = self.given.init
             return init
@@ -75,12 +74,12 @@ class Logic:
 
     @property
     def clock(self) -> Clock | None:
-        """The event time of results; None where they have none."""
+        """Where results have their event time; None if they have none."""
         kinds = {each.name: each.type for each in self.output}
         return None if self.event_time is None else Clock(self.event_time, kinds[self.event_time])
 
     def described(self) -> dict[str, Any]:
-        """The state as plain data, for a checkpoint to compare with."""
+        """The state's type as plain data, which a checkpoint stores and compares."""
         if isinstance(self.state, StateType):
             return self.state.described()
         fields = [
@@ -98,9 +97,9 @@ def logic_of(
     *,
     any_case: bool = True,
 ) -> Logic:
-    """The class as it will run; what cannot work is refused by name.
+    """The class as it will run. Mistakes are refused with a message that names them.
 
-    any_case: it may name the columns that it reads in any case.
+    any_case: the class may name the columns that it reads in any case.
     """
     kind = given if isinstance(given, type) else type(given)
     who = f"process({kind.__qualname__})"
@@ -111,7 +110,7 @@ def logic_of(
             given = given()
         except TypeError as error:
             raise TopologyError(
-                f"{who} cannot be made without arguments ({error}); give an object instead"
+                f"{who} cannot be created without arguments ({error}); pass an object instead"
             ) from None
     for method in ("process", *(name for name in ("on_timer", "init") if hasattr(given, name))):
         if not callable(getattr(given, method, None)):
@@ -161,7 +160,7 @@ def logic_of(
 
 
 def _declared_state(kind: type, given: Any, who: str) -> Any:
-    """What the class declares as its state: columns in a dict, or a type.
+    """The state that the class declares: columns in a dict, or a type.
 
     It is an attribute or an annotation.
     """
@@ -204,7 +203,7 @@ def _output(text: object, keys: Sequence[Field], who: str) -> tuple[Field, ...]:
 
 
 def columns_of(text: object, what: str) -> tuple[Field, ...]:
-    """Columns from text as in Spark: "price double, at timestamp"."""
+    """Columns from a string as in Spark: "price double, at timestamp"."""
     if not isinstance(text, str) or not text.strip():
         raise TopologyError(
             f'{what}={text!r}; valid: columns with their types, such as "n bigint, at timestamp"'
@@ -254,9 +253,9 @@ def _event_time(name: object, output: Sequence[Field], who: str) -> str | None:
 
 
 def aggregates_of(given: Any) -> Mapping[str, Any]:
-    """The aggregates that a class reads of the rows of a key, by name.
+    """The aggregates that a class reads for each key, by name.
 
-    Empty where it reads the rows.
+    Empty if it reads the rows themselves.
     """
     found = getattr(given, "columns", None)
     return found if isinstance(found, Mapping) else {}
@@ -281,8 +280,8 @@ def _columns(
                 )
         if order != "arrival":
             raise TopologyError(
-                f"{who}: columns are aggregates of all rows of a key in a step, late ones among "
-                "them; say so with order='arrival'"
+                f"{who}: columns are aggregates of all rows of a key in a step, including late "
+                "ones; confirm that with order='arrival'"
             )
         return ()
     listed = (
@@ -311,7 +310,7 @@ def _pickled(given: Any, who: str) -> tuple[type, ...]:
 
 
 def _state_columns(declared: Mapping[Any, Any], who: str) -> tuple[StateColumn, ...]:
-    """The columns of a vectorised state: a Spark type of fixed size each, or that and a default."""
+    """The columns of vectorised state. Each has a Spark type of fixed size, and maybe a default."""
     if not declared:
         raise TopologyError(f"{who}: state has no columns; write state = {{'n': 'bigint'}}")
     found = []
@@ -344,7 +343,7 @@ _TAKEN = ("new", "columns")
 
 
 def record_of(columns: Sequence[StateColumn]) -> np.dtype[Any]:
-    """The bytes of a vectorised state: a byte that says that it has no timers, then the columns."""
+    """The layout of vectorised state: a byte that says that it has no timers, then the columns."""
     return np.dtype([("_", "u1"), *((each.name, each.dtype) for each in columns)])
 
 

@@ -1,8 +1,8 @@
 """Types of `process` state: how values are encoded, and which types can read each other.
 
-Values are MessagePack of a declared type: dataclasses and structs by the names of their fields.
-What is read is checked against the type, and runs no code: pickle is used for types that the user
-has named, and for no others.
+Values are MessagePack of a declared type. Dataclasses and structs are stored with the names of
+their fields. What is read is checked against the type, and runs no code. Only for types that the
+user has named is pickle used.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ _RESTS = {
 
 @dataclass(frozen=True, slots=True)
 class StateType:
-    """A declared type of state, and the types in it that are pickled because the user says so."""
+    """A declared type of state, and the types in it that the user allows to be pickled."""
 
     type: Any
     pickled: tuple[type, ...] = ()
 
     def __reduce__(self) -> tuple[Callable[..., StateType], tuple[Any, ...]]:
-        make_picklable(self._info())  # a worker may not have the module of the classes
+        make_picklable(self._info())  # a worker may not have the module of these classes
         return StateType, (self.type, self.pickled)
 
     def __str__(self) -> str:
         return type_name(self.type)
 
     def encoder(self) -> Callable[[Any], bytes]:
-        """A function that gives the bytes of a value; it does not check the type."""
+        """A function that encodes a value. It does not check the type."""
         return msgspec.msgpack.Encoder(enc_hook=self._enc_hook).encode
 
     def decoder(self) -> Callable[[bytes], Any]:
-        """A function that decodes a value; raises msgspec.ValidationError if it does not fit."""
+        """A function that decodes a value. Raises msgspec.ValidationError if it does not fit."""
         decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(
             self.type, dec_hook=self._dec_hook
         ).decode
         return decode
 
     def maker(self) -> Callable[[], Any] | None:
-        """What makes the state of a new key; None if the type has no default."""
+        """The function that makes the state of a new key; None if the type has no default."""
         kind = getattr(self.type, "__origin__", self.type)
         if kind in _BUILT_IN and kind is not tuple:
             return kind  # type: ignore[no-any-return]
@@ -62,24 +62,24 @@ class StateType:
         return (lambda: None) if _fits_none(self.type) else None
 
     def described(self) -> dict[str, Any]:
-        """The type as plain data, for a checkpoint to compare with."""
+        """The type as plain data, which a checkpoint stores and compares."""
         found = _described(self._info(), (), self.pickled)
         make_picklable(self._info())
         return found
 
     def check(self, make: Callable[[], Any], who: str) -> None:
-        """Refuses a type that cannot be kept, and a first value that does not fit it."""
+        """Refuses a type that cannot be stored, and a first value that does not fit it."""
         try:
             self.described()
         except TypeError as error:
             raise TopologyError(
-                f"{who}: state of type {self} cannot be kept ({error}); valid: "
+                f"{who}: state of type {self} cannot be stored ({error}); valid: "
                 "dataclasses, msgspec.Struct, built-in types; others "
-                "where the class names them in pickled = (...)"
+                "if the class names them in pickled = (...)"
             ) from None
         try:
             self.decoder()(self.encoder()(make()))
-        except Exception as error:  # noqa: BLE001 - a constructor of the user's may raise anything
+        except Exception as error:  # noqa: BLE001 - a user's constructor may raise anything
             raise TopologyError(
                 f"{who}: the first state of a key does not fit {self} ({error}); "
                 "give every field a default, or write "
@@ -94,14 +94,14 @@ class StateType:
     def _enc_hook(self, value: Any) -> Any:
         if isinstance(value, self.pickled):
             return pickle.dumps(value, protocol=5)
-        raise NotImplementedError(f"a value of type {type(value).__name__} cannot be kept")
+        raise NotImplementedError(f"a value of type {type(value).__name__} cannot be stored")
 
     def _dec_hook(self, kind: type, value: Any) -> Any:
         if kind not in self.pickled:
             raise NotImplementedError(f"a value of type {kind.__name__} cannot be read")
         found = pickle.loads(value)  # noqa: S301 - the user has opted in for this type
         if not isinstance(found, kind):
-            raise TypeError(f"a {type(found).__name__} is where a {kind.__name__} should be")
+            raise TypeError(f"a {type(found).__name__} is stored where a {kind.__name__} belongs")
         return found
 
 
@@ -150,13 +150,13 @@ def _described(  # noqa: PLR0911 - one kind of type per return
         return {"kind": kind, "values": sorted(map(str, values))}
     if kind == "custom":
         if info.cls not in pickled:
-            raise TypeError(f"{info.cls.__qualname__} is of no type that MessagePack has")
+            raise TypeError(f"{info.cls.__qualname__} has no MessagePack type")
         return {"kind": "pickled", "name": info.cls.__qualname__}
     return {"kind": kind}
 
 
 def spell_type(described: Mapping[str, Any]) -> str:
-    """A described type as a person would write it."""
+    """A described type as a user would write it."""
     kind = described["kind"]
     if kind == "object":
         inner = ", ".join(
@@ -175,7 +175,7 @@ def spell_type(described: Mapping[str, Any]) -> str:
 def incompatibilities(  # noqa: PLR0911 - one rule per return
     old: Mapping[str, Any], new: Mapping[str, Any], where: str = "state"
 ) -> list[str]:
-    """Why values of one described type cannot be read as another; empty where they can."""
+    """Why values of one described type cannot be read as another; empty if they can."""
     a, b = old["kind"], new["kind"]
     if a == b == "object":
         return _object_incompatibilities(old, new, where)
@@ -218,10 +218,10 @@ def _object_incompatibilities(
         if name not in mine and each["required"]
     ]
     if old["by_place"] != new["by_place"]:
-        found.append(f"{where} is encoded {'by place' if new['by_place'] else 'by name'} now")
+        found.append(f"{where} is encoded {'by position' if new['by_place'] else 'by name'} now")
     elif old["by_place"] and list(other)[: len(mine)] != list(mine):
         found.append(
-            f"{where} is encoded by place, and its first fields are no longer {', '.join(mine)}"
+            f"{where} is encoded by position, and its first fields are no longer {', '.join(mine)}"
         )
     for name in mine:
         if name in other:
@@ -236,7 +236,7 @@ def _changed(old: Mapping[str, Any], new: Mapping[str, Any], where: str) -> str:
 def new_fields(
     old: Mapping[str, Any], new: Mapping[str, Any], where: str = "state"
 ) -> Sequence[str]:
-    """The fields that one described type has beyond another."""
+    """The fields that the new type has and the old one has not."""
     if old["kind"] != "object" or new["kind"] != "object":
         return [] if old == new else [where]
     mine = {each["name"]: each["type"] for each in old["fields"]}

@@ -1,7 +1,7 @@
 """Event-time windows, and sessions, whose windows depend on the rows of each key.
 
 A window of fixed length is [start, start + length). One begins every `every`, shifted by `offset`
-from 1970-01-01 UTC. Those of a calendar are in `anabranch.topology.calendar`.
+from 1970-01-01 UTC. Calendar windows are in `anabranch.topology.calendar`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from anabranch.errors import TopologyError
 from anabranch.topology.durations import Duration, duration_us, format_duration, written_duration
 from anabranch.types import Array
 
-NEVER = np.iinfo(np.int64).min  # before all times
+NEVER = np.iinfo(np.int64).min  # earlier than all times
 
-INCOMPLETE = " (incomplete)"  # ends the name of results that lack rows from before
-_MOST_STEPS = 300  # of a cumulative window: each is a window of its own
+INCOMPLETE = " (incomplete)"  # the end of the window name of results that lack earlier rows
+_MOST_STEPS = 300  # of a cumulative window; each is a window of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowDefinition(ABC):
-    """A window of some kind under a name. `kind` finds the plan that forms such windows."""
+    """A named window. `kind` selects the plan that forms windows of this kind."""
 
     kind: ClassVar[str]
     name: str
@@ -33,54 +33,54 @@ class WindowDefinition(ABC):
     @property
     @abstractmethod
     def key(self) -> str:
-        """What a checkpoint knows it by: what it is, however it was written or named."""
+        """The identity of the window in a checkpoint. It does not depend on its name."""
 
     @property
     def described(self) -> str:
-        """All that results depend on, as text for a fingerprint."""
+        """Everything that results depend on, as text for a fingerprint."""
         return self.name if self.name == self.key else f"{self.name} ({self.key})"
 
     @property
     @abstractmethod
     def copies(self) -> int:
-        """In how many of its windows a row is."""
+        """How many of its windows contain a row."""
 
     def check_moment(self, moment: str) -> None:  # noqa: B027
-        """Refuses event times of a type that it has no meaning for."""
+        """Refuses event times of a type that the window does not support."""
 
     def shares_name(self, other: WindowDefinition) -> bool:  # noqa: ARG002
-        """Whether both may have one name: only steps of one cumulative window may."""
+        """Whether both may have the same name. Only steps of one cumulative window may."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Equally spaced times: every `width_us`, one of them at `offset_us`."""
+    """Equally spaced times, `width_us` apart; one of them is `offset_us`."""
 
     width_us: int
     offset_us: int
 
     def meet(self, other: Grid) -> Grid:
-        """The widest grid that has the times of both."""
+        """The widest grid that contains the times of both."""
         width = gcd(self.width_us, other.width_us, abs(self.offset_us - other.offset_us))
         return Grid(width, self.offset_us % width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlignedWindow(WindowDefinition):
-    """A window whose starts and ends are the same for all keys: it can be formed from panes."""
+    """A window whose starts and ends are the same for all keys, so panes can be shared."""
 
     kind = "windows"
 
     @property
     @abstractmethod
     def gapless(self) -> bool:
-        """Whether each time is in one of its windows."""
+        """Whether every time is in one of its windows."""
 
     @property
     @abstractmethod
     def longest_us(self) -> int:
-        """No window is longer."""
+        """The length of the longest window."""
 
     @property
     @abstractmethod
@@ -90,30 +90,33 @@ class AlignedWindow(WindowDefinition):
     @property
     @abstractmethod
     def grid(self) -> Grid | None:
-        """The widest grid that has all starts and ends; None where they are not equally spaced, so
-        that panes must be cut at them.
+        """The widest grid that contains all starts and ends.
+
+        None if they are not equally spaced; panes are then cut at them.
         """
 
     @property
     @abstractmethod
     def series(self) -> tuple[object, ...]:
-        """Windows with the same one start together: the longest of them ends last."""
+        """Windows with an equal series have the same starts, so the longest of them ends last."""
 
     @abstractmethod
     def in_panes(self, grid: Grid) -> tuple[int, int, int] | None:
-        """Length, time from end to end, and first end from 0 on, in panes of a grid; None where it
-        is not equally spaced.
+        """Its length, the distance of its ends, and its first end from 0 on, in panes of a grid.
+
+        None if it is not equally spaced.
         """
 
     @abstractmethod
     def last_end_sql(self) -> str | None:
-        """The end of the last window that contains a time t, null where none does; None where SQL
-        cannot tell it.
+        """SQL for the end of the last window that contains a time t, null if there is none.
+
+        None if SQL cannot express it.
         """
 
     @abstractmethod
     def last_ends(self, times: Array) -> Array:
-        """The end of the last window that contains each time; NEVER where none does."""
+        """The end of the last window that contains each time, NEVER if there is none."""
 
     @abstractmethod
     def first_end(self, after_us: int) -> int:
@@ -124,12 +127,14 @@ class AlignedWindow(WindowDefinition):
         """The start of the window that ends at a time."""
 
     def starts(self, times: Array) -> Array:
-        """The last start or end at or before each time, where panes must be cut at them."""
+        """The last start or end at or before each time, for windows at which panes are cut."""
         raise NotImplementedError
 
     def cut_sql(self, pane: str | None, grid: Grid | None) -> str:
-        """A time that no start or end separates from a time t, nor an edge of the given pane,
-        whose edges are on a grid.
+        """SQL for a time in the same pane as a time t.
+
+        No start or end of the window is between the two, and no edge of the given pane, whose edges
+        are on a grid.
         """
         raise NotImplementedError
 
@@ -139,17 +144,17 @@ class AlignedWindow(WindowDefinition):
 
     @property
     def helper(self) -> AlignedWindow | None:
-        """Shorter windows that a long one consists of, to form it from."""
+        """Shorter windows that a long one consists of, from which it can be formed."""
         return None
 
     def refines(self, other: AlignedWindow) -> bool:  # noqa: ARG002
-        """Whether all starts and ends of another window that cuts panes are among its own."""
+        """Whether its starts and ends include all of another window at which panes are cut."""
         return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window(AlignedWindow):
-    """Windows of one length; `every` above it leaves gaps, below it the windows overlap."""
+    """Windows of one length. They overlap if `every` is shorter, and leave gaps if it is longer."""
 
     length_us: int
     every_us: int
@@ -211,7 +216,7 @@ class Window(AlignedWindow):
         return -(-self.length_us // self.every_us)
 
     def shares_name(self, other: WindowDefinition) -> bool:
-        """Whether they can be steps of one cumulative window: only their lengths differ."""
+        """Whether both can be steps of one cumulative window: only their lengths differ."""
         return (
             isinstance(other, Window)
             and (self.every_us, self.offset_us) == (other.every_us, other.offset_us)
@@ -223,9 +228,9 @@ class Window(AlignedWindow):
 class Session(WindowDefinition):
     """Rows of a key, each at most a gap after the one before.
 
-    Its window is [first row, last row + gap). As in Spark, a row exactly a gap after another is in
-    its session, and the session closes when the watermark reaches its end: a row that comes after
-    that, and is not late itself, begins a new one.
+    The window of a session is [first row, last row + gap). As in Spark, a row exactly a gap after
+    another belongs to its session. The session closes when the watermark reaches its end. A row
+    that comes later, and is not late itself, begins a new session.
     """
 
     kind = "sessions"
@@ -241,12 +246,19 @@ class Session(WindowDefinition):
         return 1
 
 
-# A window has the name that the user gave or, without one, what the user wrote: "24 hours" stays
-# "24 hours". Nothing but results and messages depends on it; state depends on `key`.
+# The name of a window is the one given by the user, else what the user wrote: "24 hours" stays
+# "24 hours". Only results and messages depend on it; state depends on `key`.
 
 
 def tumbling(length: Duration, *, start: Duration = "0s", name: str | None = None) -> Window:
-    """Windows side by side: each row is in exactly one."""
+    """Windows of one length, one after the other. Each row is in exactly one.
+
+    - `length`: such as "10 minutes", "24h", "1h 30m" or a timedelta.
+    - `start`: shifts the windows, one of which by default starts at 1970-01-01 00:00 UTC.
+    - `name`: what results have in column `window_name`; by default the length as written.
+
+    A value that is not a duration, or a length of zero, is a TopologyError.
+    """
     duration_us(length, "window length")
     return _window(length, length, start, name)
 
@@ -254,7 +266,13 @@ def tumbling(length: Duration, *, start: Duration = "0s", name: str | None = Non
 def sliding(
     length: Duration, *, every: Duration, start: Duration = "0s", name: str | None = None
 ) -> Window:
-    """Overlapping windows: each row is in `length / every` of them."""
+    """Overlapping windows. Each row is in `length / every` of them.
+
+    - `length`: how long each window is, such as "1 hour" or a timedelta.
+    - `every`: the time from one start to the next. It must not be longer than `length`.
+    - `start`: shifts the windows, one of which by default starts at 1970-01-01 00:00 UTC.
+    - `name`: what results have in column `window_name`; by default "1 hour every 5 minutes".
+    """
     length_us, every_us = duration_us(length, "window length"), duration_us(every, "window slide")
     if every_us > length_us:
         raise TopologyError(
@@ -270,7 +288,8 @@ def hopping(
 ) -> Window:
     """A window of `length` every `every`, overlapping or with gaps.
 
-    Rows in a gap belong to no window.
+    The arguments are those of `sliding`, but `every` may be longer than `length`. Rows in a gap
+    are in no window and are left out.
     """
     duration_us(length, "window length")
     duration_us(every, "window hop")
@@ -280,12 +299,17 @@ def hopping(
 def cumulative(
     period: Duration, *, every: Duration, start: Duration = "0s", name: str | None = None
 ) -> tuple[Window, ...]:
-    """What a period has so far: windows from its start to every `every`, up to the whole.
+    """A period so far, in steps: windows from the start of a period to every `every` after it.
 
-    For example, since midnight, every 10 minutes.
+    For example, everything since midnight, every 10 minutes.
 
-    `start` shifts the periods from 1970-01-01 UTC, such as "-2 hours" for days that begin at
-    midnight in UTC+2.
+    - `period`: such as "1 day". The last window of a period is the whole of it.
+    - `every`: the step. `period` must be a multiple of it, of at most 300 steps.
+    - `start`: shifts the periods from 1970-01-01 00:00 UTC. With "-2 hours", days begin at midnight
+      in UTC+2.
+    - `name`: what results have in column `window_name`; by default "1 day so far every 10 minutes".
+
+    Returns one window per step. Give all of them to `consolidate` or `aggregate`.
     """
     period_us, every_us = duration_us(period, "period"), duration_us(every, "step of a period")
     if period_us % every_us:
@@ -308,7 +332,11 @@ def cumulative(
 
 
 def session(gap: Duration, *, name: str | None = None) -> Session:
-    """One window per key for rows that follow each other by at most `gap`."""
+    """Sessions: rows of a key that follow each other by at most `gap`.
+
+    - `gap`: such as "30 minutes" or a timedelta.
+    - `name`: what results have in column `window_name`; by default "session 30 minutes".
+    """
     gap_us = duration_us(gap, "session gap")
     return Session(name=check_name(name, f"session {written_duration(gap)}"), gap_us=gap_us)
 
@@ -327,20 +355,20 @@ def _starting(start: Duration, window: Window) -> str:
 
 
 def check_name(name: object, default: str) -> str:
-    """The name that a window was given, or what the user wrote."""
+    """The name that the user gave a window, or the default."""
     if name is None:
         return default
     if not isinstance(name, str) or not name.strip():
         raise TopologyError(f"window name {name!r} must be a non-empty string")
     if name.endswith(INCOMPLETE):
         raise TopologyError(
-            f"window name {name!r} must not end with {INCOMPLETE!r}: results that lack rows do"
+            f"window name {name!r} must not end with {INCOMPLETE!r}, which marks missing rows"
         )
     return name
 
 
 def parse_windows(text: str) -> tuple[Window, ...]:
-    """'7m/3m,5m' is 7 minutes every 3 minutes, and tumbling 5 minutes."""
+    """Windows from text: '7m/3m,5m' is 7 minutes every 3 minutes, and tumbling 5 minutes."""
     parsed = [_parse_window(part.strip()) for part in text.split(",")]
     windows = tuple(replace(window, name=window.key) for window in parsed)
     if len({window.key for window in windows}) < len(windows):

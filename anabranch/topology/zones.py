@@ -1,12 +1,12 @@
-"""Time zones as values: their rules are a line of text, which plans and checkpoints carry.
+"""Time zones as values: the rules of a zone are one line of text in plans and checkpoints.
 
-The text is made once, where the topology is built, from the same files that Python's `zoneinfo`
-reads. Nobody else looks into a time zone database: the JVM, workers on other hosts and a later
-run may have other versions of it. Everything else here is arithmetic over that text.
+The text is made once, when the topology is built, from the same files that Python's `zoneinfo`
+reads. No other code uses a time zone database, because the JVM, workers on other hosts and a later
+run may have other versions of it. Everything else here is arithmetic on that text.
 
-A line of rules has the offset before all changes, then each change as TIME:OFFSET, then what
-repeats every year as POSIX writes it (RFC 8536, 3.3); times and offsets are seconds. What repeats
-is a function of the calendar, which has a period of 400 years: so there is no last year.
+A line of rules has the offset before all changes, then each change as TIME:OFFSET, then the yearly
+rule as POSIX writes it (RFC 8536, 3.3). Times and offsets are seconds. The yearly rule depends on
+the calendar, which repeats after 400 years. So there is no last year.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from anabranch.types import Array
 
 SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US
-PERIOD_US = 146_097 * DAY_US  # of the calendar: 400 years, which are whole weeks
+PERIOD_US = 146_097 * DAY_US  # 400 years, after which the calendar repeats; whole weeks
 _EPOCH = date(1970, 1, 1).toordinal()
 _LEAST, _GREATEST = np.iinfo(np.int64).min // 2, np.iinfo(np.int64).max // 2
 _NAME = r"(?:<[^>]+>|[A-Za-z]+)"
 _OFFSET = r"[+-]?\d+(?::\d+){0,2}"
 _YEARLY = re.compile(rf"{_NAME}({_OFFSET})(?:{_NAME}({_OFFSET})?,([^,]+),([^,]+))?")
 
-Change = tuple[int, int]  # a time, and the offset from there on; seconds
+Change = tuple[int, int]  # a time, and the offset from then on; in seconds
 
 
 def zone_names() -> frozenset[str]:
-    """The zones that can be named."""
+    """The names of all time zones."""
     return frozenset(zoneinfo.available_timezones())
 
 
 @functools.cache
 def zone_rules(name: str) -> str:
-    """The rules of a zone as this machine knows them.
+    """The rules of a zone in this machine's database.
 
-    They are the same text whether the file spells future years out or leaves them to its last line.
+    The text is the same whether the file lists future years or leaves them to its yearly rule.
     """
     first, changes, yearly = _read(_file_of(name))
     found: list[Change] = []
@@ -78,26 +78,26 @@ def splice_rules(old: str, new: str, at_us: int) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Zone:
-    """The rules of a zone as arrays: from `begins[i]` on the offset is `offsets[i]`; microseconds.
+    """The rules of a zone as arrays, in microseconds: from `begins[i]` the offset is `offsets[i]`.
 
-    Local time may go back. Days, and what consists of them, begin when local time reaches their
-    first midnight for the first time, or passes it; so days follow each other without overlap.
+    Local time may go back. A day begins when local time first reaches or passes its midnight. So
+    days follow each other without overlap, and so do longer units, which consist of days.
     """
 
     begins: Array
     offsets: Array
-    tops: Array  # the latest local time before each begins
-    tops_after: Array  # what local time reaches before each ends
+    tops: Array  # the latest local time before each change
+    tops_after: Array  # the local time that is reached before the next change
     far_us: int  # from here on everything repeats
 
     def offset_at(self, times: Array) -> Array:
-        """What local time is ahead of UTC."""
+        """How far local time is ahead of UTC."""
         near, _ = self._near(times)
         found: Array = self.offsets[self._number(near)]
         return found
 
     def reached(self, times: Array) -> Array:
-        """The latest local time that there has been up to some times: it never goes back."""
+        """The latest local time so far, which never goes back."""
         near, far = self._near(times)
         number = self._number(near)
         found: Array = np.maximum(near + self.offsets[number], self.tops[number]) + far
@@ -111,7 +111,7 @@ class Zone:
         return found
 
     def _near(self, times: Array) -> tuple[Array, Array]:
-        """Times moved by whole periods to where everything is spelled out, and by how much."""
+        """Times moved back by whole periods into the range of the arrays, and by how much."""
         far = np.maximum((times - self.far_us) // PERIOD_US + 1, 0) * PERIOD_US
         return times - far, far
 
@@ -122,7 +122,7 @@ class Zone:
 
 @functools.lru_cache(maxsize=64)
 def zone_of(rules: str) -> Zone:
-    """The arrays of a line of rules."""
+    """The rules of a line as arrays."""
     first, changes, yearly = _parsed(rules)
     last = changes[-1][0] if changes else None
     year = 1970 if last is None else _year(last)
@@ -155,7 +155,7 @@ def _day(year: int, month: int, day: int) -> int:
 
 
 def _repeats(changes: list[Change], yearly: str) -> bool:
-    """Whether the last change is what follows the one before it by what repeats every year."""
+    """Whether the last change is the one that the yearly rule gives after the change before it."""
     (before, _), last = changes[-2:]
     years = range(_year(before) - 1, _year(last[0]) + 2)
     following = (each for year in years for each in _changes_in(year, yearly) if each[0] > before)
@@ -164,7 +164,7 @@ def _repeats(changes: list[Change], yearly: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _changes_in(year: int, yearly: str) -> tuple[Change, ...]:
-    """The changes of a year that repeat; none where the offset stays."""
+    """The changes in a year by the yearly rule; none if the offset stays the same."""
     match = _YEARLY.fullmatch(yearly)
     if match is None or match[3] is None:
         return ()
@@ -175,7 +175,7 @@ def _changes_in(year: int, yearly: str) -> tuple[Change, ...]:
 
 
 def _local(year: int, rule: str) -> int:
-    """When a rule of POSIX applies in a year, in local time."""
+    """When a POSIX rule applies in a year, in local time."""
     day, _, time = rule.partition("/")
     seconds = _seconds(time) if time else 7200
     if day.startswith("M"):  # month, week (5: the last), day of the week from Sunday
@@ -184,7 +184,7 @@ def _local(year: int, rule: str) -> int:
         found = first + (weekday - first - 4) % 7 + 7 * (week - 1)
         following = _day(year + month // 12, month % 12 + 1, 1)
         found -= 7 if found >= following else 0
-    elif day.startswith("J"):  # 1 to 365, as if there were no 29 February
+    elif day.startswith("J"):  # 1 to 365; 29 February is never counted
         found = _day(2023, 1, 1) + int(day[1:]) - 1
         same = date.fromordinal(found + _EPOCH)
         found = _day(year, same.month, same.day)
@@ -200,7 +200,7 @@ def _seconds(text: str) -> int:
 
 
 def _file_of(name: str) -> bytes:
-    """The file of a zone, found as `zoneinfo` finds it."""
+    """The file of a zone, found in the same way as by `zoneinfo`."""
     for place in zoneinfo.TZPATH:
         path = Path(place, name)
         if path.is_file():
@@ -209,7 +209,7 @@ def _file_of(name: str) -> bytes:
 
 
 def _read(data: bytes) -> tuple[int, Iterable[Change], str]:
-    """The offset before all changes, the changes, and what repeats, of a TZif file (RFC 8536)."""
+    """The offset before all changes, the changes, and the yearly rule of a TZif file (RFC 8536)."""
 
     def counts(at: int) -> tuple[int, ...]:
         return struct.unpack_from(">6l", data, at + 20)

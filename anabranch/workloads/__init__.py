@@ -1,9 +1,8 @@
-"""Workloads as values: how many rows per second, with which keys.
+"""Made-up input for tests and measurements: how many rows per second, with which keys.
 
-Each row is a function of the seed and its number alone.
-
-The streaming source (`spark/workload.py`), the lab's simulator and references read the same rows
-from here: no clock, no Spark. What turns them into DataFrames is imported when it is first used.
+A workload is a value. Each row depends only on the seed and its number, so the same seed gives the
+same rows. The streaming source, the lab's simulator and reference results all use these rows. Only
+`stream`, `static` and `backlog` need Spark, which is imported when they are first used.
 """
 
 from importlib import import_module

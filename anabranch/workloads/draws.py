@@ -1,4 +1,4 @@
-"""Random draws without a state: the n-th is a hash of the seed, n and a salt.
+"""Random draws without state: the n-th is a hash of the seed, n and a salt.
 
 So any row can be made without those before it.
 """
@@ -34,7 +34,7 @@ def words(seed: int, salt: int, numbers: Integers) -> Words:
 
 
 def shares(seed: int, salt: int, numbers: Integers) -> Floats:
-    """A number from 0 up to 1 for each number."""
+    """A random number in [0, 1) for each number."""
     return (words(seed, salt, numbers) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

@@ -1,4 +1,4 @@
-"""Keys of rows over time: Zipf distributed, exchanged now and then, with a hot spot that moves.
+"""Keys of rows over time: Zipf distributed, permuted from time to time, with a moving hot spot.
 
 Elasticutor 5.1: the frequencies of 10,000 keys follow a Zipf distribution with a skew of 0.5, and a
 random permutation is applied to them omega times per minute.
@@ -21,13 +21,16 @@ _RANK, _HOT, _SPOT, _PLACE, _ORDER = (
     3,
     4,
     1_000,
-)  # salts; the last one and all above it are of permutations
+)  # salts; the last one and all above it are for permutations
 MOST_KEYS = 100_000_000
 
 
 @dataclass(frozen=True)
 class Keys:
-    """How keys 0 to count - 1 are drawn. At first key 0 is the most frequent one."""
+    """How keys 0 to count - 1 are drawn. At first, key 0 is the most frequent.
+
+    Use `uniform`, `zipf` or `hot_spot` to make one.
+    """
 
     count: int
     skew: float = 0.0
@@ -35,11 +38,11 @@ class Keys:
     omega: float = 0.0
     """Permutations per minute."""
     hot_share: float = 0.0
-    """Part of the rows that goes to the hot spot, whatever the rest does."""
+    """The part of the rows that goes to the hot spot, from 0 to 1."""
     hot_width: int = 1
-    """Neighbouring keys in the hot spot."""
+    """The number of adjacent keys in the hot spot."""
     hot_every_s: float = 60.0
-    """After so long the hot spot is elsewhere."""
+    """Seconds after which the hot spot moves."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= MOST_KEYS:
@@ -60,7 +63,7 @@ class Keys:
             )
 
     def drawn(self, seed: int, numbers: Integers, seconds: Floats) -> Integers:
-        """The keys of rows, by their numbers and times."""
+        """The keys of rows, from their numbers and times."""
         ranks = np.searchsorted(
             _cumulated(self.count, self.skew), shares(seed, _RANK, numbers), side="right"
         )
@@ -77,7 +80,7 @@ class Keys:
         return keys
 
     def epoch(self, seconds: Floats | float) -> Integers:
-        """How many permutations came before these times."""
+        """The number of permutations before these times."""
         return np.floor(np.asarray(seconds, dtype=np.float64) * self.omega / 60).astype(np.int64)
 
     def hot_place(self, seed: int, seconds: Floats | float) -> Integers:
@@ -86,7 +89,7 @@ class Keys:
         return (words(seed, _PLACE, moves) % np.uint64(self.count)).astype(np.int64)
 
     def shares_at(self, seed: int, second: float) -> Floats:
-        """The probability of each key at one time."""
+        """The probability of each key at a time."""
         found = np.empty(self.count)
         found[permutation(self.count, seed, int(self.epoch(second)))] = _weights(
             self.count, self.skew
@@ -99,14 +102,14 @@ class Keys:
 
 
 def uniform(count: int) -> Keys:
-    """All keys alike."""
+    """`count` keys, all equally frequent."""
     return Keys(count)
 
 
 def zipf(count: int, skew: float = 0.5, *, omega: float = 0.0) -> Keys:
-    """The r-th most frequent key has a weight of r ** -skew.
+    """`count` keys with Zipf frequencies: the r-th most frequent has a weight of r ** -skew.
 
-    `omega` times per minute all keys are exchanged (Elasticutor 5.1).
+    `omega` times per minute, keys are permuted at random (Elasticutor 5.1).
     """
     return Keys(count, skew, omega)
 
@@ -120,16 +123,16 @@ def hot_spot(
     skew: float = 0.0,
     omega: float = 0.0,
 ) -> Keys:
-    """A share of the rows goes to a few neighbouring keys, which change after a while.
+    """A part of the rows, `share`, goes to `width` adjacent keys, which change `every` so often.
 
-    The rest is distributed as in zipf().
+    The other rows have keys as in `zipf`.
     """
     return Keys(count, skew, omega, share, width, duration_us(every, "every") / 1e6)
 
 
 @lru_cache(maxsize=8)
 def permutation(count: int, seed: int, epoch: int) -> Integers:
-    """The key of each rank after `epoch` permutations; at first each rank is its own key."""
+    """The key of each rank after `epoch` permutations. At first, each rank is its own key."""
     ranks = np.arange(count, dtype=np.int64)
     return np.argsort(words(seed, _ORDER + epoch, ranks)) if epoch else ranks
 

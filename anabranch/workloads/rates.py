@@ -1,8 +1,8 @@
 """Rows per second as a function of time.
 
-A rate consists of straight lines between knots, jumps where two knots have one time, and waves on
-top. Rates are integrated exactly, so the rows of any stretch of time are known without going
-through it. Rates can be added and multiplied.
+A rate consists of straight lines between knots, jumps if two knots have the same time, and waves on
+top. Rates are integrated exactly, so the rows of any period are known without generating them.
+Rates can be added and multiplied.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Knot: TypeAlias = tuple[float, float]
 """A time in seconds, and the rows per second then."""
 
 Wave: TypeAlias = tuple[float, float]
-"""Rows per second above and below at most, and the seconds of one period.
+"""The amplitude in rows per second, and the period in seconds.
 
 At time 0 a wave is at its middle and rises.
 """
 
-# DABS-Storm's Fig. 11 is a drawing; these are shares of the time and of the way from low to high,
-# by what the text says of it.
+# DABS-Storm's Fig. 11 is a drawing. These are parts of the time and of the way from low to high, as
+# the text describes them.
 _PROGRESSIVE = (
     (0.0, 0.0),
     (0.1, 0.0),
@@ -47,16 +47,14 @@ _ERRATIC = (
 
 @dataclass(frozen=True)
 class Rate:
-    """Rows per second over time. The last knot's rate stays."""
+    """Rows per second over time. After the last knot, its rate stays."""
 
     knots: tuple[Knot, ...]
     waves: tuple[Wave, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.knots or self.knots[0][0] != 0:
-            raise TopologyError(
-                f"a rate must say what it is at second 0; its knots are {self.knots}"
-            )
+            raise TopologyError(f"a rate must have a knot at second 0; its knots are {self.knots}")
         if any(after[0] < before[0] for before, after in pairwise(self.knots)):
             raise TopologyError(f"the times of a rate must not go back; its knots are {self.knots}")
         if any(not (isfinite(period) and period > 0) for _, period in self.waves):
@@ -66,7 +64,7 @@ class Rate:
         lowest = min(rate for _, rate in self.knots) - sum(abs(height) for height, _ in self.waves)
         if not isfinite(lowest + max(rate for _, rate in self.knots)) or lowest < 0:
             raise TopologyError(
-                f"rows a second must be 0 or more at any time; this rate goes down to {lowest:g}"
+                f"a rate must never be below 0 rows per second; this one goes down to {lowest:g}"
             )
 
     def __add__(self, other: Rate) -> Rate:
@@ -91,7 +89,7 @@ class Rate:
     __rmul__ = __mul__
 
     def at(self, seconds: Floats | float) -> Floats:
-        """Rows per second at these times; at a jump the rate after it."""
+        """Rows per second at these times. At a jump, it is the rate after the jump."""
         times = np.asarray(seconds, dtype=np.float64)
         place, since = self._place(times)
         _, start, slope, _ = self._pieces
@@ -101,7 +99,7 @@ class Rate:
         return rate
 
     def rows_until(self, seconds: Floats | float) -> Floats:
-        """The integral from 0 to these times: rows, with fractions."""
+        """The number of rows from 0 to these times, with fractions."""
         times = np.asarray(seconds, dtype=np.float64)
         place, since = self._place(times)
         _, start, slope, before = self._pieces
@@ -111,7 +109,7 @@ class Rate:
         return rows
 
     def _place(self, times: Floats) -> tuple[np.typing.NDArray[np.intp], Floats]:
-        """The piece that each time is in, and the seconds since that began."""
+        """The piece that contains each time, and the seconds since the piece began."""
         begin = self._pieces[0]
         place = np.searchsorted(begin, times, side="right") - 1
         return place, times - begin[place]
@@ -137,12 +135,12 @@ class Rate:
 
 
 def constant(rows: float) -> Rate:
-    """The same rows per second at all times."""
+    """The same number of rows per second at all times."""
     return Rate(((0.0, float(rows)),))
 
 
 def stepped(first: float, *later: tuple[Duration, float]) -> Rate:
-    """Rows per second at first, and from each of the times on, such as ("1 minute", 1_000)."""
+    """Rows per second in steps: `first`, then from each time on, such as ("1 minute", 1_000)."""
     knots, last = [(0.0, float(first))], float(first)
     for when, rows in later:
         time = _seconds(when, "time of a step")
@@ -152,7 +150,7 @@ def stepped(first: float, *later: tuple[Duration, float]) -> Rate:
 
 
 def progressive(low: float, high: float, over: Duration) -> Rate:
-    """A large increase, a plateau, a decrease (DABS-Storm, Fig. 11a)."""
+    """A large increase from `low` to `high`, a plateau, and a decrease (DABS-Storm, Fig. 11a)."""
     seconds = _seconds(over, "over")
     return Rate(
         tuple((share * seconds, low + height * (high - low)) for share, height in _PROGRESSIVE)
@@ -160,9 +158,9 @@ def progressive(low: float, high: float, over: Duration) -> Rate:
 
 
 def erratic(low: float, high: float, over: Duration, *, seed: int | None = None) -> Rate:
-    """Sudden peaks, the last of which is long (DABS-Storm, Fig. 11b).
+    """Sudden peaks between `low` and `high`, the last of them long (DABS-Storm, Fig. 11b).
 
-    With a seed, six peaks of random times, lengths and heights.
+    With a seed, there are six peaks with random times, lengths and heights.
     """
     seconds = _seconds(over, "over")
     base = float(low)
@@ -178,14 +176,14 @@ def erratic(low: float, high: float, over: Duration, *, seed: int | None = None)
 
 
 def sine(mean: float, amplitude: float, period: Duration) -> Rate:
-    """A wave around a mean."""
+    """A sine wave around a mean, in rows per second."""
     return Rate(((0.0, float(mean)),), ((float(amplitude), _seconds(period, "period")),))
 
 
 def _drawn_peaks(seed: int) -> list[tuple[float, float, float]]:
-    """Start, length and height of a peak in each sixth of the time, as shares.
+    """Start, length and height of one peak in each sixth of the time, as parts of the whole.
 
-    A length is a fiftieth to a tenth.
+    A length is a fiftieth to a tenth of the time.
     """
     numbers = np.arange(6, dtype=np.int64)
     when, length, height = (shares(seed, salt, numbers) for salt in (101, 102, 103))

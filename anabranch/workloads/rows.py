@@ -1,7 +1,7 @@
 """The rows of a workload: row n has a due time and a key, which depend on nothing else.
 
-The rows of each second are the whole rows by which the rate's integral grows in it, spread evenly
-over that second.
+A second has as many rows as the integral of the rate grows by in whole numbers. They are spread
+evenly over the second.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anabranch.workloads.keys import Keys
 from anabranch.workloads.rates import Rate
 
 _SECOND_US = 1_000_000
-_PAYLOAD = 9  # salt
+_PAYLOAD = 9  # a salt
 MOST_PAYLOAD, MOST_SECONDS = 1 << 20, 31 * 24 * 3600
 START_US = 1_769_889_600 * _SECOND_US
 """2026-01-31 20:00 UTC, the default start of event times."""
@@ -27,14 +27,17 @@ START_US = 1_769_889_600 * _SECOND_US
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """Rows at a rate, with certain keys, for some time."""
+    """Rows at a rate, with certain keys, for `lasting`, which must be whole seconds up to 31 days.
+
+    The same `seed` gives the same rows. `start_us` is the event time of the first second.
+    """
 
     rate: Rate
     keys: Keys
     lasting: Duration
     seed: int = 0
     payload: int = 0
-    """Bytes of a column that nobody reads; 0: there is no such column."""
+    """Bytes per row in a column `payload`, which do not compress; 0: no such column."""
     start_us: int = START_US
 
     def __post_init__(self) -> None:
@@ -51,23 +54,23 @@ class Workload:
 
     @property
     def total(self) -> int:
-        """Rows in all."""
+        """The number of all rows."""
         return int(self.before[-1])
 
     @cached_property
     def before(self) -> Integers:
-        """The rows due before each second; the last entry is all of them."""
+        """The number of rows that are due before each second. The last entry counts all rows."""
         rows = self.rate.rows_until(np.arange(self.seconds + 1, dtype=np.float64))
         return np.floor(rows + 1e-6).astype(
             np.int64
-        )  # rounding may have taken a little from a whole row
+        )  # rounding may have made a whole number a little smaller
 
     def counts(self) -> Integers:
-        """The rows of each second."""
+        """The number of rows in each second."""
         return np.diff(self.before)
 
     def due(self, seconds: float) -> int:
-        """The rows that are due at a time, those of that very microsecond included."""
+        """The number of rows that are due at a time, up to and including that microsecond."""
         after_us = int(seconds * _SECOND_US)
         if after_us < 0:
             return 0
@@ -78,7 +81,7 @@ class Workload:
         return first + min(count, ((into_us + 1) * count - 1) // _SECOND_US + 1)
 
     def due_us(self, numbers: Integers) -> Integers:
-        """When rows are due: microseconds after the beginning."""
+        """When rows are due, in microseconds after the start."""
         second = np.searchsorted(self.before, numbers, side="right") - 1
         first = self.before[second]
         return second * _SECOND_US + (numbers - first) * _SECOND_US // (
@@ -110,7 +113,7 @@ class Workload:
         return pa.record_batch([*columns, *self._payloads(numbers)], schema=self.schema)
 
     def table(self, start: int = 0, end: int | None = None) -> pa.Table:
-        """All rows, or those from start to end - 1, for reference results."""
+        """All rows, or rows start to end - 1, for reference results."""
         return pa.Table.from_batches([self.batch(start, self.total if end is None else end)])
 
     def __str__(self) -> str:
@@ -120,7 +123,7 @@ class Workload:
         )
 
     def _payloads(self, numbers: Integers) -> list[pa.Array]:
-        """Bytes that do not compress, the same ones for the same row."""
+        """Bytes that do not compress, always the same for a row."""
         if not self.payload:
             return []
         each = -(-self.payload // 8)

@@ -130,20 +130,20 @@ def changed(kind: type, **members: Any) -> type:
         (changed(Joined, result_type="text"), r"type text cannot be aggregated; valid: "),
         (
             changed(Joined, state_type=dict[str, int]),
-            r"init\(\) does not give a state of type dict\[str, int\]",
+            r"init\(\) does not return a state of type dict\[str, int\]",
         ),
         (
             changed(Joined, state_type=np.ndarray),
-            r"init\(\) does not give a state of type ndarray .* valid: a dataclass or built-in",
+            r"init\(\) does not return a state of type ndarray .* valid: a dataclass or built-in",
         ),
         (
             changed(Largest, state_types=("bigint", "int")),
-            r"state_types=\('bigint', 'int'\) and identities=\(0,\); valid: as many",
+            r"state_types=\('bigint', 'int'\) and identities=\(0,\); valid: the same number",
         ),
         (changed(Largest, identities=("none",)), r"identity 'none' of a column of type bigint"),
         (
             changed(Joined, __init__=lambda _self, _: None),
-            r"cannot be made without arguments .* give an object instead",
+            r"cannot be created without arguments .* pass an object instead",
         ),
     ],
 )
@@ -156,7 +156,9 @@ def test_a_result_of_another_type_and_a_lift_of_another_size_are_errors_that_say
     with pytest.raises(TopologyError, match=r"udaf\(Joined\) needs at least one expression"):
         udaf(Joined)()
     wrong = udaf(changed(Joined, result_type="bigint"))("name")
-    with pytest.raises(StepError, match=r"udaf\(Changed\): finish gave what is not of type bigint"):
+    with pytest.raises(
+        StepError, match=r"udaf\(Changed\): finish returned values not of type bigint"
+    ):
         wrong.finish("", (np.array([None], dtype=object),))
     half = udaf(changed(Joined, result_type="bigint", finish=lambda *_: 1.5))("name")
     with pytest.raises(StepError, match=r"is not of type bigint: 1.5 is not a whole number"):
@@ -164,7 +166,9 @@ def test_a_result_of_another_type_and_a_lift_of_another_size_are_errors_that_say
     [partial] = udaf(changed(Largest, lift=lambda *_: (np.zeros(9),)))("v", "w").partials(
         "struct<a0:bigint,a1:int>"
     )
-    with pytest.raises(StepError, match=r"lift gave arrays of shape \[\(9,\)\]; valid: 1 of 1"):
+    with pytest.raises(
+        StepError, match=r"lift returned arrays of shape \[\(9,\)\]; valid: 1 of length 1"
+    ):
         partial.arrive([collected([[(1, 2)]], pa.int64(), pa.int32())])
 
 

@@ -48,7 +48,7 @@ def test_a_run_ends_when_its_time_is_over(
 ) -> None:
     view = Seen()
     why = follow(played, view, Until(seconds=0.3, finish=finish, since=time.monotonic()))  # type: ignore[arg-type]
-    assert (why, played.calls) == ("its time over", [call])
+    assert (why, played.calls) == ("time is up", [call])
     assert view.doing == ["running", doing, "ended"]
 
 

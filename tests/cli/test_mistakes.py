@@ -100,8 +100,8 @@ def test_every_help_shows_an_example(capsys: pytest.CaptureFixture[str], command
         (
             ["replay", "nowhere"],
             (
-                "nowhere has no history: valid are a checkpoint, its directory 'history', or a "
-                "parquet file of that"
+                "nowhere has no history; valid: a checkpoint, its directory 'history', or a "
+                "parquet file in it"
             ),
         ),
         (

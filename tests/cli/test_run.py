@@ -112,7 +112,7 @@ def test_a_run_ends_by_time_and_leaves_nothing_but_results(
     path = job()
     result = anabranch("run", path, "--for", "1 ms", "--finish", "--trigger", "100 ms")
     assert result.exit_code == 0, result.output
-    assert ", its time over: " in result.stdout
+    assert ", time is up: " in result.stdout
     assert "checkpoint:" not in result.stdout
     (tmp_path / "out").mkdir(exist_ok=True)
     (tmp_path / "out/step-00000001-x.parquet").touch()

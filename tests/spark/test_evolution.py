@@ -220,7 +220,7 @@ def test_aggregates_come_and_go_and_filters_change_at_restarts(
         "aggregate 'm' was max(v: bigint) where v > 0 and is max(v: bigint) where v % 2 = 0",
         "aggregate 't' is new, and complete",
         "aggregate 's' is gone, its state is forgotten",
-        "'then': aggregate 'top' reads what has changed and starts empty",
+        "'then': aggregate 'top' reads a column that has changed and starts empty",
     ):
         assert change in changed
     run(2)
@@ -358,7 +358,7 @@ def test_another_map_a_process_that_reads_other_aggregates_and_columns_of_a_join
     run(0)
     [changed] = [event.text for event in run(1).events if event.kind == "changed"]
     assert "'left': aggregate 'high' is new and starts empty" in changed
-    assert "'joined': column 'high' is new: null in rows that wait already" in changed
+    assert "'joined': column 'high' is new: null in rows that already wait" in changed
     assert "totals" not in changed
 
     # Windows: rows of the first run by the first map, those of the second run by the second map.

@@ -28,7 +28,7 @@ def test_a_derived_name_has_no_counter_and_is_refused_where_it_is_taken() -> Non
         graph.add(source("loans_by_area")).derived_name("loans", "by_area")
     assert "two operators would be named 'loans_by_area'" in str(error.value)
     assert "give one of them another name with name=" in str(error.value)
-    assert "that one keeps 'loans_by_area'" in str(error.value)
+    assert "that one must keep 'loans_by_area'" in str(error.value)
 
 
 def test_a_long_derived_name_is_cut_and_stays_its_own() -> None:

@@ -71,7 +71,7 @@ def test_a_compute_needs_a_consolidate_and_a_consolidate_a_compute() -> None:
 def test_results_of_windows_are_never_late() -> None:
     graph = counted(counted(source()), "w_s")
     graph.operator("w_s").check_late(graph)
-    with pytest.raises(TopologyError, match="reads windowed results, of which none is late"):
+    with pytest.raises(TopologyError, match="reads windowed results, which are never late"):
         graph.operator("w_w_s").check_late(graph)
 
 

@@ -62,8 +62,8 @@ def logic(order: str = "event_time", **parts: Any) -> Any:
         ({"event_time": "n"}, "event_time='n'; valid: a timestamp column of output: it has none"),
         ({"columns": ["x"]}, "unknown column 'x'; valid: k, at, v"),
         ({"ttl": "soon"}, "ttl 'soon' is not a time"),
-        ({"state": object}, "state of type object cannot be kept"),
-        ({"state": np.ndarray}, "state of type ndarray cannot be kept"),
+        ({"state": object}, "state of type object cannot be stored"),
+        ({"state": np.ndarray}, "state of type ndarray cannot be stored"),
         ({"state": tuple[int, int]}, r"write def init\(self\)"),
         ({"init": alone}, "the first state of a key does not fit int"),
         ({"pickled": "x"}, "pickled='x'"),
@@ -86,7 +86,7 @@ def test_a_class_that_needs_arguments_is_given_as_an_object() -> None:
         def __init__(self, limit: int) -> None:
             self.limit = limit
 
-    with pytest.raises(TopologyError, match="give an object instead"):
+    with pytest.raises(TopologyError, match="pass an object instead"):
         logic_of(Limited, "arrival", FIELDS[:1], FIELDS)
     assert logic_of(Limited(5), "arrival", FIELDS[:1], FIELDS).given.limit == 5
 

@@ -90,7 +90,7 @@ def test_only_types_that_the_class_names_are_pickled() -> None:
     opted = logic(state=Opaque, pickled=(Opaque,)).state
     assert opted.decoder()(opted.encoder()(Opaque(3))) == Opaque(3)
     assert opted.decoder()(evil) == Opaque(3)
-    with pytest.raises(msgspec.ValidationError, match="a dict is where a Opaque should be"):
+    with pytest.raises(msgspec.ValidationError, match="a dict is stored where a Opaque belongs"):
         opted.decoder()(msgspec.msgpack.encode(pickle.dumps({})))
     with pytest.raises(NotImplementedError, match="cannot be read"):
         StateType(Opaque).decoder()(evil)
@@ -159,4 +159,4 @@ def test_columns_of_state_may_be_added_after_the_existing_ones() -> None:
     assert second.step([("a", 2)]) == [{"k": "a", "n": 3}]
     old, new = (tester._plan.logic.described() for tester in (first, second))
     assert incompatibilities(old, new) == []
-    assert "by place" in incompatibilities(new | {"fields": new["fields"][::-1]}, new)[0]
+    assert "by position" in incompatibilities(new | {"fields": new["fields"][::-1]}, new)[0]

@@ -67,7 +67,7 @@ def test_event_times_begin_at_the_start_and_follow_the_rate() -> None:
     [
         (lambda: sine(10, 11, "1 minute"), "goes down to -1"),
         (lambda: constant(-5), "goes down to -5"),
-        (lambda: constant(float("nan")), "0 or more"),
+        (lambda: constant(float("nan")), "never be below 0"),
         (lambda: stepped(1, ("2 minutes", 5), ("1 minute", 7)), "must not go back"),
         (lambda: Rate(((3.0, 1.0),)), "second 0"),
         (lambda: progressive(1, 2, "soon"), "'soon' is not a time"),

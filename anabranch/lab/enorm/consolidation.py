@@ -163,7 +163,7 @@ def experiment(
                 head=[
                     "windows",
                     "pane",
-                    "merges an hour",
+                    "merges per hour",
                     "carried out",
                     "naive",
                     "naive / planned",
@@ -175,7 +175,7 @@ def experiment(
             Chart(
                 title="Fig. 7 and 8",
                 x="",
-                y="merged partials a key and hour",
+                y="merged partials per key and hour",
                 lines={"merges": bars},
             )
         ],

@@ -1,10 +1,12 @@
 """Consolidation plans: how windows are formed from panes and from each other (Enorm 6.1).
 
-A complete window may serve as a partial of a longer one: with windows of 5 and 10 minutes, the
-second is two of the first and not ten panes. The plan is a DAG of families. A family is a set of
-intervals of one length, one ending at every `every` panes: a window of the user, or a helper that
-only other families use. Each says for each of its intervals which parts tile it, chosen by cost:
-the keys that must be merged, or the number of parts as long as nothing has been measured.
+A complete window can be a part of a longer one. With windows of 5 and 10 minutes, the second is
+formed from two of the first, and not from ten panes.
+
+The plan is a DAG of families. A family is a set of intervals of one length, of which one ends every
+`every` panes. It is a window of the user, or a helper that only other families use. A family says
+which parts make up each of its intervals. Parts are chosen by cost: the number of keys that must be
+merged, or the number of parts as long as nothing has been measured.
 """
 
 from __future__ import annotations
@@ -21,23 +23,22 @@ from anabranch.plan.consolidation.nesting import PANE, Nested, Piece, nested_fam
 from anabranch.plan.panes import HOUR_US, Panes
 from anabranch.topology.windows import AlignedWindow, Grid
 
-_MANY_WAYS = 24  # a family does not use another where that would take more different ways than this
-_MANY_USED = 24  # nor more others than this
-_LONG = (
-    1 << 12
-)  # longer intervals take the longest parts that fit; the cheapest are not searched for
+_MANY_WAYS = 24  # a family does not use another if it would then need more different ways than this
+_MANY_USED = 24  # a family uses at most this many others
+_LONG = 1 << 12  # longer intervals take the longest parts that fit; no search for the cheapest
 _LONG_TURN = (
     1 << 14
-)  # intervals of a turn that are followed one by one, to count what is really needed
-_WORTH = 0.9  # helpers take memory: they must save a tenth of the merges
+)  # intervals of a turn that are followed one by one, to count which are really needed
+_WORTH = 0.9  # helpers take memory, so they must save a tenth of the merges
 
 Keys = Callable[[int], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Some partials side by side: `count` intervals of a family (or panes), the last ending `back`
-    panes before the whole does.
+    """Adjacent partials: `count` intervals of a family, or `count` panes.
+
+    The last one ends `back` panes before the whole interval does.
     """
 
     family: int
@@ -47,8 +48,9 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Intervals of `length` panes that end at `phase`, `phase + every` ...; `ways` are their parts,
-    in turns.
+    """Intervals of `length` panes that end at `phase`, `phase + every`, and so on.
+
+    `ways` are the parts of an interval. Successive intervals use them in turn.
     """
 
     length: int
@@ -56,7 +58,7 @@ class Family:
     phase: int
     windows: tuple[int, ...] = ()
     ways: tuple[tuple[Tile, ...], ...] = ()
-    # For how many panes an interval is asked for after it is formed; None: never again.
+    # For how many panes after it is formed an interval is still used; None: it is not used again.
     kept: int | None = None
 
     def parts(self, end: int) -> tuple[Tile, ...]:
@@ -66,8 +68,9 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Consolidation:
-    """All families, each after those that it is formed from, and the cost of an hour: merged
-    partials, planned and naive.
+    """All families, each after those that it is formed from, and the cost per hour.
+
+    The cost is the number of merged partials, as planned and without a plan.
     """
 
     families: tuple[Family, ...]
@@ -76,7 +79,7 @@ class Consolidation:
     naive_per_hour: float
     cost_per_hour: float
     measured: bool
-    grid: Grid | None = None  # of the panes that families count in
+    grid: Grid | None = None  # of the panes that families are counted in
     nested: tuple[Nested, ...] = ()  # families of windows that cut panes, numbered after the others
 
     @property
@@ -85,7 +88,7 @@ class Consolidation:
 
     @property
     def formed_early(self) -> list[tuple[int, AlignedWindow]]:
-        """Helpers that are formed when their intervals end, before anything asks for them."""
+        """Helpers that are formed as soon as their intervals end, before they are needed."""
         first = len(self.families)
         return [(first + i, e.window) for i, e in enumerate(self.nested) if not e.windows]
 
@@ -110,7 +113,7 @@ class Consolidation:
         return found
 
     def kept_until(self, number: int, end_us: int, now_us: int) -> int | None:
-        """Up to which watermark an interval that is formed now is asked for again; None: never."""
+        """The watermark until which an interval that is formed now may be used again, or None."""
         last = np.array([end_us - 1], dtype=np.int64)
         until = [int(e.window.last_ends(last)[0]) for e in self.nested if e.base == number]
         if number < len(self.families) and (kept := self.families[number].kept) is not None:
@@ -120,9 +123,9 @@ class Consolidation:
 
 
 def plan_consolidation(panes: Panes, keys: Keys | None = None) -> Consolidation:
-    """The cheapest of the plans with and without helpers.
+    """The cheapest plan, with or without helpers.
 
-    `keys` tells how many keys have rows in so many panes side by side.
+    `keys` gives the number of keys with rows in a number of adjacent panes.
     """
     return _unmeasured(panes) if keys is None else _planned(panes, keys)
 
@@ -162,7 +165,7 @@ def _planned(panes: Panes, keys: Keys | None) -> Consolidation:
 def _spaced(
     panes: Panes, wanted: Sequence[Family], weight: Keys, *, measured: bool
 ) -> Consolidation:
-    """The cheapest plan of the windows that are equally spaced."""
+    """The cheapest plan for the windows that are equally spaced."""
     if not wanted:
         return Consolidation((), (), 0.0, 0.0, 0.0, measured, panes.grid)
     assert panes.width_us is not None
@@ -188,8 +191,9 @@ def _spaced(
 
 
 def keys_from(measured: Mapping[int, float]) -> Keys | None:
-    """How many keys have rows in so many panes side by side, between the lengths that were
-    measured; None where too few were.
+    """The number of keys with rows in a number of adjacent panes, interpolated from measurements.
+
+    None if too few lengths were measured.
     """
     if len(measured) < 2 or not any(measured.values()):
         return None
@@ -199,7 +203,7 @@ def keys_from(measured: Mapping[int, float]) -> Keys | None:
 
 
 def _wanted(panes: Panes) -> list[Family]:
-    """The windows that are equally spaced as families; equal ones are one family."""
+    """The equally spaced windows as families. Equal windows are one family."""
     found: dict[tuple[int, int, int], list[int]] = {}
     for index, window in enumerate(panes.windows):
         shape = None if panes.grid is None else window.in_panes(panes.grid)
@@ -209,8 +213,9 @@ def _wanted(panes: Panes) -> list[Family]:
 
 
 def _helper_sets(wanted: Sequence[Family]) -> Iterable[list[Family]]:
-    """Sets of helpers that may pay: none; for each slide its doublings; doubling intervals side by
-    side.
+    """Sets of helpers to try.
+
+    None at all; for each slide, lengths that double; and adjacent intervals whose lengths double.
     """
     yield []
     longest = max(family.length for family in wanted)
@@ -236,8 +241,9 @@ def _doublings(first: int, below: int) -> list[int]:
 
 
 def _formed(families: Sequence[Family], weight: Keys) -> tuple[Family, ...]:
-    """The families with their ways, from the shortest to the longest; helpers that nothing uses are
-    left out.
+    """The families with their ways, from the shortest to the longest.
+
+    Helpers that no family uses are left out.
     """
     shapes: dict[tuple[int, int, int], Family] = {}
     for family in families:
@@ -259,8 +265,9 @@ def _ways(family: Family, shorter: Sequence[Family], weight: Keys) -> tuple[tupl
 
 
 def _usable(family: Family, shorter: Sequence[Family]) -> tuple[list[int], int]:
-    """The families to form this one from, those first that lie in it always in the same way; and
-    how many ways that makes.
+    """The families from which this one can be formed, and how many ways that needs.
+
+    Families come first whose intervals always have the same place in an interval of this one.
     """
 
     def turns(other: Family) -> int:
@@ -282,11 +289,12 @@ def _usable(family: Family, shorter: Sequence[Family]) -> tuple[list[int], int]:
 def _cheapest(
     family: Family, end: int, usable: Sequence[int], shorter: Sequence[Family], weight: Keys
 ) -> list[int]:
-    """The cheapest parts of the interval that ends at `end`, oldest first: a shortest path over the
-    edges of its panes.
+    """The cheapest parts of the interval that ends at `end`, oldest first.
+
+    They are a shortest path over the edges of its panes.
     """
     costs = {PANE: weight(1)} | {i: weight(shorter[i].length) for i in usable}
-    # Of equally cheap ways the one whose parts reach back least: they need not be kept for long.
+    # Among equally cheap ways, choose recent parts, which are stored for a shorter time.
     best: list[tuple[float, int]] = [(0.0, 0)] + [(float("inf"), 0)] * family.length
     came: list[int] = [PANE] * (family.length + 1)
     for back in range(family.length):
@@ -308,14 +316,15 @@ def _cheapest(
 def _longest_first(
     family: Family, end: int, usable: Sequence[int], shorter: Sequence[Family]
 ) -> tuple[Tile, ...]:
-    """Always the longest part that fits, oldest first, and panes up to the next one; panes alone
-    where that makes too many parts.
+    """The longest part that fits, again and again from the oldest pane, with panes between parts.
+
+    If that makes too many parts, only panes are used.
     """
     parts: list[Tile] = []
     at, start = family.length, end - family.length
     by_length = sorted(usable, key=lambda i: -shorter[i].length)
     while at and len(parts) < _LONG:
-        # How many panes lie before the next interval of each family that fits into what is left.
+        # How many panes are before the next interval of each family that fits into the rest.
         gaps = (
             (i, (shorter[i].phase - shorter[i].length - start) % shorter[i].every)
             for i in by_length
@@ -332,7 +341,7 @@ def _longest_first(
 
 
 def _parts(families: Sequence[int], shorter: Sequence[Family]) -> tuple[Tile, ...]:
-    """Parts given oldest first, with where they end; panes side by side are one part."""
+    """Parts with their ends, from parts given oldest first. Adjacent panes become one part."""
     found: list[Tile] = []
     back = 0
     for i, group in itertools.groupby(reversed(families)):
@@ -343,7 +352,7 @@ def _parts(families: Sequence[int], shorter: Sequence[Family]) -> tuple[Tile, ..
 
 
 def _used(formed: Sequence[Family]) -> list[Family]:
-    """Without the helpers that no window needs; parts are numbered anew."""
+    """The families without helpers that no window needs. Parts get the new numbers."""
     needed = {i for i, family in enumerate(formed) if family.windows}
     for i in range(len(formed) - 1, -1, -1):
         if i in needed:
@@ -362,16 +371,15 @@ def _used(formed: Sequence[Family]) -> list[Family]:
 
 
 def _turn(families: Sequence[Family]) -> int:
-    """After how many panes everything repeats."""
+    """The number of panes after which everything repeats."""
     return lcm(*(family.every * len(family.ways) for family in families))
 
 
 def _asked(families: Sequence[Family]) -> list[dict[int, list[int]]] | None:
-    """For one turn: which intervals of each family are needed, by their end, and how long after it
-    each is asked for.
+    """The intervals of each family that are needed in one turn, by their ends.
 
-    An interval is formed when it is first asked for, and asks for its parts then. None where a turn
-    is too long to be followed.
+    For each interval, it has the times at which it is used, counted from its end. An interval is
+    formed when it is first used, and that uses its parts. None if a turn is too long to follow.
     """
     turn = _turn(families)
     if sum(turn // family.every for family in families) > _LONG_TURN:
@@ -392,14 +400,14 @@ def _asked(families: Sequence[Family]) -> list[dict[int, list[int]]] | None:
 
 
 def _kept(families: Sequence[Family]) -> tuple[Family, ...]:
-    """How long intervals stay of use after they are formed."""
+    """The families, with how long their intervals are used after they are formed."""
     asked = _asked(families)
     if asked is not None:
         spans = [
             max((max(lags) - min(lags) for lags in each.values() if len(lags) > 1), default=None)
             for each in asked
         ]
-    else:  # as if each family were formed at any time between its first and its last use
+    else:  # as if a family could be formed at any time between its first and its last use
         uses: list[list[int]] = [[0] if family.windows else [] for family in families]
         for i in range(len(families) - 1, -1, -1):
             for part in (part for way in families[i].ways for part in way if part.family != PANE):
@@ -412,7 +420,7 @@ def _kept(families: Sequence[Family]) -> tuple[Family, ...]:
 
 
 def _per_hour(families: Sequence[Family], hourly: float, weight: Keys) -> float:
-    """What all intervals of an hour cost: the sum of their parts' weights."""
+    """The cost of all intervals of an hour: the sum of the weights of their parts."""
 
     def cost(parts: Iterable[Tile]) -> float:
         return sum(

@@ -1,9 +1,9 @@
 """How windows are formed that are not equally spaced, such as months: from one shorter family each.
 
-A month over panes of ten minutes would be some 4,400 merges when it closes. So it is formed from
-days, which are formed as each of them ends: a helper where no window of the user is a day. Days are
-formed from windows of the user that lie side by side, from helpers of 24 panes and their like, or
-from panes where these are few.
+A month over panes of ten minutes would need some 4,400 merges when it closes. So it is formed from
+days, and each day is formed as soon as it ends. If no window of the user is a day, days are a
+helper. A day is formed from adjacent windows of the user, from helpers of 24 panes and their
+multiples, or from panes if these are few.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from anabranch.plan.panes import HOUR_US, Panes
 from anabranch.topology.durations import format_duration
 from anabranch.topology.windows import AlignedWindow, Grid, Window
 
-PANE = -1  # in the place of a family: panes themselves
-_MANY = 64  # parts that are merged when an interval ends; more take a helper
-_STEP = 24  # panes of a helper, and helpers of the next
+PANE = -1  # instead of the number of a family: panes themselves
+_MANY = 64  # the most parts to merge when an interval ends; above that, a helper is used
+_STEP = 24  # panes per helper, and helpers per next longer helper
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some partials side by side: an interval of a family, or `count` panes at most."""
+    """Adjacent partials: one interval of a family, or at most `count` panes."""
 
     family: int
     start_us: int
@@ -32,18 +32,19 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nested:
-    """Intervals of a window, formed from those of one other family that lie in them and from the
-    panes around.
+    """Intervals of a window, formed from the intervals of one other family inside them.
+
+    Panes fill the rest at both ends.
     """
 
     window: AlignedWindow
     base: int  # number of the other family, or PANE
     inside: AlignedWindow | None  # the intervals of that family
-    windows: tuple[int, ...] = ()  # of the user; none: a helper, formed as its intervals end
+    windows: tuple[int, ...] = ()  # of the user; none: a helper, formed when its intervals end
 
     @property
     def parts(self) -> float:
-        """How many parts of another family an interval has, on average."""
+        """The mean number of intervals of the other family in one interval."""
         return 0.0 if self.inside is None else self.window.mean_us / self.inside.mean_us
 
     def pieces(self, end_us: int) -> list[Piece]:
@@ -52,7 +53,7 @@ class Nested:
         if self.inside is None:
             return [Piece(PANE, start_us, end_us)]
         pieces: list[Piece] = []
-        following = self.inside.first_end(start_us - 1)  # they lie side by side: ends are starts
+        following = self.inside.first_end(start_us - 1)  # they are adjacent: ends are starts
         while (last := self.inside.first_end(following)) <= end_us:
             if at_us < following:
                 pieces.append(Piece(PANE, at_us, following))
@@ -66,7 +67,7 @@ def nested_families(
 ) -> list[Nested]:
     """The families of all windows that cut panes, each after the one that it is formed from.
 
-    They are numbered from `number` on; `spaced` are equally spaced windows and their families.
+    Their numbers begin at `number`. `spaced` has equally spaced windows and their families.
     """
     sides = [(i, window) for i, window in spaced if window.gapless and window.copies == 1]
     found: list[Nested] = []
@@ -84,7 +85,7 @@ def nested_families(
 
 
 def nested_merges(families: Sequence[Nested], panes: Panes) -> tuple[float, float]:
-    """The merges of an hour, planned and pane by pane."""
+    """Merges per hour: as planned, and pane by pane."""
     planned = naive = 0.0
     for each in families:
         by_panes = panes.per_hour
@@ -94,7 +95,7 @@ def nested_merges(families: Sequence[Nested], panes: Panes) -> tuple[float, floa
 
 
 def _wanted(panes: Panes) -> list[Nested]:
-    """The windows that cut panes, equal ones once; and helpers of those that are long."""
+    """The windows that cut panes, without duplicates, and helpers for long ones."""
     found: dict[tuple[object, ...], Nested] = {}
     for index, window in enumerate(panes.windows):
         if window.grid is None:
@@ -116,7 +117,7 @@ def _wanted(panes: Panes) -> list[Nested]:
 def _finer(
     window: AlignedWindow, found: Sequence[Nested], number: int
 ) -> tuple[int, AlignedWindow] | None:
-    """The longest family whose intervals a window always consists of."""
+    """The longest family whose intervals always make up a window completely."""
     fitting = [
         (number + i, each.window)
         for i, each in enumerate(found)
@@ -128,7 +129,7 @@ def _finer(
 def _longest_inside(
     window: AlignedWindow, sides: Sequence[tuple[int, AlignedWindow]]
 ) -> tuple[int, AlignedWindow] | None:
-    """The longest family of which some intervals always lie in a window."""
+    """The longest family of which a window always contains some intervals."""
     fitting = [each for each in sides if 2 * each[1].mean_us <= window.mean_us]
     return max(fitting, key=lambda each: each[1].mean_us, default=None)
 
@@ -136,8 +137,9 @@ def _longest_inside(
 def _helpers(
     window: AlignedWindow, grid: Grid, sides: Sequence[tuple[int, AlignedWindow]], number: int
 ) -> list[Nested]:
-    """Equally spaced helpers, each formed from the one before, where a window has too many parts
-    without.
+    """Equally spaced helpers, each formed from the one before.
+
+    Empty if a window has few enough parts without them.
     """
     longest = _longest_inside(window, sides)
     part_us = grid.width_us if longest is None else longest[1].mean_us

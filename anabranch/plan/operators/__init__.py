@@ -1,9 +1,9 @@
 """One module per kind of operator: what it keeps, what it emits, and how it describes itself.
 
-A kind is an `OperatorPlan` (what a slot task needs, shipped to it), a `Node` (what stays with the
-driver: expressions, explain, what a checkpoint notes and may change) and a `Contents` (what the
-note of its state says). Everybody else calls their methods; `tests/test_kinds.py` counts code that
-asks which kind it has instead, and expects none.
+A kind has three parts. An `OperatorPlan` is what a slot task needs, and is sent to it. A `Node`
+stays with the driver: expressions, explain, what a checkpoint notes and may change. A `Contents` is
+what the note of its state says. Other code calls their methods, and never asks which kind it has;
+`tests/test_kinds.py` checks that.
 
 A new kind of window touches:
 
@@ -16,8 +16,8 @@ A new kind of window touches:
 | state/memory/<kind>.py, state/memory/kinds.py | its decoded state, and one entry of the registry |
 | runtime/kinds.py | one entry of the registry: `WindowsWork`, or a work of its own |
 
-A window that shares panes with others is no new kind but another `AlignedWindow`
-(topology/windows.py): it says where its windows start and end, and uses the plan, the state and the
-work of all of them. Windows of the calendar (topology/calendar.py) are one; besides the export they
-need an entry in plan/operators/noted_windows.py.
+A window that shares panes with others is not a new kind, but another `AlignedWindow`
+(topology/windows.py). It says where its windows start and end, and uses the plan, the state and the
+work of all of them. Calendar windows (topology/calendar.py) are one. Besides the export they need
+an entry in plan/operators/noted_windows.py.
 """

@@ -1,6 +1,4 @@
-"""Windows of any kind over aggregates: rows become partials of keys and panes, results are formed
-of these.
-"""
+"""Windows of any kind over aggregates: rows become partials per key and pane, then results."""
 
 from __future__ import annotations
 
@@ -54,14 +52,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregatePlan(OperatorPlan):
-    """What a slot task needs to know of windows over partials."""
+    """What a slot task needs to know about windows over partials."""
 
-    early: bool = False  # results have a column that marks those of windows that are still open
+    early: bool = False  # results have a column that marks those of open windows
 
     @property
     @abstractmethod
     def window_names(self) -> list[str]:
-        """The names of its windows, by their numbers."""
+        """The names of its windows, by number."""
 
     @property
     def result_fields(self) -> tuple[Field, ...]:
@@ -82,13 +80,13 @@ class AggregatePlan(OperatorPlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consolidated:
-    """What all nodes of a consolidate have in common, whatever kinds of windows it has."""
+    """What all nodes of a consolidate have in common, whatever the kinds of its windows."""
 
     compute: Compute
     consolidate: Consolidate
     feed: Feed
     sharing: Sharing
-    parts: int  # how many nodes it becomes
+    parts: int  # the number of its nodes
     inputs: tuple[PartialInput, ...]
     kept: tuple[KeptPartial, ...]
     results: tuple[ResultColumn, ...]
@@ -154,9 +152,9 @@ class AggregateNode(Node):
     @property
     @abstractmethod
     def windows_text(self) -> str:
-        """Its windows in a fingerprint."""
+        """Its windows, as part of a fingerprint."""
 
-    started: ClassVar[str] = "windows that started"  # what an aggregate that began later lacks
+    started: ClassVar[str] = "windows that started"  # where a new aggregate is null
 
     def fingerprint(self) -> dict[str, str]:
         named = self._aggregates().items()
@@ -170,7 +168,7 @@ class AggregateNode(Node):
         return {each.name: _aggregate_text(each) for each in self.of.compute.aggregates}
 
     def _noted(self) -> dict[str, Any]:
-        """What the contents of its state have in common, whatever its windows."""
+        """What the notes of all kinds of windows have in common."""
         partials = [self._noted_partial(number) for number in range(len(self.plan.kept))]
         return {
             "keys": self._noted_keys(),
@@ -192,7 +190,7 @@ class AggregateNode(Node):
         )
 
     def _over_partials(self, contents: Contents) -> dict[str, Any]:
-        """The partials under their ids in state, and from when on each result is complete."""
+        """The partials under their ids in state, and from when each result is complete."""
         assert isinstance(contents, AggregateContents)
         pairs = zip(self.plan.kept, contents.partials, strict=True)
         complete = self._complete_from(contents)
@@ -205,7 +203,7 @@ class AggregateNode(Node):
         }
 
     def _complete_from(self, contents: AggregateContents) -> dict[str, int]:
-        """From when on the results are complete whose aggregates began later."""
+        """From when results are complete, for aggregates that began later."""
         found = {}
         for each in self.plan.results:
             known = [contents.partials[number].complete_from for number in each.kept]
@@ -224,7 +222,7 @@ class AggregateNode(Node):
         at: Reached | None,
         besides: Collection[str] = (),
     ) -> Evolved:
-        """Aggregates that come start empty, those that go are forgotten, all others go on.
+        """New aggregates start empty, removed ones are dropped, all others continue.
 
         `besides`: parts of the fingerprint that may change too.
         """
@@ -269,7 +267,7 @@ class AggregateNode(Node):
         )
 
     def _reads(self, number: int, columns: Collection[str]) -> set[str]:
-        """Which of some columns of its stream a partial may be of; after maps it may be any."""
+        """The columns among some that a partial may read. After maps it may read any."""
         given = self.inputs[self.plan.kept[number].input]
         if given.expression is None and given.where is None:
             return set()
@@ -284,8 +282,9 @@ class AggregateNode(Node):
         }
 
     def _unbounded(self, begun: Collection[int], at: Reached) -> tuple[str, ...]:
-        """Aggregates of which nobody can say when they are complete: they read new columns of
-        sessions, and open sessions, which lack these, may be of any length.
+        """Aggregates that may never be complete.
+
+        They read new columns of sessions. Open sessions lack these, and may be of any length.
         """
         found = []
         for each in self.plan.results:
@@ -305,7 +304,7 @@ class AggregateNode(Node):
         return tuple(found)
 
     def _begins(self, number: int, at: Reached) -> int | None:
-        """From when on a partial that begins now has all rows, with all their values."""
+        """From when a partial that begins now has all rows, with all their values."""
         known = [at.incomplete[each] for each in self._reads(number, at.incomplete)]
         known += [] if at.newest_us is None else [at.newest_us + 1]
         return max((us for us in known if us is not None), default=None)

@@ -1,8 +1,8 @@
 """The applies between sources and the first level, stage by stage.
 
-An apply reads a source or another apply, with maps on the way. What it makes is read like a source.
-Applies that are equally far from their sources share a stage: rows go through one exchange to the
-slots of all of them.
+An apply reads a source or another apply, with maps between them. Its results are read like a
+source. Applies at the same distance from their sources share a stage: rows go through one exchange
+to the slots of all of them.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ NOTHING_FUSED = FusionPlan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyPlan:
-    """An apply as it runs: what feeds it, what it makes, and in which stage."""
+    """An apply as it runs: what feeds it, its results, and its stage."""
 
     name: str
     feed: Feed
     work: ApplySpec
     fields: tuple[Field, ...]
-    stage: int  # 1: its rows come from a source
+    stage: int  # 1 if its rows come from a source
 
     def describe(self, measured: str | None) -> dict[str, Any]:
-        """What explain says of it; `measured` is how it groups rows by what was measured."""
+        """What explain says about it. `measured` is how it groups rows, after measuring."""
         work = self.work
         by = ", ".join(work.cost_by)
         asked = {
@@ -71,7 +71,7 @@ class ApplyPlan:
 
 
 def applies_of(graph: Graph) -> tuple[ApplyPlan, ...]:
-    """The applies that stand between sources and the first level."""
+    """The applies between sources and the first level."""
     found: dict[str, ApplyPlan] = {}
     for each in graph.operators:
         if not isinstance(each, Apply) or each.root(graph).stateful:

@@ -1,8 +1,8 @@
 """What all kinds of operators have in common, and the methods in which they differ.
 
-A kind has two halves. `OperatorPlan` is what a slot task needs to know: plain values, safe to
-ship. `Node` is the rest, which stays with the driver: where rows come from, expressions, and what
-explain and a checkpoint say of it.
+A kind has two halves. `OperatorPlan` is what a slot task needs to know: plain values that can be
+sent to it. `Node` is the rest, which stays with the driver: where rows come from, expressions, and
+what explain and a checkpoint say about it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from anabranch.types import Array, column_type
 if TYPE_CHECKING:
     from anabranch.plan.notes import OperatorNote
 
-# The key of a global aggregate, which has no key columns: the same for every row, and not part of
-# the results.
+# The key of a global aggregate, which has no key columns. It is the same for every row, and not
+# part of the results.
 EVERYTHING = Field("", "int")
 
 
@@ -42,7 +42,7 @@ class Feed:
 
     @property
     def window(self) -> str | None:
-        """The window whose results are all that it reads of its stream."""
+        """The only window whose results it reads; None if it reads all of its stream."""
         return self.maps[0].window if self.maps else None
 
 
@@ -59,14 +59,14 @@ class PartialInput:
 
     @property
     def is_text(self) -> bool:
-        """Whether its text says all of it: a Spark Column may hold any function."""
+        """Whether its text says everything. A Spark Column may hold any function."""
         given = self.expression if isinstance(self.expression, tuple) else (self.expression,)
         return all(each is None or isinstance(each, str) for each in (*given, self.where))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptPartial:
-    """A partial that is kept per key and pane, and the input that it is lifted from."""
+    """A partial that is stored per key and pane, and the input that it is lifted from."""
 
     partial: Partial
     input: int
@@ -75,7 +75,7 @@ class KeptPartial:
 
     @property
     def lifted(self) -> list[str]:
-        """The names of the lift's columns."""
+        """The names of the columns of its lift."""
         return [f"c{self.columns.start + i}" for i in range(len(self.partial.lift))]
 
 
@@ -85,7 +85,7 @@ class ResultColumn:
 
     named: Named
     kept: tuple[int, ...]
-    # Its aggregate began later: of what starts before that time it is not known.
+    # Its aggregate began later: in windows that start before this time it is null.
     complete_from: int | None = None
 
     @property
@@ -103,9 +103,9 @@ class Travel(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorPlan(ABC):
-    """What a slot task needs to know of an operator, or of a part of one. Safe to ship."""
+    """What a slot task needs to know about an operator, or a part of one: plain values."""
 
-    kind: ClassVar[str]  # finds its state and its work in the registries
+    kind: ClassVar[str]  # selects its state and its work in the registries
 
     part: PartId
     keys: tuple[Field, ...]
@@ -114,33 +114,33 @@ class OperatorPlan(ABC):
     results: tuple[ResultColumn, ...]
     columns: tuple[PartialColumn, ...]  # of all kept partials, one after another
     time_type: str
-    # Windows that were added later, by number: what starts before that time is incomplete.
+    # Windows that were added later, by number: those that start before this time are incomplete.
     complete_from: Mapping[int, int] = field(default_factory=dict)
-    # Panes before were forgotten when windows were added, even where the log still has rows.
+    # Panes before this were dropped when windows were added, even if the log still has rows.
     forgotten_us: int | None = None
 
-    # Whether the parts of its operator read the same rows, so that what none of them takes is late.
+    # Whether the parts of its operator read the same rows. Rows that none of them takes are late.
     shares_rows: ClassVar[bool] = True
-    # Whether late rows that a sink wants must be sent whole beside what the operator needs.
+    # Whether late rows for a sink must be sent whole, besides what the operator needs.
     sends_late_rows: ClassVar[bool] = True
-    # Whether a row's pane alone does not tell if it is late, so that the query must mark it.
+    # Whether a row's pane does not show if it is late, so that the query must mark it.
     marks_late: ClassVar[bool] = False
-    # Whether state is a chain of deltas that grows until a snapshot is written.
+    # Whether state is a chain of deltas, which grows until a snapshot is written.
     needs_snapshots: ClassVar[bool] = True
 
     @property
     def holds_state(self) -> bool:
-        """Whether the state and the results are its own; otherwise another part has them."""
+        """Whether it holds state and results itself, and not another part."""
         return True
 
     @property
     def travel(self) -> Travel:
-        """How its rows go to their slots."""
+        """How its rows travel to their slots."""
         return Travel.PER_PANE
 
     @property
     def payload(self) -> tuple[Field, ...]:
-        """The columns of rows that travel whole, besides keys; none where partials do."""
+        """The columns of rows that are sent whole, besides keys; none if partials are sent."""
         return ()
 
     @property
@@ -163,15 +163,15 @@ class OperatorPlan(ABC):
         }
 
     def pane_sql(self) -> str:
-        """The pane of a row by its event time t, or a mark where it has none."""
+        """The pane of a row by its event time t, or a mark if it has none."""
         return self.panes.pane_sql()
 
     def outside_sql(self) -> str:
-        """Whether no window takes a row by its event time t, whatever the watermark."""
+        """Whether no window contains a row by its event time t, whatever the watermark."""
         return self.panes.outside_sql()
 
     def late_sql(self, watermark_us: int | None) -> str:
-        """Whether no open window takes a row."""
+        """Whether no open window contains a row."""
         return self.panes.late_sql(watermark_us)
 
     def finished(self, columns: Sequence[Array]) -> list[pa.Array]:
@@ -186,18 +186,18 @@ class OperatorPlan(ABC):
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """What the state of a kind consists of, so that it can be shown without the topology."""
+    """What state of a kind consists of, so that it can be shown without the topology."""
 
     keys: tuple[tuple[str, str], ...]  # names and types
 
     @property
     def kind(self) -> str:
-        """The kind of the plan whose state it is."""
+        """The kind of the plan to which the state belongs."""
         return str(self.__struct_config__.tag)
 
     @property
     def longest_us(self) -> int | None:
-        """The length of the longest window; None where it may be of any length."""
+        """The length of the longest window; None if windows may have any length."""
         return 0
 
     def has_layout_of(self, other: Contents) -> bool:  # noqa: ARG002
@@ -205,43 +205,43 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
         return True
 
     def settled(self, watermark_us: int | None) -> Self:  # noqa: ARG002
-        """The same without what is over: of when on something is complete."""
+        """The same without times of completeness that have passed."""
         return self
 
     def shares_panes(self, part: PartId) -> bool | None:  # noqa: ARG002
-        """Whether all windows of its operator share panes; None where that is no question."""
+        """Whether all windows of its operator share panes; None if it has no such windows."""
         return None
 
     def key_fields(self) -> tuple[Field, ...]:
-        """The keys as a plan has them."""
+        """The keys as fields."""
         return tuple(Field(*each) for each in self.keys) or (EVERYTHING,)
 
     def plan(self, part: PartId, note: OperatorNote) -> OperatorPlan:
-        """As much of the plan as merging its state needs."""
+        """The part of the plan that is needed to merge its state."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """How far the last committed step of a checkpoint was, as one operator saw it."""
+    """How far an operator had come in the last committed step of a checkpoint."""
 
     step: int
     watermark_us: int | None
     newest_us: int | None  # the largest event time of its rows, or of all rows of sources
-    # The columns of its stream that are not complete, and until which event time; None: unknown.
+    # The columns of its stream that are incomplete, and until which event time; None: unknown.
     incomplete: Mapping[str, int | None] = field(default_factory=dict)
-    # The columns of its stream that mean something else than before.
+    # The columns of its stream whose meaning has changed.
     changed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evolved:
-    """What becomes of a checkpoint's note: what has changed, and what must not, as text."""
+    """The new note of an operator, with what has changed and what is refused, as text."""
 
     note: OperatorNote
     changed: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
-    columns: frozenset[str] = frozenset()  # results that mean something else than before
+    columns: frozenset[str] = frozenset()  # result columns whose meaning has changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,9 +251,9 @@ class Node(ABC):
     plan: OperatorPlan
     feed: Feed
     inputs: tuple[PartialInput, ...]
-    # The operator of the graph that takes its rows, and by which of its inputs.
+    # The operator of the graph that takes its rows, and through which of its inputs.
     entry: tuple[str, int]
-    early: Early | None = None  # how often open windows are written as they are
+    early: Early | None = None  # how often results of open windows are written
 
     @property
     def name(self) -> PartId:
@@ -261,7 +261,7 @@ class Node(ABC):
 
     @property
     def operator(self) -> str:
-        """The operator whose results these are."""
+        """The operator to which the results belong."""
         return self.plan.part.operator
 
     @property
@@ -271,14 +271,14 @@ class Node(ABC):
 
     @property
     def attributes(self) -> frozenset[str]:
-        """The partition attributes, each with its type: int and bigint are hashed differently."""
+        """The partition attributes with their types: int and bigint have different hashes."""
         return frozenset(
             f"{each.name}: {each.type}" if each.name else "" for each in self.plan.keys
         )
 
     @property
     def late_fields(self) -> tuple[Field, ...]:
-        """The columns of late rows: those of the stream, and why they were left out."""
+        """The columns of late rows: those of the stream, and the reason."""
         return (*self.feed.fields, Field("reason", "string"))
 
     @abstractmethod
@@ -307,43 +307,43 @@ class Node(ABC):
 
     @abstractmethod
     def continued(self, note: OperatorNote, keys_in: Mapping[int, float]) -> Node:
-        """The node over the state of a checkpoint, planned by the keys that it has measured."""
+        """The node over the state of a checkpoint, planned with its measured keys."""
 
     @abstractmethod
     def evolved(self, note: OperatorNote, fresh: OperatorNote, at: Reached | None) -> Evolved:
-        """The note of a checkpoint whose state has another fingerprint, where that may change."""
+        """The note of a checkpoint after a change of the fingerprint; says what is not possible."""
 
     def incomplete(self, note: OperatorNote) -> dict[str, int]:  # noqa: ARG002
-        """The result columns that are not known of windows that start before some time."""
+        """The result columns that are unknown for windows that start before a time."""
         return {}
 
     @property
     def complete_after(self) -> dict[str, int]:
-        """Of each window, how long after the newest row before it was added it is complete."""
+        """How long after the newest earlier row each new window is complete."""
         return {}
 
     added: ClassVar[str] = "windows with rows from before are incomplete"
 
     @abstractmethod
     def describe(self, inflow: str) -> dict[str, Any]:
-        """What explain says of it, as plain data; `inflow` is how its rows come."""
+        """What explain says about it, as plain data. `inflow` is how its rows arrive."""
 
     @abstractmethod
     def lines(self, facts: Mapping[str, Any]) -> list[str]:
         """The same as lines of text."""
 
     def _chain(self, *last: str) -> list[str]:
-        """The names that its rows pass."""
+        """The names of the operators that its rows pass through."""
         return [self.feed.stream, *(each.name for each in self.feed.maps), *last]
 
     @property
     @abstractmethod
     def boxes(self) -> dict[str, str]:
-        """The operators of the graph that it runs, and the text of their boxes in a picture."""
+        """The operators of the graph that it runs, with the text of their boxes in a picture."""
 
     @property
     def partitioned(self) -> tuple[str, ...]:
-        """What of it the reason of its component names."""
+        """How the reason of its component names it."""
         return (self.operator,)
 
     def partials_text(self, numbers: Sequence[int]) -> str:
@@ -355,12 +355,12 @@ class Node(ABC):
 
 
 def key_schema(plan: OperatorPlan) -> pa.Schema:
-    """The key columns of a slot as Arrow has them."""
+    """The key columns of a slot as an Arrow schema."""
     return pa.schema([(f"k{i}", column_type(each.type)) for i, each in enumerate(plan.keys)])
 
 
 def result_schema(plan: OperatorPlan) -> pa.Schema:
-    """The columns of results as Arrow has them."""
+    """The columns of results as an Arrow schema."""
     return pa.schema(
         [(each.name, column_type(each.type, maps=True)) for each in plan.written_fields]
     )

@@ -1,4 +1,4 @@
-"""How two fingerprints differ: what a checkpoint's state depends on, as readable text."""
+"""How two fingerprints differ. A fingerprint is what state depends on, as readable text."""
 
 from __future__ import annotations
 

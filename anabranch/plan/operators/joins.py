@@ -1,9 +1,7 @@
-"""Joins: which columns two streams are joined by, what a slot task keeps of their rows, and which
-columns come out.
+"""Joins: by which columns two streams are joined, what a slot task stores, and the results.
 
-Rows wait in panes, those of both sides in the same ones. A window joins the rows of its panes when
-it closes. Keys are equal as in Spark's own join: null equals nothing, NaN equals NaN and -0.0
-equals 0.0.
+Rows of both sides wait in the same panes. A window joins the rows of its panes when it closes. Keys
+are equal as in Spark's own join: null equals nothing, NaN equals NaN and -0.0 equals 0.0.
 """
 
 from __future__ import annotations
@@ -59,7 +57,7 @@ _RENAME = "rename in a map, such as .map(lambda df: df.withColumnRenamed(old, ne
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinInput:
-    """One of the two streams: its columns after the maps, and how its rows give their time."""
+    """One of the two streams: its columns after the maps, and where its rows have their time."""
 
     stream: str
     fields: tuple[Field, ...]
@@ -69,7 +67,8 @@ class JoinInput:
 def join_input(stream: str, fields: Sequence[Field], clock: Clock) -> JoinInput:
     """A stream as a side of a join.
 
-    The windows of results say when these happened; what is joined has windows of its own.
+    The event time of results is in their windows. These columns are left out, because the join has
+    windows of its own.
     """
     kept = tuple(
         each for each in fields if clock.column != "window" or each.name not in RESULT_COLUMNS
@@ -79,24 +78,24 @@ def join_input(stream: str, fields: Sequence[Field], clock: Clock) -> JoinInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinPlan:
-    """What a slot task needs to know of a join. Plain values, safe to ship."""
+    """What a slot task needs to know about a join: plain values that can be sent to it."""
 
     operator: str
     keys: tuple[Field, ...]
     panes: Panes
-    left: tuple[Field, ...]  # columns that are no keys
+    left: tuple[Field, ...]  # columns that are not keys
     right: tuple[Field, ...]
     how: How
     time_type: str
-    # Windows that were added later, by number: what starts before that time is incomplete.
+    # Windows that were added later, by number: those that start before this time are incomplete.
     complete_from: Mapping[int, int] = field(default_factory=dict)
 
     def payload(self, side: Side) -> tuple[Field, ...]:
-        """The columns of a side that are no keys."""
+        """The columns of a side that are not keys."""
         return self.left if side == "left" else self.right
 
     def outer(self, side: Side) -> bool:
-        """Whether rows of a side come out even where the other one has no row for them."""
+        """Whether rows of a side are in the results even without a partner on the other side."""
         return self.how in {side, "full"}
 
     @property
@@ -106,8 +105,9 @@ class JoinPlan:
 
     @property
     def late_fields(self) -> tuple[Field, ...]:
-        """The columns of rows that no window takes: those of both streams, of which one is null,
-        and why.
+        """The columns of rows that no window contains: those of both streams, side and reason.
+
+        The columns of the other stream are null.
         """
         return (
             *self.keys,
@@ -117,11 +117,11 @@ class JoinPlan:
         )
 
     def key_schema(self) -> pa.Schema:
-        """The keys as Arrow has them, by their place."""
+        """The keys as an Arrow schema, named by position."""
         return pa.schema([(f"k{i}", column_type(each.type)) for i, each in enumerate(self.keys)])
 
     def payload_schema(self, side: Side) -> pa.Schema:
-        """The other columns of a side as Arrow has them, by their place."""
+        """The other columns of a side as an Arrow schema, named by position."""
         return pa.schema(
             [
                 (f"p{i}", column_type(each.type, maps=True))
@@ -130,7 +130,7 @@ class JoinPlan:
         )
 
     def result_schema(self) -> pa.Schema:
-        """The columns of results as Arrow has them."""
+        """The columns of results as an Arrow schema."""
         return pa.schema(
             [(each.name, column_type(each.type, maps=True)) for each in self.result_fields]
         )
@@ -138,7 +138,7 @@ class JoinPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinSide(OperatorPlan):
-    """One side of a join as a node: its rows wait in the state of the left one."""
+    """One side of a join as a node. Its rows wait in the state of the left side."""
 
     kind = "join"
     shares_rows = False
@@ -160,7 +160,7 @@ class JoinSide(OperatorPlan):
 
 
 def join_side(plan: JoinPlan, side: Side) -> JoinSide:
-    """What a slot task needs to know of one side."""
+    """What a slot task needs to know about one side."""
     count = Count("bigint")
     return JoinSide(
         part=PartId(plan.operator, "" if side == "left" else side),
@@ -177,14 +177,14 @@ def join_side(plan: JoinPlan, side: Side) -> JoinSide:
 
 
 class JoinContents(Contents, frozen=True, kw_only=True, tag="join"):
-    """What a join keeps: rows of both sides, with the columns that are no keys."""
+    """What a join stores: rows of both sides, with the columns that are not keys."""
 
     windows: tuple[Noted, ...]
     left: tuple[tuple[str, str], ...]
     right: tuple[tuple[str, str], ...]
 
     def side(self, side: Side) -> tuple[tuple[str, str], ...]:
-        """The columns of a side that are no keys."""
+        """The columns of a side that are not keys."""
         return self.left if side == "left" else self.right
 
     def has_layout_of(self, other: Contents) -> bool:
@@ -257,8 +257,9 @@ class JoinNode(Node):
         note: OperatorNote,
         keys_in: Mapping[int, float],  # noqa: ARG002
     ) -> JoinNode:
-        """Windows that began before the join was added are incomplete; the rules of time zones are
-        those of the checkpoint.
+        """The node over the state of a checkpoint, with its rules of time zones.
+
+        Windows that began before the join was added are incomplete.
         """
         complete = incomplete_windows(self.windows, note.complete_from)
         assert isinstance(note.contents, JoinContents)
@@ -273,10 +274,10 @@ class JoinNode(Node):
         fresh: OperatorNote,
         at: Reached | None,
     ) -> Evolved:
-        """Columns may come and go, windows have other names, and time zones other rules: rows that
-        wait have null in a column that comes.
+        """Columns may be added and removed, windows renamed, and rules of time zones updated.
 
-        Nothing else may change: rows that other windows need were never kept.
+        Waiting rows have null in a new column. Nothing else may change, because rows that other
+        windows need were never stored.
         """
         before, wanted = note.contents, fresh.contents
         assert isinstance(before, JoinContents)
@@ -298,7 +299,7 @@ class JoinNode(Node):
         ]
         changed = differences(*({"windows": each.fingerprint["windows"]} for each in (note, fresh)))
         changed += [
-            f"column {name!r} is new: null in rows that wait already"
+            f"column {name!r} is new: null in rows that already wait"
             for name in new
             if name not in old
         ]
@@ -313,7 +314,7 @@ class JoinNode(Node):
         return dict.fromkeys((window.key for window in self.windows), 1)
 
     def describe(self, inflow: str) -> dict[str, Any]:
-        """Its rows wait as they are, so there are neither partials nor merges."""
+        """Rows wait unchanged, so there are neither partials nor merges."""
         plan = self.plan
         names = dict.fromkeys(window.name for window in self.windows)
         return {
@@ -372,7 +373,7 @@ def join_plan(
     windows: Sequence[object],
     how: object,
 ) -> JoinPlan:
-    """The plan of a join of two streams; what cannot be joined is refused by name."""
+    """The plan of a join of two streams. What cannot be joined is refused, with the names."""
     chosen = _windows(windows)
     kind = next((each for each in HOWS if each == how), None)
     if kind is None:
@@ -405,7 +406,7 @@ def join_plan(
 
 
 def _windows(given: Sequence[object]) -> list[AlignedWindow]:
-    """The windows of a join: at least one, each with a length, no name twice."""
+    """The windows of a join: at least one, each with a length, without duplicate names."""
     flat = [each for one in given for each in (one if isinstance(one, tuple | list) else (one,))]
     if not flat:
         raise TopologyError(
@@ -421,7 +422,7 @@ def _windows(given: Sequence[object]) -> list[AlignedWindow]:
 
 
 def _keys(by: object, left: JoinInput, right: JoinInput) -> tuple[Field, ...]:
-    """The columns that both sides are joined by: on both, of the same type."""
+    """The columns by which both sides are joined. They have the same type on both sides."""
     found = []
     names = [*by] if isinstance(by, Iterable) and not isinstance(by, str) else by
     for side in (left, right):
@@ -445,7 +446,7 @@ def _keys(by: object, left: JoinInput, right: JoinInput) -> tuple[Field, ...]:
 def _check_names(
     keys: Sequence[Field], payloads: Sequence[Sequence[Field]], inputs: tuple[JoinInput, JoinInput]
 ) -> None:
-    """Refuses columns that would have the same name in the results, whatever the capitals."""
+    """Refuses columns that would have the same name in the results, in any case."""
     taken = {name: name for name in RESULT_COLUMNS}
     for each in keys:
         if each.name.lower() in taken:
@@ -479,11 +480,11 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _check_type(column: Field, side: JoinInput) -> None:
-    """Refuses a column that cannot wait in state."""
+    """Refuses a column that cannot be stored."""
     try:
         column_type(column.type, maps=True)
     except TopologyError:
         raise TopologyError(
             f"join with stream {side.stream!r}: column {column.name!r} has type {column.type}, "
-            "which cannot be kept; drop or cast it in a map"
+            "which cannot be stored; drop or cast it in a map"
         ) from None

@@ -1,4 +1,4 @@
-"""The registry of kinds: what an operator of the graph becomes, and what a checkpoint may hold."""
+"""The registry of kinds: the nodes of each operator, and what a checkpoint may hold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anabranch.topology.windows import Session, Window
 
 AnyContents: TypeAlias = WindowsContents | SessionContents | JoinContents | ProcessContents
 
-# The nodes of windows of one kind of a consolidate, in this order.
+# The function that makes the nodes of each kind of window in a consolidate, in this order.
 _WINDOW_NODES: Mapping[str, Callable[[Consolidated, Sequence[Any]], Sequence[Node]]] = {
     Window.kind: window_nodes,
     Session.kind: session_nodes,
@@ -44,5 +44,5 @@ _NODES: Mapping[type[Operator], Callable[..., list[Node]]] = {
 
 
 def nodes_for(graph: Graph, operator: Operator, *, shared: bool | None) -> list[Node]:
-    """What an operator with state becomes; `shared`: whether its windows share panes already."""
+    """The nodes of a stateful operator. `shared`: whether its windows already share panes."""
     return _NODES[type(operator)](graph, operator, shared=shared)

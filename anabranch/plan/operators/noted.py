@@ -1,8 +1,8 @@
-"""Partials as a checkpoint notes them, and which of them go on when aggregates change.
+"""Partials as a checkpoint notes them, and which of them continue when aggregates change.
 
-State names its columns by the ids of partials. A reader takes the columns that it wants: one that
-is missing is empty, one that nobody wants is left behind, and the next snapshot is without it. So
-aggregates may come and go, and no state is written again for that.
+State names its columns by the ids of partials. A reader takes the columns that it wants. A missing
+one is empty, and the next snapshot leaves out those that nobody wants. So aggregates may be added
+and removed, and no state is rewritten for that.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from anabranch.plan.operators.base import Contents, KeptPartial
 
 
 class NotedPartial(msgspec.Struct, frozen=True, kw_only=True):
-    """One partial of the state: its class, its type, and the text of what it is lifted from."""
+    """One partial of the state: its class, its type, and the text of its input."""
 
     kind: str
     type: str
     input: str
     parameters: dict[str, int] = {}
-    # The aggregates that are made of it, where the text of its input does not say all: a Spark
-    # Column may hold any function, and users' aggregates are their own code.
+    # The aggregates that use it, if the text of its input does not say everything. A Spark Column
+    # may hold any function, and users' aggregates are their own code.
     only_of: tuple[str, ...] = ()
     id: str = ""  # the name of its columns in state
-    complete_from: int | None = None  # of what starts before, it lacks rows; None: it has all
+    complete_from: int | None = None  # windows that start before lack rows; None: it has all rows
 
     def continues(self, old: NotedPartial) -> bool:
-        """Whether it is the same as one of before, so that its state goes on."""
+        """Whether it is the same as an earlier one, so that its state continues."""
         mine, other = (
             (each.kind, each.type, each.input, each.parameters, bool(each.only_of))
             for each in (self, old)
@@ -44,7 +44,7 @@ class NotedPartial(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuedPartials:
-    """The partials of aggregates that have changed: those of before under their ids, and others."""
+    """The partials of changed aggregates: earlier ones under their ids, and new ones."""
 
     partials: tuple[NotedPartial, ...]
     begun: frozenset[int]  # the numbers of those that start empty
@@ -53,9 +53,9 @@ class ContinuedPartials:
 def begun_partials(
     wanted: Sequence[NotedPartial], step: int, taken: Collection[str] = ()
 ) -> tuple[NotedPartial, ...]:
-    """Partials that start empty after a step, each with an id that no other has or had.
+    """Partials that start empty after a step, each with an id that was never used before.
 
-    The id tells what it is of and when it began: two drivers that give it agree.
+    The id depends on what it is and when it began, so two drivers choose the same one.
     """
     used, found = set(taken), []
     for each in wanted:
@@ -75,10 +75,10 @@ def continued_partials(
     complete_from: Callable[[int], int | None],
     renewed: Collection[int] = (),
 ) -> ContinuedPartials:
-    """The partials that changed aggregates want: what was kept before goes on, the rest begins.
+    """The partials that changed aggregates need. Those that were stored continue, the rest begin.
 
-    `renewed` are the numbers of those that begin in any case, `complete_from` says of one that
-    begins from when on it has all rows.
+    `renewed` are the numbers of those that begin in any case. `complete_from` gives the time from
+    which a partial that begins has all rows.
     """
     found: dict[int, NotedPartial] = {}
     left = list(old)
@@ -99,7 +99,7 @@ def continued_partials(
 
 
 class AggregateContents(Contents, frozen=True, kw_only=True):
-    """What windows over partials keep."""
+    """What windows over partials store."""
 
     partials: tuple[NotedPartial, ...]
     aggregates: dict[str, str]  # the results, each as text
@@ -112,7 +112,7 @@ class AggregateContents(Contents, frozen=True, kw_only=True):
         )
 
     def settled(self, watermark_us: int | None) -> Self:
-        """Without completeness that is over: windows that lack rows have all closed."""
+        """Without times of completeness that have passed: all windows that lack rows are closed."""
         longest_us = self.longest_us
         if watermark_us is None or longest_us is None:
             return self
@@ -125,7 +125,7 @@ class AggregateContents(Contents, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, partials=partials)
 
     def kept(self) -> tuple[KeptPartial, ...]:
-        """The partials, as a plan has them; refused where only the topology's code knows them."""
+        """The partials for a plan. Refused if only the topology's code can make them."""
         classes = _subclasses(Partial)  # type: ignore[type-abstract]
         kinds = {kind.__name__: kind for kind in classes}
         kept: list[KeptPartial] = []

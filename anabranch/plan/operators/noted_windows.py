@@ -1,4 +1,4 @@
-"""Windows as a checkpoint notes them: enough to show and to continue what they have kept."""
+"""Windows as a checkpoint notes them: enough to show their state and to continue it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NotedWindow(msgspec.Struct, frozen=True, kw_only=True, tag_field="form", t
 
 
 class NotedCalendar(msgspec.Struct, frozen=True, kw_only=True, tag_field="form", tag="calendar"):
-    """Windows of the calendar, with the rules of the time zone that panes were cut by."""
+    """Calendar windows, with the rules of the time zone by which panes were cut."""
 
     name: str
     unit: str
@@ -52,9 +52,9 @@ def noted(windows: Iterable[AlignedWindow]) -> tuple[Noted, ...]:
 def spliced(
     new: Sequence[AlignedWindow], old: Sequence[AlignedWindow], newest_us: int | None
 ) -> tuple[AlignedWindow, ...]:
-    """Windows that a checkpoint knows, by the rules that it knows them by up to the newest row.
+    """Windows that a checkpoint knows, with its rules up to the newest row.
 
-    The rules of a time zone may have changed since; panes that are kept were cut by the old ones.
+    The rules of a time zone may have changed since. The stored panes were cut by the old ones.
     """
     before = {each.key: each for each in old}
     return tuple(

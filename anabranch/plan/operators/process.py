@@ -1,7 +1,7 @@
-"""`process` as a node: what a slot task needs to know of it.
+"""`process` as a node: what a slot task needs to know about it.
 
-Rows come one by one, with the columns that the class reads; or, where it reads aggregates of them,
-one row per key and step that is combined of them.
+Rows come one by one, with the columns that the class reads. If it reads aggregates, there is one
+combined row per key and step.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessPlan(OperatorPlan):
-    """What a slot task needs to know of a `process`.
+    """What a slot task needs to know about a `process`.
 
-    Its panes are a microsecond wide: the pane of a row is its event time.
+    Its panes are one microsecond wide: the pane of a row is its event time.
     """
 
     kind = "process"
-    sends_late_rows = False  # rows arrive whole anyway
-    needs_snapshots = False  # each delta carries a slice of all that there is
+    sends_late_rows = False  # rows are sent whole anyway
+    needs_snapshots = False  # each delta has a slice of all cells
 
     logic: Logic
-    fields: tuple[Field, ...]  # of the rows that the user's class sees, keys among them
+    fields: tuple[Field, ...]  # of the rows that the user's class sees, including keys
 
     @property
     def travel(self) -> Travel:
@@ -61,21 +61,21 @@ class ProcessPlan(OperatorPlan):
 
     @property
     def result_fields(self) -> tuple[Field, ...]:
-        """The keys, and what the class declares."""
+        """The keys, and the columns that the class declares."""
         return (*(each for each in self.keys if each != EVERYTHING), *self.logic.output)
 
     def pane_sql(self) -> str:
-        """Of combined rows one for all: there is one row per key and step, whatever the times.
+        """If rows are combined, one pane for all: one row per key and step, whatever the times.
 
-        Rows that are left out are combined apart from them.
+        Rows that are left out are combined separately.
         """
         return f"if({MARKED_SQL}, t, 0L)" if self.kept else self.panes.pane_sql()
 
 
 class ProcessContents(Contents, frozen=True, kw_only=True, tag="process"):
-    """What a user's class keeps: a value per key."""
+    """What a user's class stores: one value per key."""
 
-    state: dict[str, Any]  # its type, described
+    state: dict[str, Any]  # its type, as plain data
     vectorised: bool
 
 
@@ -113,7 +113,7 @@ class ProcessNode(Node):
         fresh: OperatorNote,
         at: Reached | None,  # noqa: ARG002
     ) -> Evolved:
-        """Fields may be added that have a default, and types may become wider."""
+        """Fields with a default may be added, and types may become wider."""
         unlike = differences(note.fingerprint, fresh.fingerprint)
         old, new = note.contents, fresh.contents
         if not isinstance(old, ProcessContents) or not isinstance(new, ProcessContents):
@@ -134,7 +134,7 @@ class ProcessNode(Node):
         return Evolved(note=note, changed=(f"state has {added} new",))
 
     def describe(self, inflow: str) -> dict[str, Any]:
-        """What it is given, what it keeps, what it gives."""
+        """What it reads, what it stores, and its results."""
         plan, logic = self.plan, self.plan.logic
         form = "vectorised: all rows of a slot at once" if logic.vectorised else "key by key"
         order = "event time" if logic.order == "event_time" else "arrival"
@@ -155,7 +155,7 @@ class ProcessNode(Node):
 
     def lines(self, facts: Mapping[str, Any]) -> list[str]:
         inflow = f" ({facts['rows']})" if "no exchange" in facts["rows"] else ""
-        time = ", for sinks: no column tells their event time"
+        time = ", for sinks: no column has their event time"
         if facts["event_time"]:
             time = f", at {facts['event_time']}"
         lines = [
@@ -181,7 +181,7 @@ def process_nodes(
     *,
     shared: bool | None,  # noqa: ARG001 - it has no windows
 ) -> list[Node]:
-    """The node of a user's class: it gets rows as they are, or one per key combined of them."""
+    """The node of a user's class. It gets rows, or one combined row per key."""
     stream, maps = graph.stream_of(process.input)
     fields, clock = graph.fields_of(process.input), graph.clock_of(process.input)
     return [
@@ -204,10 +204,9 @@ def process_plan(
     clock: Clock,
     combined: Sequence[Named] = (),
 ) -> ProcessPlan:
-    """The plan over a stream of some columns; those that cannot travel are refused by name.
+    """The plan over a stream with some columns. Columns that cannot be sent are refused by name.
 
-    Of combined rows the newest event time is kept besides what the class reads, as the last
-    partial.
+    Combined rows also have the newest event time, as their last partial.
     """
     keys = tuple(by) or (EVERYTHING,)
     _, kept, results = keep(combined) if combined else ((), (), ())

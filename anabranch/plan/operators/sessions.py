@@ -1,8 +1,8 @@
-"""Sessions: how a slot task keeps them, beside or without windows.
+"""Sessions: how a slot task stores them, with or without other windows.
 
-Rows are combined into panes that are no wider than the gap, so the rows of one key in one pane are
-always in one session. Its first and last event time are kept besides the user's partials: these
-alone tell whether two panes are one session.
+Panes are at most as wide as the gap, so the rows of one key in one pane are always in one session.
+Besides the user's partials, each has its first and last event time. These two show whether two
+panes belong to one session.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPlan(AggregatePlan):
-    """What a slot task needs to know of one session definition."""
+    """What a slot task needs to know about one session definition."""
 
     kind = "sessions"
     marks_late = True
@@ -54,7 +54,7 @@ class SessionPlan(AggregatePlan):
         return "false"
 
     def late_sql(self, watermark_us: int | None) -> str:
-        """Whether the session that a row would be alone is over."""
+        """Whether a session of this row alone would be over."""
         if watermark_us is None:
             return f"(t is null or {MARKED_SQL})"
         over = f"t + {self.session.gap_us}L <= {data_sql(watermark_us)}"
@@ -80,7 +80,7 @@ def with_times(kept: Sequence[KeptPartial]) -> tuple[KeptPartial, ...]:
 
 
 class SessionContents(AggregateContents, frozen=True, kw_only=True, tag="sessions"):
-    """What a session keeps: open sessions as partials."""
+    """What a session stores: open sessions, as partials."""
 
     session: Session
 
@@ -120,7 +120,7 @@ class SessionNode(AggregateNode):
         note: OperatorNote,
         keys_in: Mapping[int, float],  # noqa: ARG002
     ) -> SessionNode:
-        """What began before the session was added is incomplete."""
+        """The node over the state of a checkpoint. What began before it was added is incomplete."""
         complete = dict(enumerate(note.complete_from.values()))
         plan = replace(self.plan, complete_from=complete, **self._over_partials(note.contents))
         return replace(self, plan=plan)
@@ -128,12 +128,12 @@ class SessionNode(AggregateNode):
     started = "sessions that started"
 
     def evolved(self, note: OperatorNote, fresh: OperatorNote, at: Reached | None) -> Evolved:
-        """Aggregates may come and go. What one gap has merged, another cannot part."""
+        """Aggregates may be added and removed. The gap may not change: merged rows stay merged."""
         return self._with_other_aggregates(note, fresh, at)
 
     @property
     def complete_after(self) -> dict[str, int]:
-        """A session takes rows up to a gap before the first that it sees."""
+        """A session takes rows up to a gap before the first one that it sees."""
         session = self.plan.session
         return {session.key: 1 + session.gap_us}
 

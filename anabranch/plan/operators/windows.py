@@ -1,4 +1,4 @@
-"""Windows that are the same for all keys, of fixed length or of the calendar, formed from panes."""
+"""Windows that are the same for all keys, of fixed length or of a calendar, formed from panes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowsPlan(AggregatePlan):
-    """What a slot task needs to know of windows that share panes."""
+    """What a slot task needs to know about windows that share panes."""
 
     kind = "windows"
 
@@ -56,7 +56,7 @@ class WindowsPlan(AggregatePlan):
 
 
 class WindowsContents(AggregateContents, frozen=True, kw_only=True, tag="windows"):
-    """What windows keep: panes of partials."""
+    """What windows store: panes of partials."""
 
     windows: tuple[Noted, ...]
 
@@ -109,8 +109,9 @@ class WindowsNode(AggregateNode):
         return WindowsContents(**self._noted(), windows=noted(self.windows))
 
     def continued(self, note: OperatorNote, keys_in: Mapping[int, float]) -> WindowsNode:
-        """Over the panes of the checkpoint, which may be narrower than the windows need, and by its
-        rules of time zones.
+        """The node over the panes of the checkpoint, with its rules of time zones.
+
+        The panes may be narrower than the windows need.
         """
         plan = self.plan
         assert isinstance(note.contents, WindowsContents)
@@ -126,7 +127,7 @@ class WindowsNode(AggregateNode):
         return replace(self, plan=replace(plan, forgotten_us=note.forgotten_us, **kept))
 
     def evolved(self, note: OperatorNote, fresh: OperatorNote, at: Reached | None) -> Evolved:
-        """Aggregates may come and go, and windows where the panes that are there serve them."""
+        """Aggregates may be added and removed, and windows too if they fit the existing panes."""
         evolved = self._with_other_aggregates(note, fresh, at, besides=("windows",))
         before, wanted = note.contents, evolved.note.contents
         if (
@@ -179,13 +180,13 @@ def _keys(windows: Sequence[AlignedWindow]) -> set[str]:
 
 
 def _part(group: Sequence[AlignedWindow]) -> str:
-    """What the state of windows with panes of their own is called: what they are."""
+    """The name of the state of windows that have panes of their own."""
     steps = f" so far in {len(group)} steps" if len(group) > 1 else ""
     return f"{group[-1].key}{steps}"
 
 
 def window_nodes(of: Consolidated, windows: Sequence[AlignedWindow]) -> list[WindowsNode]:
-    """One node for all windows where they share panes, else one for each."""
+    """One node for all windows if they share panes, else one for each."""
     nodes = []
     for group in of.sharing.groups:
         panes = panes_of(group)

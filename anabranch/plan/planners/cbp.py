@@ -1,8 +1,8 @@
 """Component plans by cost, greedily (CBP 5.1, Algorithm 1).
 
-A plan by depth-first search, then one operator after another moves. Beyond the paper, an operator
-may also move into a component of its own: depth-first search fuses all it can, and where adaptation
-is expensive only that undoes it.
+It begins with a plan by depth-first search, then moves one operator after another. Unlike in the
+paper, an operator may also move into a component of its own. Depth-first search fuses all it can,
+and if adaptation is expensive, only such a move undoes that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anabranch.plan.planners.solution import FusionPlan, fusion_plan
 
 GREEDY = "greedy"
 NO_HINTS = Hints()
-_GAIN = 1e-9  # of the rate of all streams: a smaller profit is rounding
+_GAIN = 1e-9  # as a part of the rate of all streams; a smaller profit is rounding
 
 
 def plan_greedily(
@@ -60,7 +60,7 @@ class UnitMove:
 
     unit: int
     source: int
-    target: int  # 0: of its own
+    target: int  # 0: a component of its own
     profit: float
 
     @property
@@ -89,7 +89,7 @@ def improve_by_moves(costs: Costs, components: Iterable[int]) -> list[int]:
 
 
 def _moves(costs: Costs, unit: int, of: dict[int, int], least: float) -> list[UnitMove]:
-    """All moves of a unit that leave two feasible components and have a profit above the least.
+    """All moves of a unit that leave two feasible components and profit more than the least.
 
     For the profit see the equations before Algorithm 1.
     """
@@ -105,7 +105,7 @@ def _moves(costs: Costs, unit: int, of: dict[int, int], least: float) -> list[Un
         gain = space.between(unit, target) - stays
         now = costs.adaptation(source) + (costs.adaptation(target) if target else 0.0)
         if gain + now <= least:
-            continue  # even if nothing had to be adapted afterwards
+            continue  # it does not pay even with no adaptation afterwards
         grown = target | 1 << unit
         if not space.is_component(grown):
             continue
@@ -121,7 +121,7 @@ def _moves(costs: Costs, unit: int, of: dict[int, int], least: float) -> list[Un
 
 
 def _best(space: Space, plan: set[int], moves: dict[int, list[UnitMove]]) -> UnitMove | None:
-    """The move of the largest profit whose plan can run level by level; of equals the first."""
+    """The move with the largest profit whose plan can run level by level. Ties go to the first."""
     every = sorted(
         (move for each in moves.values() for move in each),
         key=lambda m: (-m.profit, m.unit, m.target),

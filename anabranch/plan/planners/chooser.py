@@ -1,9 +1,9 @@
-"""Which planner plans: the exact one while that is affordable, else the better of two greedy plans.
+"""Chooses a planner: the exact one if that is affordable, else the better of two greedy plans.
 
-Planners have no clock, so what is affordable is counted in work: sets of operators that are looked
-at. Measured on one core of a busy machine with histograms of 120 windows and 64 shards: a set takes
-0.03 ms to list, a feasible component 0.4 ms for its psi and 0.3 to 1.1 ms of the integer program
-(between 40 and 8,900 components).
+Planners have no clock, so work is counted instead: the sets of operators that are examined.
+Measured on one core of a busy machine with histograms of 120 windows and 64 shards: a set takes
+0.03 ms to list. A feasible component takes 0.4 ms for its psi, and 0.3 to 1.1 ms in the integer
+program (with 40 to 8,900 components).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anabranch.plan.planners.set_cover import EXACT, cheapest_partition, feasibl
 from anabranch.plan.planners.solution import FusionPlan, fusion_plan
 
 AUTO = "auto"
-MOST_SETS = 2_000  # two seconds or so
+MOST_SETS = 2_000  # about two seconds
 
 
 def plan_components(
@@ -27,7 +27,7 @@ def plan_components(
     ordered: bool = True,
     budget: int = MOST_SETS,
 ) -> FusionPlan:
-    """The exact plan if there are at most `budget` sets to look at.
+    """The exact plan if at most `budget` sets must be examined.
 
     Else the better of two: moves from a depth-first plan, and moves from Enorm's fusion.
     """
@@ -37,6 +37,6 @@ def plan_components(
         return fusion_plan(costs, cheapest_partition(costs, candidates.components), EXACT)
     by_moves = improve_by_moves(costs, depth_first(costs))
     from_fusion = improve_by_moves(costs, fuse_by_score(costs, Score.COMM))
-    # Only "auto" starts from fusion, so that is the name under which a user gets this plan again.
+    # Only "auto" starts from fusion, so users get this plan again under that name.
     plans = (fusion_plan(costs, by_moves, GREEDY), fusion_plan(costs, from_fusion, AUTO))
     return min(plans, key=lambda plan: plan.cost)

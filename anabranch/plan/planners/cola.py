@@ -1,12 +1,12 @@
 """COLA: operators in slots of their own, placed on hosts by graph partitioning (CBP 6.1).
 
-Each operator is partitioned by its own key, so each of its slots sends to all slots of the next
-operator, and only what stays on a host is saved. Slots are nodes of a graph that is cut in two, and
-again, where the cut is sparsest, until each part fits on a host; the placement sees the first
-statistics window, and stays as keys change. Each operator adapts by itself.
+Each operator is partitioned by its own key. So each of its slots sends to all slots of the next
+operator, and only what stays on a host is saved. Slots are nodes of a graph, which is cut in two,
+again and again, where the cut is sparsest, until each part fits on a host. The placement uses the
+first statistics window, and stays as keys change. Each operator adapts by itself.
 
-As a planner of components (`plan_cola`) it cuts the graph of operators in the same way until each
-part can be a component, and unites what was cut apart for the sake of others.
+As a planner of components (`plan_cola`) it cuts the graph of operators in the same way, until each
+part can be a component. Then it unites parts that can be one component after all.
 """
 
 from __future__ import annotations

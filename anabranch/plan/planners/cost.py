@@ -1,13 +1,14 @@
 """What it costs to adapt a component: the state that moves between slots (CBP 4.1).
 
-The paper counts state movements, psi, over a history of histograms of the loads of shards, and
-leaves open by which policy shards move. Here it is an estimate in closed form, so that a planner
-can ask for thousands of sets of operators in a second. Before each adaptation shards are on slots
-as suited the window before: in the order of their numbers, cut into parts of equal load.
-- As many slots as the load asks for, ceil(load / capacity).
-- As many slots as before: what a slot has above `threshold` times the mean leaves, and takes its
-  share of the slot's state with it.
-- More slots: what a slot has above the mean leaves. Fewer: the slots that go leave all their state.
+The paper counts state movements, psi, over a history of histograms of the loads of shards. It
+leaves open by which policy shards move. Here psi is an estimate in closed form, so that a planner
+can compute it for thousands of sets of operators per second. Before each adaptation, slots have the
+shards that suited the window before: shards by number, cut into parts of equal load.
+- The number of slots is ceil(load / capacity).
+- If it stays the same, a slot gives away its load above `threshold` times the mean, with that share
+  of its state.
+- If it grows, a slot gives away its load above the mean. If it falls, slots are removed and give
+  away all their state.
 
 A component in one slot moves nothing. When a shard moves, the state of all operators of the
 component moves.
@@ -33,9 +34,9 @@ class Adaptation:
 
     capacity: float = inf  # the load that a slot takes in one statistics window
     every: int = 1  # statistics windows from one adaptation to the next: 1/f
-    threshold: float = 1.2  # of the largest to the mean load of slots: above it shards move
-    weight: float = 1.0  # the cost of a row of state that moves, in rows on a stream
-    bound: float = inf  # beta: the most that a component's adaptation may cost
+    threshold: float = 1.2  # largest load of a slot over the mean: above it shards move
+    weight: float = 1.0  # the cost of one moved row of state, in rows on a stream
+    bound: float = inf  # beta: the most that adapting a component may cost
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -50,7 +51,7 @@ class Adaptation:
 
 
 class Costs:
-    """The costs of sets of units and of plans, each set worked out once."""
+    """The costs of sets of units and of plans. Each set is computed once."""
 
     def __init__(self, space: Space, adaptation: Adaptation) -> None:
         self.space = space
@@ -65,12 +66,12 @@ class Costs:
             [_unit(unit, shape, adaptation.every) for unit in space.units] if self.measured else []
         )
         self._sums: dict[int, tuple[Histograms, Histograms]] = {}
-        # Searches ask for one set after another that differs from it by a unit or two.
+        # Searches examine many sets, each of which differs from the one before by a unit or two.
         self._last: tuple[int, tuple[Histograms, Histograms]] | None = None
         self._moved: dict[int, float] = {}
 
     def adaptation(self, units: int, near: int | None = None) -> float:
-        """What adapting a component costs, psi.
+        """The cost of adapting a component, psi.
 
         It is fastest with `near`, a set that was kept and differs little.
         """
@@ -86,7 +87,7 @@ class Costs:
         return known
 
     def keep(self, units: int) -> None:
-        """Keeps the sums of a component whose neighbours in the search will be asked for."""
+        """Keeps the sums of a component, because the search will ask for similar ones next."""
         if self.measured and units not in self._sums:
             self._sums[units] = self._sum(units, None)
 
@@ -105,7 +106,7 @@ class Costs:
     def _changed(
         self, near: int, sums: tuple[Histograms, Histograms], units: int
     ) -> tuple[Histograms, Histograms]:
-        """The sums of another set, by what differs."""
+        """The sums of a similar set, computed from the difference."""
         loads, states = (each.copy() for each in sums)
         for i in bits(units ^ near):
             change = np.add if units >> i & 1 else np.subtract
@@ -117,9 +118,9 @@ class Costs:
         return self.rules.bound == inf or self.adaptation(units) <= self.rules.bound
 
     def is_feasible(self, units: int) -> bool:
-        """True for a component within the bound.
+        """Whether a component is within the bound.
 
-        A single unit is always feasible, because nothing smaller could take its place.
+        A single unit is always feasible, because it cannot be divided.
         """
         alone = not units & (units - 1)
         return alone or (self.space.is_component(units) and self.is_within_bound(units))
@@ -154,7 +155,7 @@ def state_moved(loads: Histograms, states: Histograms, capacity: float, threshol
 
 
 def cut_into_slots(loads: Histograms, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The slot of each shard, by window: shards in a row, cut into parts of about equal load."""
+    """The slot of each shard, by window: shards by number, cut into parts of about equal load."""
     middle = loads.cumsum(axis=1) - loads / 2
     total = loads.sum(axis=1)
     share = middle / np.where(total > 0, total, 1.0)[:, None]

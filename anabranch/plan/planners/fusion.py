@@ -18,7 +18,7 @@ UNADAPTED = Adaptation()
 
 
 class Score(StrEnum):
-    """What makes a pair of operators worth fusing, as the paper names it."""
+    """What makes a pair of operators worth fusing, in the words of the paper."""
 
     COMM = "comm"  # the rate on the stream between them, as measured
     PA = "pa"  # the attributes that their components have in common: needs no run
@@ -42,9 +42,9 @@ def fuse(
 
 
 def fuse_by_score(costs: Costs, score: Score) -> list[int]:
-    """Algorithm 1 on units; components stay within the bound of adaptation.
+    """Algorithm 1 on units. Components stay within the bound of adaptation.
 
-    Of equal scores the first stream counts.
+    Among equal scores, the first stream counts.
     """
     space = costs.space
     # For each pair of components with streams between them: minus their largest rate (0 for PA),
@@ -113,9 +113,9 @@ def fuse_baseline(
 
     Each time it adds the downstream operator with the most attributes in common.
 
-    `order` says which operator is next where the paper draws one at random. The paper does not say
-    what becomes of a downstream operator that is fused already: with `whole` its component joins
-    whole, otherwise it stays where it is.
+    `order` gives the next operator, which the paper draws at random. The paper does not say what
+    happens to a downstream operator that is already fused. With `whole`, its component joins as a
+    whole; otherwise it stays where it is.
     """
     names = [operator.name for operator in streams.operators]
     order = names if order is None else order

@@ -1,4 +1,4 @@
-"""What a run has measured of its operators, for planners and `explain`."""
+"""What a run has measured about its operators, for planners and `explain`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from anabranch.plan.planners.problem import PlannerOperator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorMeasures:
-    """One operator: rows in a step, by shard and statistics window; its state and its keys."""
+    """One operator: rows per step, loads by statistics window and shard, its state and its keys."""
 
     rate: float
     loads: Sequence[Sequence[int]] = ()
-    by: tuple[str, ...] = ()  # the attributes that its shards were by
+    by: tuple[str, ...] = ()  # the attributes by which its shards were chosen
     state: float = 0.0
     keys: float | None = None
 
@@ -30,13 +30,13 @@ class OperatorMeasures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
-    """What is known of a topology: the number of its shards, and each operator."""
+    """What is known about a topology: the number of its shards, and each operator."""
 
     shards: int
     operators: Mapping[str, OperatorMeasures] = field(default_factory=dict)
 
     def rates(self) -> dict[str, float]:
-        """The rows that each operator takes in a step."""
+        """The rows per step that each operator takes."""
         return {name: each.rate for name, each in self.operators.items()}
 
     def of(self, operators: Sequence[PlannerOperator]) -> tuple[PlannerOperator, ...]:

@@ -23,11 +23,11 @@ ANY = -1  # attributes as bits: all of them, for an operator with any partitioni
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlannerOperator:
-    """An operator as planners see it: its partition attributes, and what was measured of it."""
+    """An operator as planners see it: its partition attributes, and what was measured."""
 
     name: str
     attributes: frozenset[str] | None  # None: any partitioning is possible
-    state: float = 0.0  # rows (or bytes) of state, spread over the shards as the load is
+    state: float = 0.0  # rows (or bytes) of state, spread over the shards like the load
     # By statistics window (row) and shard (column).
     loads: NDArray[np.float64] | None = None
 
@@ -84,7 +84,7 @@ class StreamGraph:
 
     @cached_property
     def rate(self) -> float:
-        """Of all streams together: what is communicated where nothing is fused."""
+        """The rate of all streams together, which is communicated if nothing is fused."""
         return sum(stream.rate for stream in self.streams)
 
 
@@ -193,14 +193,14 @@ class Space:
         return known
 
     def is_component(self, units: int) -> bool:
-        """Connected, an attribute in common, and no hint against it; a unit alone always is."""
+        """Whether units are connected, share an attribute, and no hint forbids it. One unit is."""
         alone = not units & (units - 1)
         return alone or (
             self.attributes(units) != 0 and not self.are_apart(units) and self.is_connected(units)
         )
 
     def neighbours(self, units: int) -> int:
-        """The units that streams connect with these; also these, where they are connected."""
+        """The units that streams connect with these, and these too if they are connected."""
         return reduce(or_, (self.near[i] for i in bits(units)), 0)
 
     def is_convex(self, units: int) -> bool:
@@ -218,11 +218,11 @@ class Space:
         return True
 
     def is_ordered(self, components: Iterable[int]) -> bool:
-        """True if the components can run one after another, or need not."""
+        """True if the components can run one after another, or if that is not required."""
         return not self.ordered or not self.waiting(components)
 
     def waiting(self, components: Iterable[int]) -> list[int]:
-        """The components that wait for each other, or for some that do; other units are done."""
+        """The components that wait for each other, or for such components. Other units are done."""
         every = set(components)
         among = reduce(or_, every, 0)
         left = {c: self.needs(c) & among for c in every}
@@ -239,7 +239,7 @@ class Space:
         return list(left)
 
     def needs(self, units: int) -> int:
-        """The units outside whose streams go into these."""
+        """The units outside a set whose streams go into it."""
         known = self._needs.get(units)
         if known is None:
             known = self._needs[units] = (
@@ -252,7 +252,7 @@ class Space:
         return sum(rate for other, rate in self.rates[unit].items() if units >> other & 1)
 
     def inside(self, units: int) -> float:
-        """The rate on streams inside a set of units, and so not communicated."""
+        """The rate on streams inside a set of units, which is not communicated."""
         return sum(self.between(i, units) for i in bits(units)) / 2
 
     def names(self, units: int) -> tuple[str, ...]:
@@ -268,7 +268,7 @@ def bits(units: int) -> Iterator[int]:
 
 
 def _units(streams: StreamGraph, hints: Hints) -> list[list[str]]:
-    """Names that hints fuse, united where they overlap; every other operator by itself.
+    """Operators that hints fuse, united if hints overlap; every other operator by itself.
 
     They are in the order of the operators.
     """

@@ -24,7 +24,7 @@ from anabranch.plan.planners.solution import FusionPlan, fusion_plan
 __all__ = ["AUTO", "PLANNERS", "UNFUSED", "plan_by"]
 
 UNFUSED = "unfused"
-# Sets of operators that are looked at where the exact plan is asked for by name: half a minute.
+# The sets to examine if the user asks for the exact plan by name: half a minute.
 MOST_EXACTLY = 20_000
 
 
@@ -33,7 +33,7 @@ def plan_by(
 ) -> FusionPlan:
     """The plan of a planner.
 
-    "auto" plans by cost where rates are measured, else by attributes, which needs no run.
+    "auto" plans by cost if rates are measured, else by attributes, which needs no run.
     """
     if name == AUTO and measured:
         return plan_components(streams, adaptation, hints)

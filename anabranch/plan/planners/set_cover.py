@@ -1,10 +1,11 @@
 """Component plans as a choice among all feasible components (CBP 5.2, Algorithm 2).
 
-Exactly: each operator is in exactly one chosen component, so that the cost of a plan is the rate of
-all streams + the sum of (psi - phi) over its components: an integer program that HiGHS solves. The
-paper's weight psi + l - phi counts l once for each component and thereby favours plans of few
-components: it is kept for the greedy cover, which needs weights above zero. Plans that must run
-level by level have the level of each unit as a variable of the program as well.
+Exact: each operator is in exactly one chosen component. So the cost of a plan is the rate of all
+streams plus the sum of (psi - phi) over its components. HiGHS solves this integer program. In plans
+that must run level by level, the level of each unit is a variable of the program too.
+
+The paper's weight psi + l - phi counts l once for each component, and so favours plans of few
+components. It is used for the greedy cover, which needs weights above zero.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ EXACT, SET_COVER = "exact", "set cover"
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Components to choose from; complete: all that there are."""
+    """Components to choose from. `complete` means that there are no others."""
 
     components: tuple[int, ...]
     complete: bool
@@ -40,9 +41,8 @@ class Candidates:
 def feasible_components(costs: Costs, most: int, largest: int | None = None) -> Candidates:
     """Up to `most` feasible components of up to `largest` units, small ones first.
 
-    A set grows by neighbours. Subsets of a component are compatible but need be neither connected
-    nor within the bound, so sets above the bound grow as well; and a set is reached by way of its
-    connected subsets, of which there is always one.
+    A set grows by neighbours. A set above the bound grows too, because adding a unit may bring it
+    below. Every component is reached, because it always has a connected subset with one unit fewer.
     """
     space = costs.space
     layer = [1 << i for i in range(len(space.units))]
@@ -70,11 +70,11 @@ def feasible_components(costs: Costs, most: int, largest: int | None = None) -> 
 
 
 def grow_components(costs: Costs) -> list[int]:
-    """Larger candidates where not all can be listed: each unit grows by neighbours, by rate.
+    """Larger candidates, if not all can be listed: each unit grows by neighbours, by rate.
 
-    On the way a set is taken when it is half as large again as the last one, and the largest: with
-    all of them the integer program took ten times as long on graphs of 100 operators, and its plans
-    saved no more than a hundredth more.
+    A set is taken when it is half as large again as the last one, and at the end. With all of them,
+    the integer program took ten times as long on graphs of 100 operators, and its plans saved at
+    most a hundredth more.
     """
     space = costs.space
     found: dict[int, None] = {}
@@ -127,8 +127,8 @@ def plan_exactly(
     candidates = feasible_components(costs, most)
     if not candidates.complete:
         raise TopologyError(
-            f"the exact plan of {len(streams.operators)} operators would have more than {most:,} "
-            "sets to look at; valid: "
+            f"the exact plan of {len(streams.operators)} operators would examine more than "
+            f"{most:,} sets; valid: "
             '"auto", which is exact as long as that is affordable, or "greedy"'
         )
     return fusion_plan(costs, cheapest_partition(costs, candidates.components), EXACT)
@@ -164,7 +164,7 @@ def cheapest_partition(costs: Costs, candidates: Sequence[int]) -> list[int]:
 
     Each unit is in one chosen component.
     """
-    from scipy.optimize import (  # it takes a third of the time that importing Anabranch takes
+    from scipy.optimize import (  # importing it takes a third of the time of importing Anabranch
         Bounds,
         LinearConstraint,
         milp,
@@ -196,10 +196,9 @@ def cheapest_partition(costs: Costs, candidates: Sequence[int]) -> list[int]:
 
 
 def _levels(space: Space, candidates: Sequence[int]) -> list[LinearConstraint]:
-    """Constraints on levels: the ends of a stream share a component or the target is above.
+    """Constraints on levels: the ends of a stream share a component, or the target is above.
 
-    Components are connected, so all of a component is at one level, and no two can wait for each
-    other.
+    Components are connected, so a component has one level, and no two can wait for each other.
     """
     from scipy.optimize import LinearConstraint
     from scipy.sparse import csr_array, hstack
@@ -218,7 +217,7 @@ def _levels(space: Space, candidates: Sequence[int]) -> list[LinearConstraint]:
 
 
 def _matrix(sets: Sequence[int], candidates: Sequence[int]) -> csr_array:
-    """Which of the candidates (columns) hold each of the sets (rows)."""
+    """Which of the candidates (columns) contain each of the sets (rows)."""
     from scipy.sparse import csr_array
 
     found = [
@@ -232,9 +231,9 @@ def _matrix(sets: Sequence[int], candidates: Sequence[int]) -> csr_array:
 
 
 def refine_partition(costs: Costs, candidates: Sequence[int], rounds: int = 3) -> list[int]:
-    """The cheapest partition, where not all components are listed.
+    """The cheapest partition if not all components are listed.
 
-    It is found again with components that differ from it by one unit.
+    It is computed again with components that differ from it by one unit.
     """
     space = costs.space
     known = dict.fromkeys(candidates)
@@ -251,9 +250,9 @@ def refine_partition(costs: Costs, candidates: Sequence[int], rounds: int = 3) -
 
 
 def greedy_cover(costs: Costs, candidates: Sequence[int]) -> list[int]:
-    """Always the component with the least weight per operator that is not covered yet.
+    """Always chooses the component with the least weight per operator not covered yet.
 
-    It leaves out operators that are covered.
+    Operators that are already covered are left out of it.
     """
     space = costs.space
     rate = space.streams.rate

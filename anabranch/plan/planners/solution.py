@@ -1,4 +1,4 @@
-"""What a planner found: groups of operators to fuse, what that costs, and the reasons."""
+"""The result of a planner: groups of operators to fuse, the cost, and the reasons."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FusionPlan:
     communication: float
     adaptation: float
     reasons: tuple[FusionReason, ...]
-    communication_unfused: float  # with every operator by itself, but for those that hints fuse
+    communication_unfused: float  # with every operator by itself, except those that hints fuse
     adaptation_unfused: float
     above_bound: tuple[
         tuple[str, ...], ...
@@ -132,7 +132,7 @@ def _refused(costs: Costs, a: int, b: int, components: list[int]) -> str:
         return f"fusing saves a rate of {saves:,.6g} and adds {more:,.6g} of adaptation"
     return (
         f"fusing these two would pay ({saves:,.6g} saved, {more:,.6g} of adaptation added); "
-        "the planner did not come to it"
+        "the planner did not consider it"
     )
 
 

@@ -1,8 +1,8 @@
 """The commit records of a checkpoint: one per step, written atomically.
 
-A record says which version of each shard is committed and where the durable log holds it, up to
-which batch the input is processed, the watermark and the route. The newest record is the truth;
-older ones stay while a shard's chain needs them. What no record names does not exist.
+A record says which version of each shard is committed, and where the durable log stores it. It also
+has the last batch of the input, the watermark and the routes. The newest record is the truth. Older
+ones stay while a shard's chain needs them. What no record names does not exist.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Checkpoint:
     commits: dict[int, Commit]
     chains: dict[PartId, dict[int, list[Stored]]]
     epoch: int = 0
-    # Directories of the log that hold what is needed and no more.
+    # Directories of the log that hold only what is needed.
     cleaned: dict[str, frozenset[str]] = field(default_factory=dict)
 
     @property
@@ -58,7 +58,7 @@ class Checkpoint:
         return read_chain(self.files, self.chains.get(operator, {}).get(shard, []))
 
     def take_over(self) -> None:
-        """Makes this driver the only one: an older one that is still alive can no longer commit."""
+        """Makes this driver the only one. An older driver that is still alive cannot commit."""
         newest = max(self._epochs(), default=0)
         while not self.files.create(f"epochs/{newest + 1:08d}", b""):
             newest += 1
@@ -68,16 +68,16 @@ class Checkpoint:
                 self.files.remove(f"epochs/{epoch:08d}")
 
     def with_header(self, header: Header) -> Checkpoint:
-        """The same commits under another header; nothing is written."""
+        """The same commits under another header. Nothing is written."""
         again = Checkpoint(self.files, header, {}, {}, self.epoch)
         for _, commit in sorted(self.commits.items()):
             again._take(commit)
         return again
 
     def catch_up(self) -> bool:
-        """Takes in what another driver has written since; False where that is nothing.
+        """Reads what another driver has written since. Returns False if there is nothing new.
 
-        Where it has another topology, the header has changed too.
+        If the topology has changed, so has the header.
         """
         header = _read_header(self.files)
         if header != self.header:
@@ -93,12 +93,12 @@ class Checkpoint:
         return bool(new)
 
     def commit(self, commit: Commit) -> None:
-        """Writes the record of a step; only then the step has happened."""
+        """Writes the record of a step. The step has happened only after this."""
         epochs = self._epochs()
-        if max(epochs, default=0) < self.epoch:  # nobody else removes the newest one
+        if max(epochs, default=0) < self.epoch:  # no driver removes the newest epoch
             raise self.deleted() or CheckpointError(
                 f"checkpoint {self.files.location} was deleted in part while the run was active: "
-                f"epochs/{self.epoch:08d} is gone; step {commit.step} was not committed"
+                f"epochs/{self.epoch:08d} is missing; step {commit.step} was not committed"
             )
         if max(epochs, default=0) != self.epoch:
             raise CheckpointError(
@@ -106,13 +106,13 @@ class Checkpoint:
             )
         if not self.files.create(_record(commit.step), encode_commit(commit)):
             raise CheckpointError(
-                f"checkpoint {self.files.location} holds step {commit.step} already: "
-                "another driver runs"
+                f"checkpoint {self.files.location} already holds step {commit.step}: "
+                "another driver is running"
             )
         self._take(commit)
 
     def deleted(self) -> CheckpointError | None:
-        """What to say where somebody has deleted the checkpoint under its run; None where not."""
+        """The error to raise if the checkpoint was deleted while its run was active, else None."""
         if self.files.exists("anabranch.json"):
             return None
         step = self.last.step + 1 if self.last else 1
@@ -137,7 +137,7 @@ class Checkpoint:
                 self.files.remove(f"results/{name}")
 
     def _epochs(self) -> list[int]:
-        """The epochs that were begun. A driver that died meanwhile may have left a draft."""
+        """The epochs that were begun. Drafts, which a driver leaves when it dies, do not count."""
         return [int(name) for name in self.files.list("epochs") if name.isdigit()]
 
     def _take(self, commit: Commit) -> None:
@@ -150,7 +150,7 @@ class Checkpoint:
 
 
 def open_checkpoint(files: Files) -> Checkpoint | None:
-    """The checkpoint at a location, None where there is none."""
+    """The checkpoint at a location, or None if there is none."""
     if not files.exists("anabranch.json"):
         return None
     checkpoint = Checkpoint(files, _read_header(files), {}, {})

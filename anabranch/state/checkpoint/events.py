@@ -1,7 +1,7 @@
-"""The log of events of a run, in its checkpoint: one JSON object per line, the newest last.
+"""The event log of a run, in its checkpoint: one JSON object per line, the newest last.
 
-It is bounded: a file that has grown long makes way for a new one, and one older file is kept.
-Nothing depends on it: a line that a crash has cut off is left out when it is read.
+Its size is limited: when a file has grown too long, a new one is begun, and one older file is kept.
+Nothing depends on the log. A line that a crash has cut off is skipped.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class EventLog(Observer):
         self._waiting: list[bytes] = []
 
     def event(self, event: Event) -> None:
-        line = msgspec.json.encode(event, enc_hook=float)  # figures may be NumPy's numbers
+        line = msgspec.json.encode(event, enc_hook=float)  # figures may be NumPy numbers
         self._waiting.append(line + b"\n")
         if self._files.local:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what waits; begins a new file where the last one has grown long."""
+        """Writes the waiting events. Begins a new file if the last one has grown too long."""
         if not self._waiting:
             return
         lines, self._waiting = b"".join(self._waiting), []
@@ -66,7 +66,7 @@ def _ends_a_line(path: Path) -> bool:
 
 
 def read_events(files: Files) -> list[Event]:
-    """All events that are kept, oldest first."""
+    """All events that are still in the log, oldest first."""
     found = []
     for name in (OLDER, NAME):
         for line in files.read(name).split(b"\n") if files.exists(name) else ():

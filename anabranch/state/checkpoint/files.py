@@ -1,6 +1,6 @@
 """Files below a location that pyarrow opens: a directory, or an object store by its URI.
 
-Local writes have reached the disk when a method returns.
+A local write is on disk when the method returns.
 """
 
 from __future__ import annotations
@@ -22,46 +22,46 @@ from anabranch.errors import CheckpointError, StateFullError
 
 
 class CheckpointFiles(Protocol):
-    """What a checkpoint needs of the place that holds its files.
+    """What a checkpoint needs of the place that stores its files.
 
-    Names are relative, with forward slashes. `tests/contracts/test_files.py` says the rest.
+    Names are relative, with forward slashes. `tests/contracts/test_files.py` tests the rest.
     """
 
     @property
     def location(self) -> str:
-        """What people call the place."""
+        """The location as the user gave it."""
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        """A file, or a part of it."""
+        """The bytes of a file, or of a part of it."""
 
     def write(self, name: str, parts: Iterable[bytes]) -> None:
-        """Writes a file that nobody reads before it is named elsewhere."""
+        """Writes a file. Nobody may read it before something else names it."""
 
     def replace(self, name: str, data: bytes) -> None:
-        """Gives a file another content, all at once."""
+        """Replaces the contents of a file atomically."""
 
     def create(self, name: str, data: bytes) -> bool:
-        """Makes a file with all of its content at once; False where it exists already."""
+        """Creates a file with its contents atomically; False if it exists already."""
 
     def exists(self, name: str) -> bool:
-        """Whether there is a file or a directory of this name."""
+        """Whether a file or a directory of this name exists."""
 
     def list(self, name: str = "") -> builtins.list[str]:
-        """The sorted names directly below a directory; empty where it does not exist."""
+        """The sorted names directly below a directory; empty if it does not exist."""
 
     def sizes(self, name: str = "") -> dict[str, int]:
         """The files directly below a directory, with their sizes in bytes."""
 
     def remove(self, name: str) -> None:
-        """Removes a file, or a directory with all that is in it; nothing where there is none."""
+        """Removes a file, or a directory with its contents. Does nothing if there is none."""
 
     def make(self, name: str = "") -> None:
-        """Makes a directory, with those above it."""
+        """Makes a directory and its parents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files below a location. Safe to ship to a task."""
+    """The files below a location. Can be sent to a task."""
 
     location: str
     _opened: builtins.list[tuple[fs.FileSystem, str]] = field(
@@ -76,7 +76,7 @@ class Files:
         return isinstance(self._open()[0], fs.LocalFileSystem)
 
     def path(self, name: str) -> str:
-        """The full path as pyarrow's file system takes it; a local one works everywhere."""
+        """The full path for pyarrow's file system. A local path works everywhere."""
         return f"{self._open()[1]}/{name}" if name else self._open()[1]
 
     @property
@@ -89,7 +89,7 @@ class Files:
             return bytes(file.read(length))
 
     def write(self, name: str, parts: Iterable[bytes]) -> None:
-        """Writes a file that nobody reads before it is named elsewhere; durable when it returns."""
+        """Writes a durable file. Nobody may read it before something else names it."""
         if self.local:
             target = Path(self.path(name))
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ class Files:
                 stream.write(part)
 
     def replace(self, name: str, data: bytes) -> None:
-        """Gives a file another content, all at once."""
+        """Replaces the contents of a file atomically."""
         draft = f"{name}.{uuid.uuid4().hex}.draft"
         self.write(draft, [data])
         if self.local:
@@ -113,7 +113,7 @@ class Files:
             self.filesystem.move(self.path(draft), self.path(name))
 
     def create(self, name: str, data: bytes) -> bool:
-        """Makes a file with all of its content at once; False where it exists already."""
+        """Creates a file with its contents atomically; False if it exists already."""
         if self.local:
             target = Path(self.path(name))
             draft = f"{name}.{uuid.uuid4().hex}.draft"
@@ -135,7 +135,7 @@ class Files:
         return bool(self.filesystem.get_file_info(self.path(name)).type != fs.FileType.NotFound)
 
     def list(self, name: str = "") -> builtins.list[str]:
-        """The sorted names directly below a directory; empty where it does not exist."""
+        """The sorted names directly below a directory; empty if it does not exist."""
         selector = fs.FileSelector(self.path(name), allow_not_found=True)
         return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
 
@@ -146,7 +146,7 @@ class Files:
         return {info.base_name: info.size for info in found if info.type == fs.FileType.File}
 
     def remove(self, name: str) -> None:
-        """Removes a file, or a directory with all that is in it; nothing where there is none."""
+        """Removes a file, or a directory with its contents. Does nothing if there is none."""
         kind = self.filesystem.get_file_info(self.path(name)).type
         if kind == fs.FileType.Directory:
             self.filesystem.delete_dir(self.path(name))
@@ -159,7 +159,7 @@ class Files:
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise CheckpointError(
-                f"directory {self.path(name)} cannot be made: {reason}; "
+                f"directory {self.path(name)} cannot be created: {reason}; "
                 "valid: a directory that this process may write to"
             ) from None
 
@@ -167,7 +167,7 @@ class Files:
         if not self._opened:
             try:
                 filesystem, path = _filesystem(self.location)
-            except Exception as error:  # noqa: BLE001 - whatever a file system says
+            except Exception as error:  # noqa: BLE001 - file systems raise anything
                 raise CheckpointError(
                     f"location {self.location!r} cannot be opened: {error}"
                 ) from None
@@ -189,7 +189,7 @@ def _filesystem(location: str) -> tuple[fs.FileSystem, str]:
 
 @contextmanager
 def disk_full_as_state_error(location: str) -> Iterator[None]:
-    """A full disk under the checkpoint is an error that says so."""
+    """Turns the error of a full disk into a StateFullError that says what to do."""
     try:
         yield
     except OSError as error:
@@ -202,7 +202,7 @@ def disk_full_as_state_error(location: str) -> Iterator[None]:
 
 
 def sync_directory(path: Path) -> None:
-    """Makes names in a local directory durable."""
+    """Makes the names in a local directory durable."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

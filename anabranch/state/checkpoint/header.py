@@ -1,7 +1,8 @@
-"""What a checkpoint is of, and what of a topology may change while it lives.
+"""The header of a checkpoint, and how a topology may change while its checkpoint lives.
 
-Each operator's state belongs to its name and depends on its fingerprint. Operators may come and go;
-what else may change is for their kinds to say, and anything else is refused by name.
+Each operator's state belongs to its name and depends on its fingerprint. Operators may be added and
+removed. The kind of an operator decides which other changes are possible. Any other change is
+refused, and the error names it.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from anabranch.state.checkpoint.commits import FORMAT, Checkpoint, Header, open_
 from anabranch.state.checkpoint.files import Files
 from anabranch.state.checkpoint.records import encode_header
 
-# The nodes that feed an operator, and what the checkpoint notes of them now.
+# The nodes that feed an operator, and their new notes in the checkpoint.
 Upstream: TypeAlias = Sequence[tuple[Node, OperatorNote]]
 
 
 def open_or_create(files: Files, plan: Plan, shards: int) -> tuple[Checkpoint, str | None]:
-    """The checkpoint for a topology, written, and what has changed since it was made."""
+    """The checkpoint for a topology, with its header written; and what has changed, as text."""
     found = open_checkpoint(files)
     fitted, changed = fit_checkpoint(found, files, plan, shards)
     write_header(fitted, found)
@@ -36,9 +37,9 @@ def open_or_create(files: Files, plan: Plan, shards: int) -> tuple[Checkpoint, s
 def fit_checkpoint(
     found: Checkpoint | None, files: Files, plan: Plan, shards: int
 ) -> tuple[Checkpoint, str | None]:
-    """The checkpoint as a topology goes on with it, and what has changed since it was made.
+    """The checkpoint as a topology continues it; and what has changed since it was made, as text.
 
-    Nothing is written. One that does not fit is refused, with what differs.
+    Nothing is written. A checkpoint that does not fit is refused, and the error says what differs.
     """
     if found is None:
         header = Header(
@@ -50,10 +51,10 @@ def fit_checkpoint(
             operators={node.name: note_of(node) for node in plan.nodes},
         )
         return Checkpoint(files, header, {}, {}), None
-    header, told = _changed(found, plan, shards)
+    header, changes = _changed(found, plan, shards)
     if header == found.header:
         return found, None
-    return found.with_header(header), "; ".join(told) or None
+    return found.with_header(header), "; ".join(changes) or None
 
 
 def write_header(fitted: Checkpoint, found: Checkpoint | None) -> None:
@@ -70,9 +71,9 @@ def write_header(fitted: Checkpoint, found: Checkpoint | None) -> None:
 
 
 def sharing_of(found: Checkpoint | None) -> dict[str, bool]:
-    """Of operators that a checkpoint knows, whether their windows share panes.
+    """Whether the windows of each operator share panes, for operators that the checkpoint knows.
 
-    State is kept as it was begun.
+    An operator keeps the layout with which its state began.
     """
     shared: dict[str, bool] = {}
     for part, note in found.header.operators.items() if found else ():
@@ -83,13 +84,13 @@ def sharing_of(found: Checkpoint | None) -> dict[str, bool]:
 
 
 def components_of(found: Checkpoint | None) -> list[frozenset[str]]:
-    """The operators that share a component, as the last step of a checkpoint ran."""
+    """The operators of each component in the last step of a checkpoint."""
     routes = found.last.routes if found and found.last else {}
     return [frozenset(component.operators) for component in routes]
 
 
 def over_checkpoint(plan: Plan, found: Checkpoint) -> Plan:
-    """The plan as it goes on with a checkpoint: over its panes, by its statistics."""
+    """The plan as it continues a checkpoint: with its panes, and its statistics."""
     order = {name: i for i, name in enumerate(found.header.sources)}
     sources = tuple(sorted(plan.sources, key=lambda source: order.get(source.name, len(order))))
     return replace(plan.with_nodes([_over(node, found) for node in plan.nodes]), sources=sources)
@@ -105,11 +106,11 @@ def _over(node: Node, found: Checkpoint) -> Node:
 
 
 def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[str]]:
-    """The header for a topology that has changed, and what has; what cannot change is refused."""
+    """The header for a changed topology, and what has changed. Impossible changes are refused."""
     old = found.header.operators
-    new, told, stuck = _notes_of(found, plan)
+    new, changes, stuck = _notes_of(found, plan)
     gone = [name for name in old if name not in new]
-    told += [f"operator {name!r} is gone, its state is forgotten" for name in gone]
+    changes += [f"operator {name!r} is gone, its state is forgotten" for name in gone]
     refused = [*_other_frame(found.header, plan, shards), *stuck, *_renamed(old, new)]
     if old and not any(name in old for name in new) and not refused:
         refused.append(
@@ -122,16 +123,16 @@ def _changed(found: Checkpoint, plan: Plan, shards: int) -> tuple[Header, list[s
     if refused:
         advice = "Use another checkpoint directory, or the topology that it was made with"
         if refused == stuck and len(new) > len(stuck):
-            advice += ". Or give the operator another name=: it starts empty, the others go on"
+            advice += ". Or give the operator another name=: it starts empty, the others continue"
         raise CheckpointError(
             f"checkpoint {found.files.location} is of another topology ({found.header.topology}): "
             f"{'; '.join(refused)}. {advice}"
         )
-    return replace(found.header, operators=new), told
+    return replace(found.header, operators=new), changes
 
 
 def _other_frame(header: Header, plan: Plan, shards: int) -> list[str]:
-    """What differs about shards and sources, which cannot change."""
+    """What differs about shards and sources, which must stay the same."""
     refused = []
     if header.shards != shards:
         refused.append(f"shards: the checkpoint has [{header.shards}], the topology has [{shards}]")
@@ -147,27 +148,27 @@ def _other_frame(header: Header, plan: Plan, shards: int) -> list[str]:
 def _notes_of(
     found: Checkpoint, plan: Plan
 ) -> tuple[dict[PartId, OperatorNote], list[str], list[str]]:
-    """The notes of all operators, what has changed about them, and what must not, as text."""
+    """The notes of all operators; then, as text, their changes, and those that are refused."""
     new: dict[PartId, OperatorNote] = {}
-    columns: dict[PartId, frozenset[str]] = {}  # results that mean something else than before
-    told, refused = [], []
+    columns: dict[PartId, frozenset[str]] = {}  # result columns whose meaning has changed
+    changes, refused = [], []
     for node in plan.nodes:
         upstream = [(part, new[part.name]) for part in plan.parts_of(node.feed.stream)]
         if node.name in found.header.operators:
             changed = frozenset().union(*(columns.get(part.name, ()) for part, _ in upstream))
             evolved = _again(found, node, upstream, changed)
             new[node.name], columns[node.name] = evolved.note, evolved.columns
-            told += [f"operator {node.name!r}: {each}" for each in evolved.changed]
+            changes += [f"operator {node.name!r}: {each}" for each in evolved.changed]
             if evolved.refused:
                 refused.append(f"operator {node.name!r}: {'; '.join(evolved.refused)}")
         else:
             new[node.name] = _added(found, node, upstream)
-            told.append(f"operator {node.name!r} is new: {node.added}")
-    return new, told, refused
+            changes.append(f"operator {node.name!r} is new: {node.added}")
+    return new, changes, refused
 
 
 def _renamed(old: Mapping[PartId, OperatorNote], new: Mapping[PartId, OperatorNote]) -> list[str]:
-    """Operators that seem to have another name now: their state would be forgotten."""
+    """Operators that seem to have a new name. Their state would be dropped, so this is refused."""
     refused = []
     for name in (name for name in old if name not in new):
         alike = [n for n in new if n not in old and new[n].fingerprint == old[name].fingerprint]
@@ -184,7 +185,7 @@ def _listed(parts: Iterable[PartId]) -> str:
 
 
 def _again(found: Checkpoint, node: Node, upstream: Upstream, changed: frozenset[str]) -> Evolved:
-    """What becomes of an operator that the checkpoint knows; `changed` are columns of its rows."""
+    """How an operator that the checkpoint knows continues. `changed` are columns of its input."""
     note, fresh = found.header.operators[node.name], note_of(node)
     same = note.fingerprint == fresh.fingerprint and fresh.contents.has_layout_of(note.contents)
     if same and not changed:
@@ -195,10 +196,10 @@ def _again(found: Checkpoint, node: Node, upstream: Upstream, changed: frozenset
 def _reached(
     found: Checkpoint, node: Node, upstream: Upstream, changed: frozenset[str] = frozenset()
 ) -> Reached | None:
-    """How far an operator was.
+    """How far an operator has come; None before the first step.
 
-    Rows of sources are as new as these say, or newer where a map gives them other times. Those of
-    an operator have their own times.
+    Its newest row may be as late as the newest row of the sources, or later if a map has changed
+    event times. Rows of another operator have event times of their own.
     """
     last = found.last
     if last is None:
@@ -220,8 +221,9 @@ def _reached(
 
 
 def _added(found: Checkpoint, node: Node, upstream: Upstream) -> OperatorNote:
-    """An operator that comes later: it has seen nothing of what came before; nor complete results,
-    where what feeds it comes later too, or some of its columns.
+    """The note of a new operator, which has seen none of the earlier rows.
+
+    Its results are complete even later if what feeds it, or some of its columns, came later too.
     """
     note, at = note_of(node), _reached(found, node, upstream)
     if at is None or found.last is None:

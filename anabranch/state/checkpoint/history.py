@@ -1,9 +1,10 @@
-"""What every step was like, kept in the checkpoint as parquet: one row per step and component.
+"""What happened in every step, stored in the checkpoint as parquet: one row per step and component.
 
-Figures of a component are lists by shard or by slot; `anabranch.metrics` declares all of them. Any
-tool reads it: `duckdb -c "select step, duration_s, slots from 'checkpoint/history/*.parquet'"`. It
-is bounded: small files are merged, and the oldest are dropped. Nothing depends on it: a crash loses
-the last few steps of it.
+Figures of a component are lists by shard or by slot. `anabranch.metrics` declares all of them. Any
+tool reads it: `duckdb -c "select step, duration_s, slots from 'checkpoint/history/*.parquet'"`.
+
+Its size is limited: small files are merged, and the oldest are deleted. Nothing depends on it; a
+crash loses the last few steps.
 """
 
 from __future__ import annotations
@@ -53,19 +54,19 @@ SCHEMA = pa.schema({each.name: _column(each, Shown.HISTORY) for each in _COLUMNS
 
 
 class HistoryLog(Observer):
-    """Collects observations, and writes them as a file with `flush`."""
+    """Collects observations, and writes them to a file when `flush` is called."""
 
     def __init__(self, files: Files, most_bytes: int = MOST_BYTES) -> None:
         self._files, self._most = files, most_bytes
         self._waiting: list[Observation] = []
 
     def observation(self, seen: Observation) -> None:
-        """Takes in a step; without components there are no shards, and nothing to keep."""
+        """Adds a step. A step without components has no shards and is skipped."""
         if seen.components:
             self._waiting.append(seen)
 
     def flush(self) -> None:
-        """Writes what waits, merges small files, and drops the oldest beyond the limit of bytes."""
+        """Writes waiting steps, merges small files, and deletes the oldest above the size limit."""
         if not self._waiting:
             return
         steps, self._waiting = self._waiting, []
@@ -108,7 +109,7 @@ def table_of(steps: Sequence[Observation]) -> pa.Table:
     )
 
 
-# Columns that are no fields of an observation or of its components under the same name.
+# Columns that are not fields of the same name of an observation or of its components.
 _MADE: dict[str, Callable[[Observation, ComponentObservation], Any]] = {
     "finished_at": lambda seen, _: round(seen.at * 1e6),
     "sources": lambda seen, _: [_source(name, each) for name, each in seen.sources.items()],
@@ -140,12 +141,12 @@ def _source(name: str, seen: SourceObservation) -> dict[str, Any]:
 
 
 def _whole(rows: Floats) -> npt.NDArray[np.int64]:
-    """Parts of rows as whole rows, as many in all."""
+    """Fractions of rows rounded to integers, with the same sum."""
     return np.diff(np.rint(np.cumsum(rows)), prepend=0.0).astype(np.int64)
 
 
 def observations_of(table: pa.Table) -> list[Observation]:
-    """The steps of a table, oldest first; of a step that is in it twice, the last one."""
+    """The steps of a table, oldest first. If a step occurs twice, the last one counts."""
     steps: dict[int, list[dict[str, Any]]] = {}
     for row in _newest(table).to_pylist():
         steps.setdefault(row["step"], []).append(row)
@@ -153,7 +154,7 @@ def observations_of(table: pa.Table) -> list[Observation]:
 
 
 def _newest(table: pa.Table) -> pa.Table:
-    """Each step once, as it was last: a driver that died may have left one that ran again."""
+    """Each step once, in its last version: after a crash, a step may be there from two attempts."""
     steps, at = table["step"].to_numpy(), table["finished_at"].cast(pa.int64()).to_numpy()
     last: dict[int, int] = {}
     for step, when in zip(steps.tolist(), at.tolist(), strict=True):
@@ -211,8 +212,8 @@ def read_history(location: str) -> list[Observation]:
         tables = [_read(whole, name) for name in names if name.endswith(".parquet")]
     if not tables:
         raise CheckpointError(
-            f"{location} has no history: valid are a checkpoint, its directory {DIRECTORY!r}, or a "
-            "parquet file of that"
+            f"{location} has no history; valid: a checkpoint, its directory {DIRECTORY!r}, or a "
+            "parquet file in it"
         )
     return observations_of(pa.concat_tables(tables))
 

@@ -1,7 +1,7 @@
-"""The durable log: the one place that names, lays out, reads and deletes its files.
+"""The durable log. This module alone names, lays out, reads and deletes its files.
 
-A file holds deltas and snapshots side by side, without a frame of its own. The commit record says
-where each of them is (`Stored`); what no record names does not exist.
+A file holds deltas and snapshots one after the other, and nothing else. The commit record says
+where each of them is (`Stored`). What no record names does not exist.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ class Stored:
     file: str
     delta: tuple[int, int]
     snapshot: tuple[int, int] | None = None
-    # With this step, all that the shard holds is in the log from step `since` on.
+    # After this step, the log has the whole shard from step `since` on.
     since: int | None = None
 
 
 @dataclass(slots=True)
 class LogFile:
-    """A file of the log while it is put together: `add` places blobs, `write` makes it durable."""
+    """A log file that is being built: `add` appends blobs, `write` makes the file durable."""
 
     name: str
     _blobs: list[bytes] = field(default_factory=list)
     _size: int = 0
 
     def add(self, write: Write) -> Stored:
-        """Places what a step adds to a shard, and says where it will be."""
+        """Appends what a step adds to a shard, and returns where it will be."""
         delta = self._place(write.delta)
         snapshot = None if write.snapshot is None else self._place(write.snapshot)
         return Stored(
@@ -49,7 +49,7 @@ class LogFile:
         )
 
     def write(self, files: CheckpointFiles) -> None:
-        """Writes the file; it is durable when this returns. Without blobs there is no file."""
+        """Writes the file, which is durable when this returns. Without blobs there is no file."""
         if self._blobs:
             with disk_full_as_state_error(files.location):
                 files.write(self.name, self._blobs)
@@ -62,12 +62,12 @@ class LogFile:
 
 
 def log_file(step: int, writer: str, token: str) -> LogFile:
-    """A new file of a step; no other writer and no other attempt of this one has its name."""
+    """A new log file for a step. Its name is unique to this attempt of this writer."""
     return LogFile(f"{_ROOT}/{step:08d}/{writer}-{token}.bin")
 
 
 def needed_before(chain: Sequence[Stored], last: Stored) -> list[Stored]:
-    """What a shard's chain still needs of the steps before its last one."""
+    """The part of a shard's chain that is still needed together with its last step."""
     if last.snapshot is not None:
         return []
     if last.since is None:
@@ -76,7 +76,7 @@ def needed_before(chain: Sequence[Stored], last: Stored) -> list[Stored]:
 
 
 def read_chain(files: CheckpointFiles, chain: Iterable[Stored]) -> list[Write]:
-    """The blobs of a chain; where a step has a snapshot, its delta is not needed."""
+    """The blobs of a chain. If a step has a snapshot, its delta is not read."""
     writes = []
     for stored in chain:
         if stored.snapshot is not None:
@@ -94,8 +94,8 @@ def delete_unneeded(
 ) -> dict[str, frozenset[str]]:
     """Deletes files that no chain needs, of steps up to the last one.
 
-    Returns what is left, by directory. A directory of `known` that needs the same files as before
-    is not listed again.
+    Returns the files that are left, by directory. A directory that needs the same files as in
+    `known` is not listed again.
     """
     needed: dict[str, set[str]] = {}
     for file in {stored.file for chain in chains for stored in chain}:

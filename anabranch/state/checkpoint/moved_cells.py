@@ -1,4 +1,4 @@
-"""The cells of an operator, read from the durable log and put into other shards."""
+"""The cells of an operator, read from the durable log and moved to other shards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cells_of(checkpoint: Checkpoint, operator: PartId, shard: int) -> dict[bytes
 
 
 def whole_cells(checkpoint: Checkpoint, operator: PartId) -> dict[bytes, bytes]:
-    """The cells of all shards by key; no key is in two of them."""
+    """The cells of all shards by key. Each key is in one shard only."""
     found: dict[bytes, bytes] = {}
     for shard in checkpoint.chains.get(operator, {}):
         found.update(cells_of(checkpoint, operator, shard))
@@ -29,7 +29,7 @@ def whole_cells(checkpoint: Checkpoint, operator: PartId) -> dict[bytes, bytes]:
 def cell_snapshots(
     cells: dict[bytes, bytes], placed: Array, version: Version, log: LogFile, shards: int
 ) -> dict[int, Stored]:
-    """Adds a snapshot of every shard to a file; a shard without cells gets an empty one."""
+    """Adds a snapshot of every shard to a log file. A shard without cells gets an empty one."""
     by_shard: dict[int, dict[bytes, bytes]] = {shard: {} for shard in range(shards)}
     for (key, cell), shard in zip(cells.items(), placed.tolist(), strict=True):
         by_shard[shard][key] = cell

@@ -1,7 +1,7 @@
 """The header and the commit records of a checkpoint, as values and as JSON.
 
-In memory they are keyed by the ids of parts and components. JSON has such mappings as lists of
-entries: an id is stored as what it consists of, and nothing is parsed back from text.
+In memory they are keyed by the ids of parts and components. In JSON, such a mapping is a list of
+entries. An id is stored as its fields, so no text has to be parsed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anabranch.plan.notes import OperatorNote
 from anabranch.plan.route import Route
 from anabranch.state.checkpoint.log import Stored
 
-# Of everything that a checkpoint holds. Raise it when the golden files (tests/golden) change.
+# The format of the whole checkpoint. Raise it when the golden files (tests/golden) change.
 FORMAT = 4
 
 
@@ -33,16 +33,17 @@ class Commit:
     seen: Mapping[str, int]  # the largest event time of each source so far
     routes: Mapping[ComponentId, Route]
     stored: Mapping[PartId, Mapping[int, Stored]]  # the shards that this step changed
-    # What is hashed to find the shards of each operator.
+    # The columns that are hashed to find the shard of a row, per operator.
     attributes: Mapping[PartId, tuple[str, ...]] = field(default_factory=dict)
-    # An event time that no row is after that an operator has taken so far.
+    # No row that an operator has taken so far is later than this event time.
     taken: Mapping[PartId, int] = field(default_factory=dict)
-    # How many of the steps so far only wrote state again, for a plan with other attributes.
+    # How many steps so far only rewrote state, for a plan with other attributes.
     replans: int = 0
     rows: Mapping[str, int] = field(default_factory=dict)
-    # Distinct keys by interval length in panes, a moving mean.
+    # The mean number of distinct keys, by length of the interval in panes; a moving mean.
     keys_in: Mapping[PartId, Mapping[int, float]] = field(default_factory=dict)
-    clock_us: int | None = None  # by which rows were ahead; None in a closing step
+    # Rows were compared with this clock, to find those ahead; None in a closing step.
+    clock_us: int | None = None
 
     @property
     def max_event_us(self) -> int | None:
@@ -50,19 +51,19 @@ class Commit:
 
     @property
     def slots(self) -> int:
-        """The slots of the component that has most."""
+        """The slots of the component that has the most."""
         return max(route.slots for route in self.routes.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What a checkpoint is of."""
+    """What a checkpoint belongs to: a topology with its shards, sources and operators."""
 
     format: int
     id: str
     topology: str
     shards: int
-    sources: tuple[str, ...]  # in the order in which Spark's own checkpoint knows them
+    sources: tuple[str, ...]  # in the order of Spark's own checkpoint
     operators: Mapping[PartId, OperatorNote]
 
 
@@ -105,7 +106,7 @@ def encode_header(header: Header) -> bytes:
 
 
 def decode_header(data: bytes) -> Header:
-    """The header; of one in another format nothing but that format."""
+    """The header. If it has another format, only the format is set."""
     form = msgspec.json.decode(data, type=_Format).format
     if form != FORMAT:
         return Header(format=form, id="", topology="", shards=0, sources=(), operators={})

@@ -1,6 +1,6 @@
-"""What was measured of a topology while it ran, kept in its checkpoint for planners.
+"""Statistics of a topology while it ran, stored in its checkpoint for planners.
 
-Only plans depend on it: a file that is lost or damaged is as if nothing had been measured.
+Only plans depend on them. If the file is lost or damaged, nothing counts as measured.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class OperatorStatistics:
 
 @dataclass(slots=True)
 class Statistics:
-    """What was measured of each operator in the last statistics windows."""
+    """What was measured for each operator in its last steps with input."""
 
     operators: dict[str, OperatorStatistics] = field(default_factory=dict)
-    groupings: dict[str, str] = field(default_factory=dict)  # of each apply, and why
+    groupings: dict[str, str] = field(default_factory=dict)  # of each apply, with the reason
 
     def add(
         self,
@@ -44,9 +44,9 @@ class Statistics:
         rows_out: int,
         state_bytes: int,
     ) -> None:
-        """Takes in what one step did to an operator.
+        """Adds the figures of one operator in one step.
 
-        Loads are by shard; older ones are dropped where shards are by other attributes now.
+        Loads are by shard. If the attributes of the shards have changed, older loads are dropped.
         """
         measured = self.operators.setdefault(operator, OperatorStatistics())
         if measured.by != by:
@@ -58,7 +58,7 @@ class Statistics:
         measured.state_bytes = state_bytes
 
     def rates(self) -> dict[str, float] | None:
-        """The rows per step that each operator takes, on average; None if nothing was measured."""
+        """The mean rows per step that each operator takes; None if nothing was measured."""
         found = {
             name: sum(each.rows_in) / len(each.rows_in)
             for name, each in self.operators.items()
@@ -67,7 +67,7 @@ class Statistics:
         return found or None
 
     def measures(self, shards: int, keys_in: Mapping[PartId, Mapping[int, float]]) -> Measures:
-        """The same for planners. `keys_in`: distinct keys of each operator by panes of interval."""
+        """The same for planners. `keys_in`: distinct keys per operator and interval, in panes."""
         found = {
             name: OperatorMeasures(
                 rate=sum(each.rows_in) / len(each.rows_in),
@@ -82,12 +82,12 @@ class Statistics:
         return Measures(shards=shards, operators=found)
 
     def save(self, files: Files) -> None:
-        """Writes them beside the checkpoint's other files."""
+        """Writes the statistics to the checkpoint."""
         files.replace(_NAME, msgspec.json.encode(self))
 
 
 def read_statistics(files: Files) -> Statistics:
-    """What was measured up to now."""
+    """The statistics so far."""
     try:
         return (
             msgspec.json.decode(files.read(_NAME), type=Statistics)

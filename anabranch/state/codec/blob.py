@@ -1,9 +1,10 @@
 """The bytes of a delta or a snapshot of a shard: its keys, and (key, pane, partials) in Arrow.
 
-Both have the same form, self-contained and with a checksum, so state is the merge of a snapshot and
-the deltas after it, in node-local state and in the durable log alike. Columns have names: one that
-a reader wants and a blob lacks is empty, and one that it does not want is left out. Nothing in it
-can run code when it is read.
+A delta and a snapshot have the same form. Both are self-contained and have a checksum. So state is
+the merge of a snapshot and the deltas after it, in node-local state and in the durable log alike.
+
+Columns have names. A column that the reader wants and the blob lacks is empty. A column that the
+reader does not want is left out. Reading a blob never runs code from it.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _AFTER = b"after_us"
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Partials of a shard: `key` numbers rows of `keys`; no (key, pane) twice.
+    """Partials of a shard. `key` is a row number of `keys`; no (key, pane) occurs twice.
 
-    Sessions that have closed must not merge with what comes later. There `after_us` is the
-    watermark before these partials came: what was over then was forgotten before they were added.
+    Closed sessions must not merge with later rows. So entries of sessions have `after_us`, the
+    watermark before these partials came. Sessions that were over by then were dropped first.
     """
 
     keys: pa.Table
@@ -44,7 +45,7 @@ class Entries:
 
 
 def encode(entries: Entries, columns: Mapping[str, PartialColumn]) -> bytes:
-    """The bytes of some entries, whose columns have these names."""
+    """Encodes entries, whose columns have these names."""
     arrays = [pa.array(entries.key, pa.int32()), pa.array(entries.pane, pa.int64())]
     arrays += [
         column.to_arrow(values)
@@ -57,14 +58,15 @@ def encode(entries: Entries, columns: Mapping[str, PartialColumn]) -> bytes:
 
 
 def decode(blob: bytes, columns: Mapping[str, PartialColumn]) -> Entries:
-    """The entries in a blob, with these columns; a damaged one is a StateError.
+    """Decodes the entries in a blob. A damaged blob is a StateError.
 
-    Columns that the blob lacks are empty. It never lacks the first, which tells presence.
+    Columns that the blob lacks are empty. It never lacks the first one, which says whether a key
+    has rows.
     """
     keys, table = unsealed(_MAGIC, blob, 2)
     places = {name: i for i, name in enumerate(table.column_names)}
     if (first := next(iter(columns))) not in places:
-        raise StateError(f"a state blob has no column {first}: {', '.join(places)}")
+        raise StateError(f"a state blob has no column {first}; it has {', '.join(places)}")
     arrays = tuple(
         column.from_arrow(table.column(places[name]))
         if name in places
@@ -77,13 +79,13 @@ def decode(blob: bytes, columns: Mapping[str, PartialColumn]) -> Entries:
 
 
 def sealed(magic: bytes, tables: Sequence[pa.Table]) -> bytes:
-    """Tables as bytes: what they are, a checksum, the size of each, and each as an Arrow stream."""
+    """Tables as bytes: a magic number, a checksum, their sizes, and each as an Arrow stream."""
     parts = [_ipc(table) for table in tables]
     return b"".join((_header(len(parts)).pack(magic, _checksum(parts), *map(len, parts)), *parts))
 
 
 def unsealed(magic: bytes, blob: bytes, count: int) -> list[pa.Table]:
-    """The `count` tables in a blob; a damaged blob, or one of another kind, is a StateError."""
+    """The `count` tables in a blob. A damaged blob, or one of another kind, is a StateError."""
     header = _header(count)
     try:
         found, crc, *sizes = header.unpack_from(blob)
@@ -92,7 +94,7 @@ def unsealed(magic: bytes, blob: bytes, count: int) -> list[pa.Table]:
     edges = itertools.accumulate(sizes, initial=header.size)
     parts = [blob[start:end] for start, end in itertools.pairwise(edges)]
     if found != magic or len(blob) != header.size + sum(sizes) or _checksum(parts) != crc:
-        raise StateError("a state blob is damaged: its checksum does not fit")
+        raise StateError("a state blob is damaged: its checksum does not match")
     return [_read(part) for part in parts]
 
 

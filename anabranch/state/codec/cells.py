@@ -1,11 +1,11 @@
 """The bytes of `process` state: keys, cells, and blobs of both.
 
-A cell is what `process` keeps of one key: its timers, when it expires, and its state.
+A cell is what `process` stores for one key: its timers, when it expires, and its state.
 
 A blob is what a step adds to the durable log of a shard: the cells that it changed, and the next
-slice of all others. When slices have gone once through all cells, everything is in the log since
-the step with the first slice, and older files can go. So no step ever writes all of the state, and
-a restore reads a small multiple of it.
+slice of all others. After one pass of slices through all cells, the log has everything since the
+step with the first slice. Older files can then be deleted. So no step ever writes all of the state,
+and a restore reads a small multiple of it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _FIRST = operator.itemgetter(0)
 
 
 class Head(NamedTuple):
-    """What precedes the state in a cell: timers by name, and when its time to live ends.
+    """The part of a cell before its state: timers by name, and when its time to live ends.
 
-    `noted_us` is when the cell is looked at for that. It is not after `expires_us`: most cells are
-    touched again before they expire, and the note is not moved each time.
+    At `noted_us` the cell is checked for expiry. That is never after `expires_us`, but may be
+    before: most cells are touched again before they expire, and the note is not moved each time.
     """
 
     timers: Mapping[str, int]
@@ -43,7 +43,7 @@ class Head(NamedTuple):
     noted_us: int | None = None
 
     def alarms(self) -> set[int]:
-        """The times at which the cell must be looked at."""
+        """The times at which the cell must be checked."""
         found = set(self.timers.values())
         return found if self.noted_us is None else {*found, self.noted_us}
 
@@ -53,7 +53,7 @@ NO_HEAD = Head({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """The watermarks of a step: rows are judged by the first, timers are due by the second.
+    """The watermarks of a step. By the first, rows are late; by the second, timers are due.
 
     When a run finishes, all timers are due.
     """
@@ -64,9 +64,9 @@ class Span:
 
 
 def renoted(head: Head | None, expires_us: int | None, until_us: int | None) -> Head:
-    """A head with another end of the time to live.
+    """A head without timers and with a new end of the time to live.
 
-    The old note stays, unless it is over or later than the new end.
+    The old note stays, unless it has passed or is later than the new end.
     """
     noted = None if head is None else head.noted_us
     if (
@@ -80,7 +80,7 @@ def renoted(head: Head | None, expires_us: int | None, until_us: int | None) -> 
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_NULL = _encode((None,))  # two bytes; a whole number has eight
+_NULL = _encode((None,))  # two bytes; an integer has eight
 _decode_head = msgspec.msgpack.Decoder(tuple[dict[str, int], int | None, int | None]).decode
 
 
@@ -110,25 +110,25 @@ def head_of(cell: bytes) -> tuple[Head, bytes]:
 def has_heads(cells: Iterable[bytes | None]) -> bool:
     """Whether any cell has timers or a time to live.
 
-    Mostly none has, and then no cell is looked at by itself.
+    Usually none has. Then cells need not be checked one by one.
     """
     return any(map(_FIRST, filter(None, cells)))
 
 
 def alarms_of(cell: bytes | None) -> set[int]:
-    """The times at which a cell must be looked at."""
+    """The times at which a cell must be checked."""
     return set() if cell is None or cell[0] == 0 else head_of(cell)[0].alarms()
 
 
 class Blob(msgspec.Struct, array_like=True, frozen=True):
-    """What a step adds to the log of a shard; a cell that is None is gone."""
+    """What a step adds to the log of a shard. A cell that is None was deleted."""
 
     keys: list[bytes]
     cells: list[bytes | None]
     slice_keys: list[bytes]
     slice_cells: list[bytes]
-    began: int  # the step in which the pass through all cells began
-    at: bytes  # how far it has come; empty: at the beginning
+    began: int  # the step in which this pass through all cells began
+    at: bytes  # how far the pass has come; empty: at the beginning
 
 
 _decode_blob = msgspec.msgpack.Decoder(Blob).decode
@@ -141,15 +141,15 @@ def sealed_blob(blob: Blob) -> bytes:
 
 
 def unsealed_blob(data: bytes) -> Blob:
-    """The blob in some bytes; a damaged one, or one of something else, is a StateError."""
+    """Decodes a blob. Damaged bytes, or bytes of something else, are a StateError."""
     body = data[8:]
     if data[:4] != _MAGIC or zlib.crc32(body).to_bytes(4, "big") != data[4:8]:
-        raise StateError("a state blob is damaged: its checksum does not fit")
+        raise StateError("a state blob is damaged: its checksum does not match")
     return _decode_blob(body)
 
 
 def replayed(blobs: Iterable[bytes]) -> tuple[dict[bytes, bytes], Blob | None]:
-    """The cells that the blobs of a shard make, in the order of their steps, and the last blob."""
+    """The cells after all blobs of a shard, given in the order of steps; and the last blob."""
     cells: dict[bytes, bytes] = {}
     last = None
     for data in blobs:
@@ -164,7 +164,7 @@ def replayed(blobs: Iterable[bytes]) -> tuple[dict[bytes, bytes], Blob | None]:
 
 
 def encoded_keys(keys: pa.Table) -> list[bytes]:
-    """Each row of key columns as bytes: equal exactly where Spark takes the keys for equal.
+    """Each row of key columns as bytes. They are equal exactly if the keys are equal to Spark.
 
     The bytes of a key do not depend on the other rows.
     """
@@ -187,7 +187,7 @@ def encoded_keys(keys: pa.Table) -> list[bytes]:
 
 
 def decoded_keys(keys: Sequence[bytes], fields: Sequence[Field]) -> pa.Table:
-    """The key columns that some bytes were made from."""
+    """The key columns that `encoded_keys` turned into these bytes."""
     kinds = [column_type(each.type) for each in fields]
     names = [f"k{i}" for i in range(len(fields))]
     if len(fields) == 1 and _is_number(kinds[0]):
@@ -210,14 +210,14 @@ def decoded_keys(keys: Sequence[bytes], fields: Sequence[Field]) -> pa.Table:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    """Whether a key of this type is a whole number, and so has eight bytes."""
+    """Whether a key of this type is an integer, and so has eight bytes."""
     return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """A key column of values that MessagePack has: times as numbers, decimals as text.
+    """A key column with values that MessagePack supports: times as numbers, decimals as strings.
 
-    -0.0 is 0.0, and NaN is NaN.
+    -0.0 becomes 0.0, and all NaN become one.
     """
     kind = column.type
     if pa.types.is_floating(kind):
@@ -245,7 +245,7 @@ def _typed(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def to_micros(at: object) -> int:
-    """Microseconds since 1970 of a time; one without a zone is taken as UTC."""
+    """A time as microseconds since 1970. A time without a zone is read as UTC."""
     if isinstance(at, datetime):
         aware = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
         since = aware - _EPOCH
@@ -258,7 +258,7 @@ def to_micros(at: object) -> int:
 
 
 def to_time(us: int, *, zone: bool) -> datetime:
-    """The time of some microseconds since 1970, in UTC or without a zone."""
+    """Microseconds since 1970 as a time, in UTC or without a zone."""
     seconds, rest = divmod(us, 1_000_000)
     found = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
     return found if zone else found.replace(tzinfo=None)

@@ -1,8 +1,8 @@
 """Rows that wait in a join, and the bytes of a delta or a snapshot of one of its shards.
 
 The form is that of `anabranch.state.codec.blob`: the keys, and the rows of both sides. State is all
-rows of a snapshot and of the deltas after it. Columns have names: one that came later is null in
-rows from before, one that is gone is left out.
+rows of a snapshot and of the deltas after it. Columns have names. A column that was added later is
+null in older rows; a column that was removed is left out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SideRows:
         return len(self.key)
 
     def only(self, at: Array) -> SideRows:
-        """The rows at some places."""
+        """The rows at these positions."""
         return SideRows(
             self.key[at], self.pane[at], self.times[at], self.payload.take(pa.array(at))
         )
@@ -44,7 +44,7 @@ class SideRows:
 
 @dataclass(frozen=True, slots=True)
 class JoinEntries:
-    """Rows of a shard: `key` of both sides numbers rows of `keys`."""
+    """Rows of a shard. On both sides, `key` is a row number of `keys`."""
 
     keys: pa.Table
     rows: Mapping[Side, SideRows]
@@ -62,7 +62,7 @@ def no_rows(plan: JoinPlan, side: Side) -> SideRows:
 
 
 def encode_join(entries: JoinEntries, plan: JoinPlan) -> bytes:
-    """The bytes of some rows."""
+    """Encodes the rows of a shard."""
     tables = []
     for side in SIDES:
         rows = entries.rows[side]
@@ -77,18 +77,18 @@ def encode_join(entries: JoinEntries, plan: JoinPlan) -> bytes:
 
 
 def decode_join(blob: bytes, plan: JoinPlan) -> JoinEntries:
-    """The rows in a blob; a damaged one, or one with columns of other types, is a StateError."""
+    """Decodes rows. A damaged blob, or one with columns of other types, is a StateError."""
     keys, *tables = unsealed(_MAGIC, blob, 3)
     if keys.schema != plan.key_schema():
         raise StateError(
-            f"a state blob of {plan.operator!r} has other keys: {_described(keys.schema)}"
+            f"a state blob of {plan.operator!r} has different keys: {_described(keys.schema)}"
         )
     found: dict[Side, SideRows] = {}
     for side, table in zip(SIDES, tables, strict=True):
         payload = _payload(table, plan, side)
         if payload is None or pa.schema(list(table.schema)[:3]) != _NUMBERS:
             raise StateError(
-                f"a state blob of {plan.operator!r} has other columns on the {side}: "
+                f"a state blob of {plan.operator!r} has different columns on the {side}: "
                 f"{_described(table.schema)}"
             )
         key, pane, times = (table.column(i).combine_chunks().to_numpy() for i in range(3))
@@ -107,7 +107,7 @@ def _stored(column: Field) -> str:
 
 
 def _payload(table: pa.Table, plan: JoinPlan, side: Side) -> pa.Table | None:
-    """The columns of a side that are no keys; None where one has another type."""
+    """The columns of a side that are not keys; None if one has another type."""
     schema, columns = plan.payload_schema(side), []
     for each, wanted in zip(plan.payload(side), schema, strict=True):
         place = table.schema.get_field_index(_stored(each))
@@ -117,7 +117,7 @@ def _payload(table: pa.Table, plan: JoinPlan, side: Side) -> pa.Table | None:
             columns.append(table.column(place))
         else:
             return None
-    if not columns:  # a table without columns has lost its number of rows
+    if not columns:  # a table made from no columns would lose its number of rows
         return table.select([])
     return pa.Table.from_arrays(columns, schema=schema)
 

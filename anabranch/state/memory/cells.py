@@ -1,4 +1,4 @@
-"""The state of users' classes for people, and as columns: a cell per key."""
+"""Cells of `process` state, one per key: as columns, and as people see them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from anabranch.types import Array
 def state_record(
     columns: Sequence[StateColumn], cells: Sequence[bytes | None]
 ) -> tuple[Array, Array]:
-    """The state of some keys as one array of records, and which of them are new."""
+    """The state of some keys as one array of records, and which of the keys are new."""
     dtype = record_of(columns)
     found = list(filter(None, cells))
     new = np.array([cell is None for cell in cells], dtype=bool)
     record = defaults_of(columns, len(cells))
     joined = b"".join(found)
     if not set(map(len, found)) <= {dtype.itemsize}:
-        fresh = defaults_of(columns, 1).tobytes()  # columns that came later have their defaults
+        fresh = defaults_of(columns, 1).tobytes()  # columns that were added later have defaults
         joined = b"".join(cell + fresh[len(cell) :] for cell in found)
     record[~new] = np.frombuffer(joined, dtype=dtype)
     return record, new
@@ -33,9 +33,9 @@ def state_record(
 def shown_cell(
     cell: bytes, contents: ProcessContents, instant: Callable[[int], str]
 ) -> dict[str, Any]:
-    """A cell for people: its state, its timers and when it expires.
+    """A cell as people see it: its state, its timers and when it expires.
 
-    Types of the user's are not needed, and none is made.
+    It is decoded without the user's types.
     """
     head, state = head_of(cell)
     if contents.vectorised:

@@ -1,10 +1,11 @@
-"""The decoded state of a join in one slot: rows of both sides wait in panes, and a window joins
-those of its panes when it closes.
+"""The decoded state of a join in one slot.
 
-Both sides share the key numbers, so rows belong together where these are equal. A null in a key
-equals nothing: such rows wait only where they come out without a partner. A pane is a list of
-chunks, each at least twice as long as the next, so that a row is copied few times however many
-steps a pane lasts.
+Rows of both sides wait in panes. When a window closes, it joins the rows of its panes. Both sides
+share the key numbers, so rows match if their numbers are equal. A null in a key equals nothing;
+rows with one wait only on an outer side, which also gives rows without a partner.
+
+A pane is a list of chunks, each at least twice as long as the next. So a row is copied only a few
+times, however many steps a pane lasts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from anabranch.state.memory.keyed import NumberedState, groups, numbered
 from anabranch.state.memory.pairs import match
 from anabranch.types import Array, arrow_type
 
-_BLOCK = 1 << 20  # rows of results that are made at once: texts in one Arrow array end at 2 GiB
+_BLOCK = 1 << 20  # rows of results made at once: strings in one Arrow array take at most 2 GiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +43,15 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class _Ordered:
-    """Rows of one side by pane, each as often as it came: those of `panes[i]` are from `starts[i]`
-    up to `starts[i + 1]`.
+    """Rows of one side, sorted by pane and repeated as often as they came.
+
+    The rows of `panes[i]` are those from `starts[i]` up to `starts[i + 1]`.
     """
 
     panes: Array
     starts: Array
     key: Array
-    at: Array  # the row of `payload`
+    at: Array  # the row number in `payload`
     payload: pa.Table
 
     def within(self, closing: Closing) -> slice:
@@ -60,8 +62,9 @@ class _Ordered:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """What a window joins: the key of each row of the results, and its row of either payload, -1
-    where it has none.
+    """The result of one window: the key of each row, and its row number in each payload.
+
+    The row number is -1 if the row has no partner on that side.
     """
 
     key: Array
@@ -71,23 +74,21 @@ class _Window:
 
 @dataclass(slots=True)
 class JoinState(NumberedState[JoinPlan, JoinEntries]):
-    """The rows of all shards of a slot that windows still wait for."""
+    """The rows of all shards of a slot that wait for a window to close."""
 
     sides: dict[Side, dict[int, list[Waiting]]] = field(
         default_factory=lambda: {side: {} for side in SIDES}
     )
 
     def number(self, keys: pa.Table, shards: Array) -> Array:
-        """The row numbers of keys, with new ones for new keys; -0.0 comes out as 0.0, whichever of
-        them was first.
-        """
+        """The numbers of keys; new keys get new numbers. -0.0 counts and comes out as 0.0."""
         for i, each in enumerate(keys.schema):
             if pa.types.is_floating(each.type):
                 keys = keys.set_column(i, each, pc.add(keys.column(i), pa.scalar(0.0, each.type)))
         return NumberedState.number(self, keys, shards)
 
     def add(self, side: Side, rows: SideRows) -> None:
-        """Takes rows of one side in; those that can never come out are left."""
+        """Adds rows of one side. Rows that can never be in a result are left out."""
         rows = self._wanted(side, rows)
         schema = self.plan.payload_schema(side)
         payload = (
@@ -99,8 +100,7 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         starts, order = groups(number)
         for start, end in itertools.pairwise(starts):
             at = order[start:end]
-            # Taken, not sliced: a slice would keep the rows of all other panes in memory as long as
-            # its own.
+            # `take`, not a slice: a slice would keep the rows of all other panes in memory too.
             waiting = Waiting(
                 rows.key[at], rows.times[at], payload.take(pa.array(at)).combine_chunks()
             )
@@ -110,7 +110,7 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
                 chunks[-2:] = [_merged(chunks[-2:])]
 
     def absorb(self, parts: Iterable[tuple[int, JoinEntries]]) -> None:
-        """Takes in the rows of decoded deltas or snapshots of several shards."""
+        """Adds the rows of decoded deltas or snapshots of several shards."""
         parts = [(shard, entries) for shard, entries in parts if len(entries)]
         if not parts:
             return
@@ -130,15 +130,16 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
             )
 
     def close(self, after_us: int | None, until_us: int | None) -> tuple[pa.Table, Array]:
-        """The joined rows of the windows that end in (after, until], by end, start and definition,
-        and the shard of each.
+        """The joined rows of the windows that end in (after, until], and the shard of each row.
+
+        Windows are sorted by end, start and definition.
         """
         closings = self.plan.panes.closings(self._panes(), after_us, until_us)
         if not closings:
             return self.plan.result_schema().empty_table(), np.empty(0, dtype=np.int32)
         first, last = min(each.start_us for each in closings), closings[-1].end_us
         left, right = (self._ordered(side, first, last) for side in SIDES)
-        # On the right, keys with a null get a number that no row of the left has: they meet
+        # Keys with a null on the right get a number that no row on the left has. So they match
         # nothing.
         matched = (
             np.where(self._nulls()[right.key], len(self.keys), right.key)
@@ -149,7 +150,7 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         return self._results(closings, joined, left.payload, right.payload)
 
     def _ordered(self, side: Side, start_us: int, end_us: int) -> _Ordered:
-        """The rows of a side from a time to another, by pane."""
+        """The rows of a side in [start, end), sorted by pane."""
         held = self.sides[side]
         panes = sorted(pane for pane in held if start_us <= pane < end_us)
         chunks = [chunk for pane in panes for chunk in held[pane]]
@@ -166,7 +167,7 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         return _Ordered(np.array(panes), np.cumsum([0, *sizes]), key, at, payload)
 
     def _join(self, closing: Closing, left: _Ordered, right: _Ordered, matched: Array) -> _Window:
-        """One window: all pairs, and on an outer side the rows without a partner."""
+        """One window: all pairs, and the rows of outer sides that have no partner."""
         mine, theirs = left.within(closing), right.within(closing)
         found = match(left.key[mine], matched[theirs], len(self.keys) + 1)
         left_only = found.left_only if self.plan.outer("left") else found.left_only[:0]
@@ -193,7 +194,7 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         left: pa.Table,
         right: pa.Table,
     ) -> tuple[pa.Table, Array]:
-        """The rows of the results, and their shards: keys, window, its name, both payloads."""
+        """The result rows (keys, window, its name, both payloads), and the shard of each."""
         sizes = [len(each.key) for each in joined]
         key = np.concatenate([each.key for each in joined])
         keys = _taken(self.keys.table(), key)
@@ -217,25 +218,24 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         return pa.Table.from_arrays(columns, schema=self.plan.result_schema()), self.shard_of[key]
 
     def _name_number(self, closing: Closing) -> int:
-        """Which name a window has: its own, or the one that says that it lacks rows from before it
-        was added.
+        """The number of a window's name in the list of names.
+
+        A window that lacks rows from before it was added has a second name, which says so.
         """
         since = self.plan.complete_from.get(closing.window)
         late = since is not None and closing.start_us < since
         return closing.window + (len(self.plan.panes.windows) if late else 0)
 
     def next_end(self, after_us: int | None) -> int | None:
-        """The end of the first window over any pane that is not closed."""
+        """The end of the first open window that contains a pane with rows."""
         return self.plan.panes.next_end(self._panes(), after_us)
 
     def final_end(self) -> int | None:
-        """The end of the last window over any pane."""
+        """The end of the last window that contains a pane with rows."""
         return self.plan.panes.final_end(self._panes())
 
     def drop(self, watermark_us: int | None) -> None:
-        """Forgets panes that no open window contains, and the numbers of keys that no pane holds
-        any more.
-        """
+        """Drops panes that no open window contains, and key numbers that no pane uses any more."""
         if watermark_us is not None:
             panes = np.fromiter(self._panes(), dtype=np.int64)
             self._remove(panes[self.plan.panes.last_ends(panes) <= watermark_us].tolist())
@@ -245,11 +245,11 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         self._reclaim()
 
     def forget(self, before_us: int | None) -> None:
-        """Forgets panes that start before a time."""
+        """Drops panes that start before a time."""
         self._remove([pane for pane in self._panes() if before_us is not None and pane < before_us])
 
     def entries(self, arrived: Mapping[Side, SideRows]) -> dict[int, JoinEntries]:
-        """Rows of this slot's keys, by shard, with the keys spelled out."""
+        """Rows of this slot's keys, by shard, with the keys themselves instead of their numbers."""
         parts: dict[int, dict[Side, SideRows]] = {}
         for side, given in arrived.items():
             rows = self._wanted(side, given)
@@ -277,7 +277,7 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         return found
 
     def snapshot(self, shards: Collection[int]) -> dict[int, JoinEntries]:
-        """Everything that is kept of some shards."""
+        """All rows of some shards."""
         mine = np.isin(self.shard_of, list(shards))
         held = {}
         for side in SIDES:
@@ -334,8 +334,9 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
         return found
 
     def _wanted(self, side: Side, rows: SideRows) -> SideRows:
-        """Rows that may come out: not those with a null in their key where the side is not an outer
-        one.
+        """The rows that can be in a result.
+
+        Rows with a null in their key can be only on an outer side.
         """
         if self.plan.outer(side) or not any(
             column.null_count for column in self.keys.table().columns
@@ -376,7 +377,7 @@ class JoinState(NumberedState[JoinPlan, JoinEntries]):
 
 
 def _merged(chunks: Sequence[Waiting]) -> Waiting:
-    """One chunk of several."""
+    """Several chunks as one."""
     return Waiting(
         np.concatenate([chunk.key for chunk in chunks]),
         np.concatenate([chunk.times for chunk in chunks]),
@@ -385,7 +386,7 @@ def _merged(chunks: Sequence[Waiting]) -> Waiting:
 
 
 def _taken(table: pa.Table, at: Array) -> list[pa.ChunkedArray]:
-    """The columns of some rows of a table, of -1 null; block by block."""
+    """The columns of a table at these row numbers, in blocks. A row number of -1 gives nulls."""
     missing = at < 0
     index = pa.array(at, mask=missing if missing.any() else None)
     blocks = [index.slice(start, _BLOCK) for start in range(0, max(len(at), 1), _BLOCK)]

@@ -1,8 +1,8 @@
-"""What the decoded states of a slot have in common: keys have numbers, numbers have shards, and
-entries come in and go out by shard.
+"""What the decoded states of a slot have in common.
 
-`WindowsState` makes windows of partials, `SessionState` makes sessions of them; a slot task uses
-both in the same way. `JoinState` holds the rows of two streams.
+Keys have numbers, and each number belongs to a shard. Entries are read and written by shard.
+`WindowsState` forms windows from partials, `SessionState` forms sessions. A slot task uses both in
+the same way. `JoinState` holds the rows of two streams.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from anabranch.state.memory.keys import KeyTable
 from anabranch.state.store.version import Version
 from anabranch.types import Array
 
-_DENSE = 4  # aligned to all keys where more than 1/4 of them occur
+_DENSE = 4  # arrays have a place for every key if more than 1/4 of the keys occur
 _SMALL = 1024  # key tables below this size are not worth shrinking
 
 PlanT = TypeVar("PlanT")
@@ -31,9 +31,7 @@ EntriesT = TypeVar("EntriesT")
 
 
 class Formed(Protocol):
-    """Rows of results: the numbers of their keys, their merged partials, and the window that each
-    is of.
-    """
+    """Result rows: the numbers of their keys, their merged partials, and the window of each row."""
 
     @property
     def rows(self) -> Array: ...
@@ -43,11 +41,11 @@ class Formed(Protocol):
 
     @property
     def early(self) -> bool:
-        """True where the windows are still open."""
+        """True if the windows are still open."""
 
     @property
     def window(self) -> int:
-        """Which of the plan's definitions the windows are of."""
+        """The number of the window definition in the plan."""
 
     def edges(self) -> tuple[Array, Array]:
         """The start and the end of each row's window."""
@@ -57,14 +55,14 @@ class Formed(Protocol):
 class NumberedState(ABC, Generic[PlanT, EntriesT]):
     """All shards of a slot.
 
-    `versions` says which state of each shard it holds; None while it is being changed.
+    `versions` has the version of each shard; None while the shard is being changed.
     """
 
     plan: PlanT
     keys: KeyTable
     versions: dict[int, Version | None] = field(default_factory=dict)
     shard_of: Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
-    dropped_us: int | None = None  # what was over at this watermark is forgotten
+    dropped_us: int | None = None  # what was over at this watermark has been dropped
 
     @abstractmethod
     def absorb(self, parts: Iterable[tuple[int, EntriesT]]) -> None:
@@ -77,27 +75,27 @@ class NumberedState(ABC, Generic[PlanT, EntriesT]):
 
     @abstractmethod
     def next_end(self, after_us: int | None) -> int | None:
-        """The first end after a watermark: what may close next; None where nothing is open."""
+        """The first end after a watermark, when something may close; None if nothing is open."""
 
     @abstractmethod
     def final_end(self) -> int | None:
-        """The last end of all that is open."""
+        """The last end of everything that is open."""
 
     @abstractmethod
     def drop(self, watermark_us: int | None) -> None:
-        """Forgets what is over at a watermark, and the numbers of keys that hold nothing then."""
+        """Drops what is over at a watermark, and the numbers of keys that then have no state."""
 
     @abstractmethod
     def forget(self, before_us: int | None) -> None:
-        """Forgets what starts before a time."""
+        """Drops what starts before a time."""
 
     @abstractmethod
     def snapshot(self, shards: Collection[int]) -> dict[int, EntriesT]:
-        """Everything that is kept of some shards."""
+        """Everything that some shards hold."""
 
     @abstractmethod
     def nothing(self) -> EntriesT:
-        """The entries of a shard that holds nothing."""
+        """The entries of an empty shard."""
 
     @abstractmethod
     def rows_by_shard(self) -> dict[int, int]:
@@ -105,27 +103,27 @@ class NumberedState(ABC, Generic[PlanT, EntriesT]):
 
     @abstractmethod
     def _rows_held(self) -> Array:
-        """For each key number, whether anything is held of it."""
+        """For each key number, whether it has state."""
 
     @abstractmethod
     def _clear(self, gone: Array) -> None:
-        """Forgets what is held of some key numbers, given for each number."""
+        """Drops the state of some keys. `gone` says it for each key number."""
 
     @abstractmethod
     def _renumber(self, kept: Array) -> None:
-        """Forgets all key numbers but these; they become 0, 1, ..."""
+        """Drops all key numbers but these, which become 0, 1, ..."""
 
     def number(self, keys: pa.Table, shards: Array) -> Array:
-        """The row numbers of keys, with new ones for new keys."""
+        """The numbers of keys. New keys get new numbers."""
         rows, fresh = self.keys.rows(keys)
         if len(fresh):
             self.shard_of = np.concatenate([self.shard_of, shards[fresh].astype(np.int32)])
         return rows
 
     def leave(self, shards: Collection[int]) -> None:
-        """Forgets some shards, which belong to another slot now.
+        """Drops some shards, which belong to another slot now.
 
-        Their keys keep their numbers until that is worth changing.
+        Their keys keep their numbers until it pays to renumber.
         """
         gone = np.isin(self.shard_of, list(shards))
         if gone.any():
@@ -135,17 +133,16 @@ class NumberedState(ABC, Generic[PlanT, EntriesT]):
             self.versions.pop(shard, None)
 
     def reaches(self, watermark_us: int | None) -> bool:
-        """True when nothing is forgotten that was not over at a watermark: an attempt that closed
-        windows may have failed.
+        """Whether everything that was still open at a watermark is here.
+
+        It is not if an attempt dropped more and then failed.
         """
         return self.dropped_us is None or (
             watermark_us is not None and self.dropped_us <= watermark_us
         )
 
     def _numbers_of(self, kept: Array) -> Array:
-        """Forgets all keys but these, and gives the new number of each old one; -1 of those that
-        are gone.
-        """
+        """Drops all keys but these. Gives the new number of each old one, -1 if it is dropped."""
         numbers = np.full(len(self.keys), -1, dtype=np.int32)
         numbers[kept] = np.arange(len(kept), dtype=np.int32)
         self.keys.keep(kept)
@@ -153,7 +150,7 @@ class NumberedState(ABC, Generic[PlanT, EntriesT]):
         return numbers
 
     def _reclaim(self) -> None:
-        """Gives the numbers of keys that hold nothing to others, where that is worth it."""
+        """Renumbers the keys if more than half of the numbers have no state."""
         if len(self.keys) > _SMALL:
             held = self._rows_held()
             if 2 * held.sum() < len(self.keys):
@@ -162,32 +159,33 @@ class NumberedState(ABC, Generic[PlanT, EntriesT]):
 
 @dataclass(slots=True)
 class KeyedState(NumberedState[AggregatePlan, Entries]):
-    """What a slot holds in partials: they come in and go out by shard, and are formed into windows
-    or sessions.
+    """The partials of a slot, which are formed into windows or sessions.
+
+    Partials are read and written by shard.
     """
 
     @abstractmethod
     def add(self, rows: Array, pane: Array, columns: Sequence[Array]) -> None:
-        """Merges partials in; no (row, pane) may occur twice in one call."""
+        """Merges partials in. No (row, pane) may occur twice in one call."""
 
     @abstractmethod
     def newest(self, pane: Array, columns: Sequence[Array]) -> int:
-        """An event time that no row of some partials is after."""
+        """An upper bound of the event times of all rows in some partials."""
 
     @abstractmethod
     def close(self, after_us: int | None, until_us: int | None) -> Sequence[Formed]:
-        """What ends in (after, until], with every key that has rows in it."""
+        """The windows that end in (after, until], with every key that has rows in them."""
 
     @abstractmethod
     def open_windows(self, until_us: int | None) -> Sequence[Formed]:
-        """What is still open, as it is now."""
+        """The windows that are still open, with the rows so far."""
 
     def combine(
         self, rows: Array, pane: Array, part: Array, columns: Sequence[Array]
     ) -> tuple[Array, Array, Sequence[Array]]:
-        """One partial for each (row, pane): what several parts have of it, merged.
+        """Merges the partials of several parts into one partial per (row, pane).
 
-        No part has one twice.
+        A part has at most one for each (row, pane).
         """
         parts = np.unique(part)
         if len(parts) <= 1:
@@ -205,13 +203,14 @@ class KeyedState(NumberedState[AggregatePlan, Entries]):
         return (held % len(self.keys)).astype(rows.dtype), panes[held // len(self.keys)], merged
 
     def keys_by_length(self, closed: Sequence[Formed]) -> dict[int, float]:  # noqa: ARG002
-        """How many keys have rows in an interval of so many panes, on average; nothing where that
-        plans nothing.
+        """The mean number of keys with rows in an interval, by its length in panes.
+
+        Empty if planning does not use it.
         """
         return {}
 
     def entries(self, rows: Array, pane: Array, columns: Sequence[Array]) -> dict[int, Entries]:
-        """Partials of this slot's keys, by shard, with the keys spelled out."""
+        """Partials of this slot's keys, by shard, with the keys themselves instead of numbers."""
         starts, order = groups(self.shard_of[rows])
         table = self.keys.table()
         found = {}
@@ -232,7 +231,7 @@ class KeyedState(NumberedState[AggregatePlan, Entries]):
         )
 
     def _numbers(self, parts: Sequence[tuple[int, Entries]]) -> list[Array]:
-        """The numbers of the keys of each part, with new ones for new keys."""
+        """The numbers of the keys of each part. New keys get new numbers."""
         sizes = [len(entries.keys) for _, entries in parts]
         keys = pa.concat_tables([entries.keys for _, entries in parts])
         numbers = self.number(keys, np.repeat([shard for shard, _ in parts], sizes))
@@ -241,7 +240,7 @@ class KeyedState(NumberedState[AggregatePlan, Entries]):
     def _gathered(
         self, parts: Sequence[tuple[int, Entries]], numbers: Sequence[Array]
     ) -> tuple[Array, Array, list[Array]]:
-        """Entries of several shards as rows of this slot, by the numbers of their keys."""
+        """Entries of several shards as rows of this slot, with the numbers of their keys."""
         rows = np.concatenate(
             [mine[entries.key] for mine, (_, entries) in zip(numbers, parts, strict=True)]
         )
@@ -256,9 +255,9 @@ class KeyedState(NumberedState[AggregatePlan, Entries]):
 def merged_parts(
     plan: OperatorPlan, at: Array, size: int, part: Array, columns: Sequence[Array]
 ) -> tuple[Array, ...]:
-    """Partials of groups 0 to size - 1: what several parts have of each, merged.
+    """Merges the partials of several parts into one partial for each group, 0 to size - 1.
 
-    No part has one twice.
+    A part has at most one for each group.
     """
     merged = tuple(column.empty(size) for column in plan.columns)
     for each in np.unique(part):
@@ -271,14 +270,15 @@ def merged_parts(
 
 
 def groups(values: Array) -> tuple[Array, Array]:
-    """An order that brings equal values together, and where in it each group starts (and the last
-    one ends).
+    """An order that brings equal values together, and where in it each group starts.
+
+    The last start is the end of the last group.
     """
     if not len(values):
         return np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
     small = (
         values.astype(np.uint16) if values.min() >= 0 and values.max() < 1 << 16 else values
-    )  # then NumPy sorts by radix
+    )  # NumPy sorts 16-bit numbers by radix
     order = np.argsort(small, kind="stable")
     ordered = values[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1], [True]]))
@@ -286,13 +286,13 @@ def groups(values: Array) -> tuple[Array, Array]:
 
 
 def numbered(pane: Array, width_us: int | None) -> tuple[Array, Array]:
-    """Distinct panes (and maybe some between them), and the number of each given one among them."""
+    """Distinct panes (maybe with some between them), and the position of each given pane there."""
     if not len(pane):
         return pane, pane
     first, last = int(pane.min()), int(pane.max())
     if width_us is not None and (last - first) // width_us < 1 << 12:
         number, rest = np.divmod(pane - first, width_us)
-        if not rest.any():  # none of them is cut
+        if not rest.any():  # no pane is cut
             return np.arange(first, last + 1, width_us), number
     panes, number = np.unique(pane, return_inverse=True)
     return panes, number

@@ -1,7 +1,6 @@
-"""Row numbers for keys: each distinct key of a slot gets one, so that partials are arrays aligned
-to these numbers.
+"""Numbers for keys: each distinct key of a slot gets one, and partials are arrays by key number.
 
-Nulls are keys like others; -0.0 is 0.0 and NaN is NaN, as Spark groups them.
+A null is a key like any other. As in Spark's grouping, -0.0 is 0.0, and all NaN are equal.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from anabranch.types import Array
 
 
 class KeyTable:
-    """Distinct keys and their row numbers, 0 to n - 1 in order of arrival."""
+    """Distinct keys and their numbers, 0 to n - 1 in order of arrival."""
 
     __slots__ = ("_arrow", "_frame", "_names")
 
@@ -32,9 +31,7 @@ class KeyTable:
         return self._frame.height
 
     def rows(self, keys: pa.Table) -> tuple[Array, Array]:
-        """The number of each key, and which positions hold the first occurrence of a new key (in
-        number order).
-        """
+        """The number of each key, and the positions where a new key occurs first, by number."""
         wanted = _frame(keys).with_row_index("at")
         numbers = np.full(len(keys), -1, dtype=np.int32)
         self._look_up(wanted, self._frame, numbers)
@@ -55,7 +52,7 @@ class KeyTable:
         return numbers, first
 
     def keep(self, rows: Array) -> None:
-        """Forgets all keys but these; row i becomes the i-th of them."""
+        """Drops all keys but these. The i-th of them gets number i."""
         self._arrow = [self.table().take(rows)]
         numbers = pl.Series("row", np.arange(len(rows)), dtype=pl.Int32)
         self._frame = self._frame.drop("row")[rows].with_columns(numbers)
@@ -69,16 +66,14 @@ class KeyTable:
     def _look_up(self, wanted: pl.DataFrame, known: pl.DataFrame, numbers: Array) -> None:
         """Fills in the numbers of keys that are known.
 
-        An inner join hashes the shorter side, a left join the known ones.
+        An inner join hashes the shorter side; a left join would hash all known keys.
         """
         found = wanted.join(known, on=self._names, how="inner", nulls_equal=True)
         numbers[found["at"].to_numpy()] = found["row"].to_numpy()
 
 
 def _frame(table: pa.Table) -> pl.DataFrame:
-    """Keys as Polars compares them: floats by their bits, because a join of one row does not find
-    NaN.
-    """
+    """Keys for comparison in Polars: floats by their bits, because a join of one row misses NaN."""
     frame = pl.from_arrow(
         pa.table([_bits(column) for column in table.columns], names=table.column_names)
     )

@@ -1,4 +1,4 @@
-"""The registry of decoded states, by the kind of their plan: how one is made, read and written."""
+"""The kinds of decoded state, by the kind of their plan: how each is made, read and written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DecodedKind:
     empty: Callable[[Any, KeyTable], NumberedState[Any, Any]]
     decode: Callable[[bytes, Any], Any]
     encode: Callable[[Any, Any], bytes]
-    table: Callable[[Any, Any, Any, Callable[[int], str]], pa.Table]  # for people
+    table: Callable[[Any, Any, Any, Callable[[int], str]], pa.Table]  # as people see it
 
 
 def _decode_partials(blob: bytes, plan: OperatorPlan) -> Any:
@@ -62,10 +62,10 @@ def state_of(plan: OperatorPlan) -> NumberedState[Any, Any]:
 
 
 def decoded(plan: OperatorPlan, blob: bytes) -> Any:
-    """The entries in a blob of a plan's state; a damaged one is a StateError."""
+    """Decodes a blob of a plan's state. A damaged blob is a StateError."""
     return DECODED[plan.kind].decode(blob, plan)
 
 
 def encoded(plan: OperatorPlan, entries: Any) -> bytes:
-    """The bytes of some entries of a plan's state."""
+    """Encodes entries of a plan's state."""
     return DECODED[plan.kind].encode(entries, plan)

@@ -1,8 +1,8 @@
-"""Which rows of two sides belong together: equal key numbers, matched by counting and without
-hashing.
+"""Which rows of two sides belong together: those with equal key numbers, matched without hashing.
 
-The rows of one side are sorted by number; the other side then knows by counts where its partners
-are. Measured on 1 M rows a side with 1 M keys: 0.26 s, Polars' join 0.72 s.
+The rows of one side are sorted by number. Counts per number then say where the partners of each
+row of the other side are. Measured on 1 M rows per side with 1 M keys: 0.26 s; Polars' join takes
+0.72 s.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import numpy as np
 
 from anabranch.types import Array
 
-_SPARSE = 4  # numbers are counted through first where rows are fewer than 1/4 of them
+_SPARSE = 4  # if rows are fewer than 1/4 of the numbers, the numbers are made dense first
 
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """Pairs of rows with equal numbers, and the rows of each side that have no partner; all as
-    positions in their side.
+    """Pairs of rows with equal numbers, and the rows of each side without a partner.
+
+    All are positions in their side.
     """
 
     left: Array
@@ -39,15 +40,15 @@ def match(left: Array, right: Array, size: int) -> Matched:
     on_left, on_right = np.bincount(left, minlength=size), np.bincount(right, minlength=size)
     partners = on_right[left]
     one = np.repeat(np.arange(len(left)), partners)
-    # The partners of a row stand side by side in the sorted order: from the first of its number on,
-    # as many as there are.
+    # The partners of a row are next to each other in the sorted order. They begin at the first row
+    # with its number.
     shift = (np.cumsum(on_right) - on_right)[left] - (np.cumsum(partners) - partners)
     other = by_number(right)[np.arange(len(one)) + shift[one]]
     return Matched(one, other, np.flatnonzero(partners == 0), np.flatnonzero(on_left[right] == 0))
 
 
 def by_number(numbers: Array) -> Array:
-    """A stable order by number; in two rounds of 16 bits, because NumPy sorts these by radix."""
+    """A stable order by number, in two rounds of 16 bits, which NumPy sorts by radix."""
     order = np.argsort((numbers & 0xFFFF).astype(np.uint16), kind="stable")
     high = (numbers >> 16).astype(np.uint16)
     if not high.any():

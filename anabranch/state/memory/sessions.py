@@ -1,14 +1,13 @@
-"""The decoded sessions of one slot: what is open of all its keys, merged and closed with array
-operations.
+"""The decoded sessions of one slot: the open sessions of all keys, merged and closed with arrays.
 
-An open session is one row: its key's number and its merged partials, among them its first and its
-last event time. That is all one has to know of it: a row between the two is at most a gap after
-another one, so it belongs to it, and a row before or after them is compared with them. Partials of
-panes, of deltas and of snapshots are such rows too, and what is at most a gap apart becomes one.
+An open session is one row: its key's number and its merged partials, with its first and last event
+time. Those two times are enough. A new row between them belongs to the session, because it is at
+most a gap away from another row. A row before or after them is compared with them. Partials of
+panes, deltas and snapshots have the same form, and those at most a gap apart become one.
 
-A session that has closed is gone, and later rows may lie as near as they like: they begin another
-one. So what was over at the watermark before a step must be dropped before its partials are added,
-when they come and when they are read again.
+A closed session is dropped. A later row begins a new one, however near it is. So sessions that were
+over at the watermark before a step must be dropped before the partials of the step are added. That
+holds when rows arrive, and when deltas are read again.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ _FITS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class ClosedSessions:
-    """Sessions, each with its own start and end; a key may have several.
+    """Sessions, each with its own start and end. A key may have several.
 
-    Early ones are not complete.
+    If they are early, they are not complete.
     """
 
     start_us: Array
@@ -52,11 +51,10 @@ class ClosedSessions:
 
 @dataclass(slots=True)
 class SessionState(KeyedState):
-    """The open sessions of all shards of a slot: of key number `rows[i]` the partials
-    `columns[...][i]`, in no order.
+    """The open sessions of all shards of a slot: key number `rows[i]` has `columns[...][i]`.
 
-    Before the rows of a step are added, `drop` must have been called with the watermark that they
-    were judged by: deltas remember it.
+    They are not sorted. Before the rows of a step are added, `drop` must be called with the
+    watermark that decided which rows are late. Deltas store that watermark.
     """
 
     plan: SessionPlan
@@ -67,8 +65,9 @@ class SessionState(KeyedState):
         self.columns = self.columns or tuple(column.empty(0) for column in self.plan.columns)
 
     def add(self, rows: Array, pane: Array, columns: Sequence[Array]) -> None:  # noqa: ARG002
-        """Merges partials in: with the session that they are at most a gap away from, or with both
-        of two that they connect.
+        """Merges partials into sessions that are at most a gap away.
+
+        Partials that connect two sessions make them one.
         """
         if not len(rows):
             return
@@ -92,8 +91,9 @@ class SessionState(KeyedState):
         return int(columns[self.plan.last].max())
 
     def _united(self, rows: Array, columns: Sequence[Array]) -> tuple[Array, list[Array]]:
-        """One row for each session: of the same key, what starts at most a gap after all before it
-        have ended goes on with it.
+        """One row for each session.
+
+        A row joins the session before it if it has the same key and starts at most a gap after it.
         """
         first, last = columns[self.plan.first], columns[self.plan.last]
         order, reached = _swept(rows, first, last)
@@ -104,11 +104,10 @@ class SessionState(KeyedState):
         return rows[starts], [column[starts] for column in columns]
 
     def absorb(self, parts: Iterable[tuple[int, Entries]]) -> None:
-        """Adds deltas or snapshots of several shards, each shard at most once and in the order of
-        its steps.
+        """Adds deltas or snapshots of several shards, each shard at most once.
 
-        What had closed in a shard before its delta came is dropped first: so shards need not be at
-        the same step.
+        They must come in the order of steps. Sessions of a shard that had closed before its delta
+        are dropped first, so the shards may be at different steps.
         """
         parts = [(shard, entries) for shard, entries in parts if len(entries)]
         if not parts:
@@ -131,7 +130,7 @@ class SessionState(KeyedState):
         )
 
     def open_windows(self, until_us: int | None) -> list[ClosedSessions]:
-        """The sessions that are still open, as they are now."""
+        """The sessions that are still open, with the rows so far."""
         return self._formed(self._ends() > (NEVER if until_us is None else until_us), early=True)
 
     def _formed(self, which: Array, *, early: bool) -> list[ClosedSessions]:
@@ -144,19 +143,17 @@ class SessionState(KeyedState):
         return [ClosedSessions(start[at], end[at], self.rows[at], columns, early)]
 
     def next_end(self, after_us: int | None) -> int | None:
-        """The end of the first session that is not closed, as far as is known."""
+        """The end of the first open session, if no more rows come."""
         ends = self._ends()
         ends = ends[ends > (NEVER if after_us is None else after_us)]
         return int(ends.min()) if len(ends) else None
 
     def final_end(self) -> int | None:
-        """The end of the last session, as far as is known."""
+        """The end of the last session, if no more rows come."""
         return int(self._ends().max()) if len(self.rows) else None
 
     def drop(self, watermark_us: int | None) -> None:
-        """Forgets the sessions that end at or before a watermark, and the numbers of keys that have
-        no other.
-        """
+        """Drops sessions that end at or before a watermark, and keys that have no other session."""
         if watermark_us is not None:
             self._keep(self._ends() > watermark_us)
             self.dropped_us = (
@@ -165,13 +162,14 @@ class SessionState(KeyedState):
         self._reclaim()
 
     def forget(self, before_us: int | None) -> None:
-        """Forgets sessions that start before a time."""
+        """Drops sessions that start before a time."""
         if before_us is not None:
             self._keep(self.columns[self.plan.first] >= before_us)
 
     def entries(self, rows: Array, pane: Array, columns: Sequence[Array]) -> dict[int, Entries]:
-        """Partials of this slot's keys, by shard, with the keys spelled out, and the watermark
-        before they came.
+        """Partials of this slot's keys, by shard, with the keys themselves instead of numbers.
+
+        They have the watermark from before they came.
         """
         found = KeyedState.entries(self, rows, pane, columns)
         return {
@@ -179,7 +177,7 @@ class SessionState(KeyedState):
         }
 
     def snapshot(self, shards: Collection[int]) -> dict[int, Entries]:
-        """The open sessions of some shards; each stands in the pane that its first row begins."""
+        """The open sessions of some shards. The pane of a session is its first event time."""
         at = np.flatnonzero(np.isin(self.shard_of[self.rows], list(shards)))
         columns = [column[at] for column in self.columns]
         found = self.entries(self.rows[at], columns[self.plan.first], columns)
@@ -191,9 +189,9 @@ class SessionState(KeyedState):
         return {int(shard): int(counts[shard]) for shard in np.flatnonzero(counts)}
 
     def _ends(self) -> Array:
-        """When each session ends unless another row comes.
+        """When each session ends if no other row comes.
 
-        No event time is so far away that this overflows.
+        Event times are limited, so this does not overflow.
         """
         ends: Array = self.columns[self.plan.last] + self.plan.session.gap_us
         return ends
@@ -216,11 +214,10 @@ class SessionState(KeyedState):
 
 
 def _swept(rows: Array, first: Array, last: Array) -> tuple[Array, Array]:
-    """An order by row and first time, and the latest of the last times of a row up to each place in
-    it.
+    """An order by row and first time, and the latest last time of the same row up to each place.
 
-    Row and time become one number: sorting that takes an eighth of sorting by two. Where it would
-    not fit, times are counted through.
+    Row and time are combined into one number: sorting it takes an eighth of the time of sorting by
+    two. If the number would be too large, ranks replace the times.
     """
     start = int(first.min())
     span = int(last.max()) - start + 1
@@ -237,9 +234,10 @@ def _swept(rows: Array, first: Array, last: Array) -> tuple[Array, Array]:
 
 
 def _merge_runs(kept: Sequence[KeptPartial], columns: Sequence[Array], starts: Array) -> None:
-    """Merges each run of neighbours into its first row; a run begins at each of `starts`.
+    """Merges each run of neighbours into its first row. A run begins at each of `starts`.
 
-    In pairs, then in pairs of pairs: a run of n takes log2(n) operations, over all runs at once.
+    It merges pairs, then pairs of pairs: a run of n takes log2(n) operations, over all runs at
+    once.
     """
     size = len(columns[0])
     place = np.arange(size) - np.repeat(starts, np.diff(starts, append=size))

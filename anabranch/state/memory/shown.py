@@ -1,4 +1,4 @@
-"""The state of a shard as a table for people: `anabranch state` shows it."""
+"""The state of a shard as a table, which `anabranch state` shows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def waiting_table(
     plan: JoinSide,
     instant: Callable[[int], str],
 ) -> pa.Table:
-    """The rows of both sides that wait in a join; of the other side's columns a row has none."""
+    """The rows of both sides that wait in a join. Columns of the other side are null."""
     tables = []
     for side in SIDES:
         rows = merged.rows[side]

@@ -1,9 +1,8 @@
-"""The decoded state of one slot: the panes of all its shards, merged, closed and dropped with array
-operations.
+"""The decoded windows of one slot: the panes of all its shards, merged and closed with arrays.
 
-A pane is a list of chunks, one for each step that brought it rows; a chunk is dense (aligned to all
-key numbers) where most keys are active, sparse (with its key numbers) where few are. Chunks merge
-when there are many, and when a window closes.
+A pane is a list of chunks, one for each step that had rows for it. A chunk is dense (it has a place
+for every key number) if many keys are active, else sparse (it lists its key numbers). Chunks are
+merged when there are many, and when a window closes.
 """
 
 from __future__ import annotations
@@ -30,8 +29,9 @@ _MANY_FORMED = 256
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Partials of some keys in one pane: of the numbers in `rows`, or of all numbers below the
-    length where it is None.
+    """Partials of some keys in one pane.
+
+    `rows` has their key numbers. If it is None, they are the numbers 0, 1, ... up to the length.
     """
 
     rows: Array | None
@@ -45,7 +45,7 @@ class Chunk:
 class Closed:
     """A window: the keys that have rows in it, and their merged partials.
 
-    An early one is not complete.
+    If it is early, it is not complete.
     """
 
     closing: Closing
@@ -66,7 +66,7 @@ class Closed:
 
     @property
     def keys(self) -> int:
-        """How many keys have rows in it."""
+        """How many keys have rows in the window."""
         return count_present(self.chunk)
 
     @property
@@ -74,7 +74,7 @@ class Closed:
         return self.closing.window
 
     def edges(self) -> tuple[Array, Array]:
-        """The start and the end of each row's window: the same for all."""
+        """The start and the end of each row's window, which are the same for all rows."""
         return np.full(len(self.rows), self.closing.start_us), np.full(
             len(self.rows), self.closing.end_us
         )
@@ -88,11 +88,11 @@ class WindowsState(KeyedState):
     panes: dict[int, list[Chunk]] = field(default_factory=dict)
     formed: dict[tuple[int, int], tuple[Chunk, int]] = field(
         default_factory=dict
-    )  # by family and end; of use until a watermark
+    )  # by family and end, with the watermark until which each is of use
     merges: int = 0  # partials that were merged into windows
 
     def add(self, rows: Array, pane: Array, columns: Sequence[Array]) -> None:
-        """Merges partials in; no (row, pane) may occur twice in one call."""
+        """Merges partials in. No (row, pane) may occur twice in one call."""
         panes, number = numbered(pane, self.plan.panes.width_us)
         starts, order = groups(number)
         for start, end in itertools.pairwise(starts):
@@ -106,12 +106,13 @@ class WindowsState(KeyedState):
             self._late(which, chunk)
 
     def newest(self, pane: Array, columns: Sequence[Array]) -> int:  # noqa: ARG002
-        """The end of the last pane: windows start and end at edges of panes."""
+        """The last microsecond of the last pane."""
         return self.plan.panes.end_of(int(pane.max())) - 1
 
     def _late(self, pane: int, chunk: Chunk) -> None:
-        """Rows that come after windows with them were formed count in the longer ones that are
-        open: what these are formed from gets them too.
+        """Adds late rows to intervals that were formed before they came.
+
+        Longer windows, which are still open, will be formed from these intervals.
         """
         for (number, end_us), (held, until_us) in self.formed.items():
             if pane < end_us and self.plan.consolidation.start_of(number, end_us) <= pane:
@@ -122,7 +123,7 @@ class WindowsState(KeyedState):
         self.absorb_all([list(parts)])
 
     def absorb_all(self, layers: Sequence[Sequence[tuple[int, Entries]]]) -> None:
-        """Merges one layer after the other; the keys of all of them are looked up at once."""
+        """Merges one layer after the other. The keys of all layers are looked up at once."""
         layers = [
             [(shard, entries) for shard, entries in layer if len(entries)] for layer in layers
         ]
@@ -133,8 +134,9 @@ class WindowsState(KeyedState):
                 self.add(*self._gathered(layer, [next(numbers) for _ in layer]))
 
     def close(self, after_us: int | None, until_us: int | None) -> list[Closed]:
-        """The windows that end in (after, until], with every key that has rows in them, formed as
-        the consolidation plan says.
+        """The windows that end in (after, until], with every key that has rows in them.
+
+        They are formed as the consolidation plan says.
         """
         closed = []
         intervals = self._ended(after_us, until_us)
@@ -145,7 +147,7 @@ class WindowsState(KeyedState):
                 self._expire(end_us - 1)
                 many = 2 * len(self.formed) + _MANY_FORMED
             chunk = self._form(number, end_us, end_us, ordered)
-            assert chunk is not None, "a window closes because a pane of it is there"
+            assert chunk is not None, "a window closes because one of its panes has rows"
             if closing is not None:
                 closed.append(Closed(closing, chunk))
         return closed
@@ -153,8 +155,10 @@ class WindowsState(KeyedState):
     def _ended(
         self, after_us: int | None, until_us: int | None
     ) -> list[tuple[int, int, Closing | None]]:
-        """The intervals that end in (after, until], by end: their families, and the windows that
-        close with them. Helpers that windows will need are formed as soon as they end.
+        """The intervals that end in (after, until], sorted by end.
+
+        Each has its family, and the window that closes with it. An interval that only helps to form
+        later windows has no window; it is formed as soon as it ends.
         """
         plan = self.plan.consolidation
         found: list[tuple[int, int, Closing | None]] = []
@@ -168,7 +172,7 @@ class WindowsState(KeyedState):
         return sorted(found, key=lambda each: each[1])
 
     def open_windows(self, until_us: int | None) -> list[Closed]:
-        """The windows that are still open, as they are now."""
+        """The windows that are still open, with the rows so far."""
         last = self.plan.panes.final_end(self.panes)
         ordered = sorted(self.panes)
         found = []
@@ -182,8 +186,9 @@ class WindowsState(KeyedState):
         return found
 
     def _form(self, number: int, end_us: int, now_us: int, ordered: Sequence[int]) -> Chunk | None:
-        """The partials of one interval of a family: kept from before, or merged from its parts;
-        None where it has no rows.
+        """The partials of one interval of a family; None if it has no rows.
+
+        They are reused if they were formed before, else merged from the parts of the interval.
         """
         if (held := self.formed.get((number, end_us))) is not None:
             return held[0]
@@ -213,23 +218,25 @@ class WindowsState(KeyedState):
         return [self._pane(pane) for pane in ordered[low:high]]
 
     def _pane(self, pane: int) -> Chunk:
-        """A pane that is being closed: few more rows will come, so its chunks become one."""
+        """A pane that is being closed, as one chunk: few more rows will come."""
         chunks = self.panes[pane]
         if len(chunks) > 1:
             chunks[:] = [self._merged(chunks)]
         return chunks[0]
 
     def next_end(self, after_us: int | None) -> int | None:
-        """The end of the first window over any pane that is not closed."""
+        """The end of the first open window that contains a pane with rows."""
         return self.plan.panes.next_end(self.panes, after_us)
 
     def final_end(self) -> int | None:
-        """The end of the last window over any pane."""
+        """The end of the last window that contains a pane with rows."""
         return self.plan.panes.final_end(self.panes)
 
     def keys_by_length(self, closed: Sequence[Formed]) -> dict[int, float]:
-        """How many keys have rows in an interval of so many panes, on average: of the windows that
-        closed, and of their panes. Panes that are cut are not equal, and do not count.
+        """The mean number of keys with rows in an interval, by its length in panes.
+
+        It is counted in the windows that closed and in their last panes. Panes that are cut have
+        different lengths and do not count.
         """
         found: dict[int, list[int]] = {}
         width = self.plan.panes.width_us
@@ -247,9 +254,7 @@ class WindowsState(KeyedState):
         return {length: sum(counts) / len(counts) for length, counts in found.items()}
 
     def drop(self, watermark_us: int | None) -> None:
-        """Forgets panes that no open window contains, and the numbers of keys that no pane holds
-        any more.
-        """
+        """Drops panes that no open window contains, and key numbers that no pane uses any more."""
         if watermark_us is not None:
             panes = np.fromiter(self.panes, dtype=np.int64)
             for pane in panes[self.plan.panes.last_ends(panes) <= watermark_us].tolist():
@@ -260,16 +265,16 @@ class WindowsState(KeyedState):
         self._reclaim()
 
     def _expire(self, now_us: int) -> None:
-        """Forgets what was formed and is of no use to windows that end later."""
+        """Drops formed intervals that no later window needs."""
         self.formed = {which: held for which, held in self.formed.items() if held[1] > now_us}
 
     def forget(self, before_us: int | None) -> None:
-        """Forgets panes that start before a time."""
+        """Drops panes that start before a time."""
         for pane in [pane for pane in self.panes if before_us is not None and pane < before_us]:
             del self.panes[pane]
 
     def snapshot(self, shards: Collection[int]) -> dict[int, Entries]:
-        """Everything that is kept of some shards."""
+        """All partials of some shards."""
         mine = np.isin(self.shard_of, list(shards))
         parts = []
         for pane, chunks in self.panes.items():
@@ -307,7 +312,7 @@ class WindowsState(KeyedState):
         return Chunk(None, dense)
 
     def _merged(self, chunks: Sequence[Chunk]) -> Chunk:
-        """One chunk of several: over all key numbers, or over the few that occur."""
+        """Several chunks as one: over all key numbers, or over those that occur if they are few."""
         if len(chunks) == 1:
             return chunks[0]
         numbers = [chunk.rows for chunk in chunks if chunk.rows is not None]
@@ -341,9 +346,7 @@ class WindowsState(KeyedState):
         return held
 
     def leave(self, shards: Collection[int]) -> None:
-        """Forgets some shards, and what was formed from panes with them: other shards may come in
-        their place.
-        """
+        """Drops some shards, and all formed intervals, which may contain their rows."""
         self.formed = {}
         KeyedState.leave(self, shards)
 
@@ -386,7 +389,7 @@ class WindowsState(KeyedState):
 
 
 def _places(chunk: Chunk, rows: Array | None) -> slice | Array:
-    """Where the partials of a chunk are among all key numbers, or among some, in their order."""
+    """The positions of a chunk's partials among all key numbers, or among those in `rows`."""
     if chunk.rows is None:
         return slice(0, len(chunk))
     return chunk.rows if rows is None else np.searchsorted(rows, chunk.rows)

@@ -1,7 +1,7 @@
-"""One shard of `process` state on one host, in LMDB: a cell per key, and alarms by time.
+"""One shard of `process` state on one host, in LMDB: one cell per key, and alarms by time.
 
-A step reads and writes the cells that it touches, and the alarms that are due; the others cost
-nothing. With each step goes what undoes it: the cells as they were.
+A step reads and writes only the cells that it touches, and the alarms that are due. Each step also
+stores its undo: the cells as they were before.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from anabranch.state.codec.cells import Blob, alarms_of, has_heads, replayed, se
 from anabranch.state.store.shard import Environment, Write, damage
 from anabranch.state.store.version import Fence, Version
 
-_META, _UNDO = b"y", b"z"  # after all others
-_CELL, _LONG, _ALARM = b"c", b"d", b"t"  # cells are side by side, those with long keys last
-_LONGEST = 400  # LMDB takes keys of 511 bytes, and an alarm has its time besides
+_META, _UNDO = b"y", b"z"  # these sort after all others
+_CELL, _LONG, _ALARM = b"c", b"d", b"t"  # cells are next to each other, those with long keys last
+_LONGEST = 400  # LMDB takes keys of 511 bytes, and an alarm also has its time
 _LEAST_SLICE = 2048
-_AT_ONCE = 64  # cells of a slice that are read together
+_AT_ONCE = 64  # cells of a slice that are read at once
 _SHIFT = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
 class CellMeta:
-    """What a shard holds: its version, and the one before it where the last step can be undone.
+    """What a shard holds: its version, and the one before it if the last step can be undone.
 
-    `began` and `at` are the pass of slices through all cells: its first step, and how far it is.
+    `began` and `at` describe the pass of slices through all cells: its first step, and how far it
+    has come.
     """
 
     version: Version | None = None
@@ -45,7 +46,7 @@ class CellMeta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellWrite(Write):
-    """What a step does to a shard: cells before and after, by key; None where there is none."""
+    """What a step does to a shard: cells before and after, by key; None means no cell."""
 
     before: Mapping[bytes, bytes | None]
     after: Mapping[bytes, bytes | None]
@@ -57,7 +58,7 @@ class CellShard(Environment):
     """An open shard of cells. Use it only inside `held()`."""
 
     def meta(self) -> CellMeta:
-        """What the shard holds; empty when there is nothing. Damage is a StateError."""
+        """What the shard holds. Empty if there is nothing; damage is a StateError."""
         with damage(self.path), self._open().begin() as txn:
             raw = txn.get(_META)
             return CellMeta() if raw is None else msgspec.msgpack.decode(raw, type=CellMeta)
@@ -65,7 +66,7 @@ class CellShard(Environment):
     def rewound(
         self, meta: CellMeta, committed: Version | None, step: int, fence: Fence
     ) -> CellMeta | None:
-        """What the shard holds at the committed version; None where it cannot get there.
+        """What the shard holds at the committed version; None if it cannot get there.
 
         Another attempt at this step is undone.
         """
@@ -79,12 +80,12 @@ class CellShard(Environment):
         if meta.version == committed:
             return meta
         if committed is None:
-            self.wipe()  # nothing was ever committed: what an earlier run left does not count
+            self.wipe()  # nothing was ever committed: drop what an earlier run left
             return CellMeta()
         return None
 
     def get(self, keys: Iterable[bytes]) -> list[bytes | None]:
-        """The cells of some keys, None where there is none."""
+        """The cells of some keys; None for a key without one."""
         with damage(self.path), self._open().begin() as txn:
             get = txn.get
             return [
@@ -93,7 +94,7 @@ class CellShard(Environment):
             ]
 
     def due(self, until_us: int | None) -> list[bytes]:
-        """The keys of the cells with alarms up to a time, or with any; in no particular order."""
+        """The keys of cells with alarms up to a time, None: with any alarm. They are not sorted."""
         end = _ALARM + b"\xff" * 9
         if until_us is not None:
             end = _ALARM + (until_us + _SHIFT + 1).to_bytes(8, "big")
@@ -120,10 +121,10 @@ class CellShard(Environment):
         before: Mapping[bytes, bytes | None],
         after: Mapping[bytes, bytes | None],
     ) -> CellWrite:
-        """What a step that changes these cells writes, with a slice of the others for the log."""
+        """What a step writes that changes these cells, with a slice of the others for the log."""
         began = meta.began if meta.at else version.step
         touched = len(before) - list(before.values()).count(None)
-        if touched == meta.cells:  # all that there are: the step is a pass of its own
+        if touched == meta.cells:  # the step touches all cells, so it is a pass of its own
             keys, cells, began, at = list[bytes](), list[bytes](), version.step, b""
         else:
             size = sum(map(len, after)) + sum(map(len, filter(None, after.values())))
@@ -137,9 +138,9 @@ class CellShard(Environment):
     def _slice(
         self, at: bytes, size: int, changed: Mapping[bytes, bytes | None]
     ) -> tuple[list[bytes], list[bytes], bytes]:
-        """The next cells after a place, about `size` bytes of them, and the last place.
+        """The next cells after a position, about `size` bytes of them, and the new position.
 
-        The place is empty where that was the end.
+        The new position is empty at the end of the cells.
         """
         keys: list[bytes] = []
         cells: list[bytes] = []
@@ -150,7 +151,7 @@ class CellShard(Environment):
             while size > 0:
                 several = list(itertools.islice(found, _AT_ONCE))
                 if several and several[-1][0] >= _LONG:
-                    # The end is near: long keys, and what is no cell.
+                    # Near the end: cells with long keys, and entries that are not cells.
                     several = [each for each in several if each[0] < _ALARM]
                     spelled = [_spelled(*each) for each in several]
                 else:
@@ -164,7 +165,7 @@ class CellShard(Environment):
         return keys, cells, at
 
     def write(self, meta: CellMeta, write: CellWrite, fence: Fence) -> CellMeta:
-        """Changes the cells of a step, in one transaction with what undoes it."""
+        """Changes the cells of a step and stores its undo, in one transaction."""
         self.check(meta.fence, fence)
         more = list(write.before.values()).count(None) - list(write.after.values()).count(None)
         made = CellMeta(
@@ -175,7 +176,7 @@ class CellShard(Environment):
         return made
 
     def restore(self, writes: Sequence[Write], fence: Fence) -> CellMeta:
-        """Replaces whatever is there by what the log says; the file is new."""
+        """Replaces the contents of the shard by what the log says."""
         cells, last = replayed(write.snapshot or write.delta for write in writes)
         version = writes[-1].version if writes else None
         meta = CellMeta(version=version, fence=fence, cells=len(cells))
@@ -189,7 +190,7 @@ class CellShard(Environment):
             raw = txn.get(_UNDO)
             if raw is None:
                 raise StateError(
-                    f"shard {self.path} is damaged: what undoes step {meta.version} is missing"
+                    f"shard {self.path} is damaged: the undo of step {meta.version} is missing"
                 )
             keys, cells, old = msgspec.msgpack.decode(
                 raw, type=tuple[list[bytes], list[bytes | None], CellMeta]
@@ -206,7 +207,7 @@ class CellShard(Environment):
         meta: CellMeta,
         undo: bytes | None,
     ) -> None:
-        """Puts cells in the place of others, with their alarms."""
+        """Replaces cells and their alarms."""
         puts: list[tuple[bytes, bytes]] = []
         gone: list[bytes] = []
         if _are_plain(before, after):
@@ -238,7 +239,7 @@ class CellShard(Environment):
         puts: list[tuple[bytes, bytes]],
         gone: list[bytes],
     ) -> None:
-        """Notes what must be put and deleted for one cell and its alarms."""
+        """Collects what must be put and deleted for one cell and its alarms."""
         place = _place(key)
         if cell is None:
             gone.append(place)
@@ -263,7 +264,7 @@ def _are_plain(before: Mapping[bytes, bytes | None], after: Mapping[bytes, bytes
 
 
 def _place(key: bytes) -> bytes:
-    """Where the cell of a key is. Of a long key: what fits, and a hash of all of it."""
+    """The LMDB key of a cell. A long key is cut, and gets a hash of all of it."""
     if len(key) <= _LONGEST:
         return _CELL + key
     return _LONG + key[: _LONGEST - 32] + hashlib.blake2b(key, digest_size=32).digest()
@@ -278,7 +279,7 @@ def _unboxed(value: bytes | None) -> bytes | None:
 
 
 def _spelled(place: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """The key and the cell at a place."""
+    """The key and the cell of an LMDB entry."""
     if place[:1] == _CELL:
         return place[1:], value
     end = 4 + int.from_bytes(value[:4], "big")

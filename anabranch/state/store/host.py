@@ -1,8 +1,8 @@
-"""A host: the node-local root under which shards live, with its own id.
+"""A host: the node-local directory (state root) that holds shards, with an id of its own.
 
-By default it is shared memory, so that every Python worker on the machine reaches every shard
-(Elasticutor's state sharing inside a process, across processes); a directory on disk where shared
-memory is too small.
+By default it is in shared memory, so that every Python worker on the machine reaches every shard.
+This is Elasticutor's state sharing inside a process, across processes. If shared memory is too
+small, it is a directory on disk.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 ENOUGH_BYTES = 256 << 20
 LEAST_BYTES = 16 << 20
 _OTHERS = 0o077
-_LONGEST_NAME = 200  # letters; most file systems take 255
+_LONGEST_NAME = 200  # characters; most file systems take 255
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A state root and its id. Not a hostname: two containers of a machine share nothing."""
+    """A state root and its id. The id is not a hostname: two containers may have the same one."""
 
     root: Path
     id: str
 
     def directory(self, checkpoint_id: str, part: PartId) -> Path:
-        """Where the shards of an operator, or of a part of one, are."""
+        """The directory with the shards of an operator, or of a part of one."""
         names = (part.operator, part.part) if part.part else (part.operator,)
         return self.root / checkpoint_id / file_name("+".join(quote(n, safe=" ") for n in names))
 
@@ -47,7 +47,7 @@ class Host:
         return self.free_bytes() >= size + LEAST_BYTES
 
     def need(self, size: int) -> None:
-        """Refuses to begin a write that the root has no space for."""
+        """Raises StateFullError if the root has no space for a write of this size."""
         if not self.has_space(size):
             raise StateFullError(
                 f"state root {self.root} has {self.free_bytes() >> 20} MiB free and needs "
@@ -57,9 +57,10 @@ class Host:
 
 
 def file_name(quoted: str) -> str:
-    """A quoted name as the name of a file: never "." or "..", and not longer than names may be.
+    """A quoted name as a file name: never "." or "..", and never longer than file systems allow.
 
-    What is too long keeps its beginning, for people, and a hash, so that no two become the same.
+    A name that is too long keeps its beginning, for people, and gets a hash, so that no two become
+    the same.
     """
     name = f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
     if len(name) <= _LONGEST_NAME:
@@ -68,7 +69,7 @@ def file_name(quoted: str) -> str:
 
 
 def default_root() -> Path:
-    """Shared memory where it has enough space, else the directory for temporary files."""
+    """Shared memory if it has enough space, else the directory for temporary files."""
     if (
         SHARED_MEMORY.is_dir()
         and os.access(SHARED_MEMORY, os.W_OK)
@@ -79,7 +80,7 @@ def default_root() -> Path:
 
 
 def open_host(root: str | None) -> Host:
-    """The host of this process; its root and id are made on first use.
+    """The host of this process. Its root and id are created on first use.
 
     Refuses a root that others could read or write.
     """
@@ -100,7 +101,7 @@ def open_host(root: str | None) -> Host:
 
 
 def _made(path: Path) -> bool:
-    """Makes a directory that is ours alone; False where something has that name already."""
+    """Makes a directory that only we can use; False if something has that name already."""
     try:
         path.mkdir(parents=True, mode=0o700)
     except FileExistsError:
@@ -109,7 +110,7 @@ def _made(path: Path) -> bool:
 
 
 def owner_name(uid: int) -> str:
-    """A user as people know them."""
+    """The name and id of a user, or the id alone if there is no name."""
     try:
         return f"{pwd.getpwuid(uid).pw_name} ({uid})"
     except KeyError:
@@ -117,9 +118,9 @@ def owner_name(uid: int) -> str:
 
 
 def _check_root(path: Path) -> None:
-    """Refuses a root that is not ours or is open to others: they could read or forge state."""
+    """Refuses a root that is not ours or is open to others, who could read or forge state."""
     found = path.lstat()
-    elsewhere = "or give a directory of your own: state_root="
+    elsewhere = "or choose a directory of your own: state_root="
     if stat.S_ISLNK(found.st_mode):
         raise StateError(
             f"state root {path} is a symbolic link to {path.readlink()}; remove it, {elsewhere}"

@@ -1,9 +1,11 @@
-"""Node-local state of all runs on a host: which of it is in use, how much it is, what gives way.
+"""Node-local state of all runs on a host: what is in use, how large it is, and what is removed.
 
-A checkpoint has everything that is stored here, so removing it loses nothing: the next step
-restores what it misses. Removing it under a running step would cost an attempt, so whoever uses the
-state of a run holds a lock, which the system releases when its holder dies. State is removed under
-that lock, and in one move: whoever opens it next finds all of it or nothing.
+A checkpoint has everything that is stored here, so removing it loses nothing. The next step
+restores what is missing. But removing it during a step would cost an attempt. So a process that
+uses the state of a run holds a lock, which the system releases when the process dies.
+
+State is removed under that lock, and in one move. A process that opens it next finds all of it or
+nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from anabranch.errors import StateError, TopologyError
 from anabranch.plan.ids import PartId
 from anabranch.state.store.host import ENOUGH_BYTES, Host, owner_name
 
-INACTIVE = 0.05  # of the file system: what runs that are not active may leave on a host
+INACTIVE = 0.05  # share of the file system that the state of inactive runs may take
 _NOTE = "checkpoint.json"
 _REMOVED = ".removed-"
 _WAIT_S = 30.0
@@ -37,14 +39,14 @@ class LocalState:
     """The state of one run on this host."""
 
     id: str
-    location: str | None  # of its checkpoint; None where this host was not asked to note it
+    location: str | None  # of its checkpoint; None if this host has no note of it
     bytes: int
     used_at: float
     active: bool
 
 
 class Hold:
-    """Keeps the state of a run from being removed, together with others who hold it.
+    """Keeps the state of a run from being removed. Several processes may hold it at once.
 
     The system releases it when this process dies.
     """
@@ -57,11 +59,11 @@ class Hold:
         deadline = time.monotonic() + self._wait_s
         while self._lock is None:
             self._lock = _locked(self._path, fcntl.LOCK_SH)
-            if self._lock is None:  # somebody removes the state just now
+            if self._lock is None:  # another process is removing the state
                 if time.monotonic() > deadline:
                     raise StateError(
                         f"another process has held {self._path} for more than {self._wait_s:g} s; "
-                        "end it, or give another state_root="
+                        "end it, or choose another state_root="
                     )
                 time.sleep(0.005)
         os.utime(self._lock)
@@ -94,10 +96,10 @@ class ClaimedState:
         self.gave_way: list[LocalState] = []
 
     def claim(self, location: str, operators: Collection[PartId]) -> Self:
-        """Notes which checkpoint the state belongs to; removes state that nobody needs.
+        """Notes which checkpoint the state belongs to, and removes state that is not needed.
 
-        That is state of operators that are gone, of local checkpoints that are gone, and of runs
-        that are not active, where it is more than it may be.
+        That is state of removed operators, of deleted local checkpoints, and of inactive runs
+        beyond their limit.
         """
         self._hold.acquire()
         try:
@@ -124,15 +126,15 @@ class ClaimedState:
         self._hold.acquire()
 
     def release(self) -> None:
-        """The run is not active any more; its state stays for a quick restart, within the bound."""
+        """Call this when the run stops. Its state stays for a quick restart, within the limit."""
         self._hold.release()
-        with suppress(OSError):  # it is for others, and the next start does it again
+        with suppress(OSError):  # this helps other runs only, and the next start does it again
             self._make_room(0)
 
     def remove(self) -> None:
-        """The run is done with its state; another run of the same checkpoint may still hold it."""
+        """Removes the state, unless another run of the same checkpoint still holds it."""
         self._hold.release()
-        with suppress(OSError):  # what is left gives way later
+        with suppress(OSError):  # what is left is removed later
             remove_state(self._host, self._id)
 
     def _make_room(self, least_free: int) -> list[LocalState]:
@@ -141,7 +143,7 @@ class ClaimedState:
 
 
 def check_inactive(value: float) -> float:
-    """A bound for state that is not in use: a share of the file system up to 1, or bytes."""
+    """Checks a limit for inactive state: a share of the file system up to 1, or bytes."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise TopologyError(
             f"inactive_state={value!r}; valid: a share of the file system such as {INACTIVE}, or a "
@@ -151,18 +153,18 @@ def check_inactive(value: float) -> float:
 
 
 def most_inactive(host: Host, inactive: float) -> int:
-    """The bound in bytes."""
+    """The limit in bytes."""
     return int(inactive if inactive > 1 else inactive * shutil.disk_usage(host.root).total)
 
 
 def local_states(host: Host) -> list[LocalState]:
-    """The state of all runs on this host, the one that was used longest ago first."""
+    """The state of all runs on this host, the least recently used first."""
     found = [_state_of(host, each) for each in host.root.iterdir() if _is_state(each)]
     return sorted((each for each in found if each is not None), key=lambda each: each.used_at)
 
 
 def remove_state(host: Host, checkpoint_id: str) -> bool:
-    """Removes the state of a run; False where somebody uses it."""
+    """Removes the state of a run; False if a process uses it."""
     path = _lock_path(host, checkpoint_id)
     lock = _locked(path, fcntl.LOCK_EX)
     if lock is None:
@@ -180,10 +182,11 @@ def remove_state(host: Host, checkpoint_id: str) -> bool:
 
 
 def make_room(host: Host, *, most_bytes: int | None, least_free: int) -> list[LocalState]:
-    """Removes state that is not in use, oldest first, until there is as little of it as there may
-    be, and as much free space as needed. Gives what it has removed.
+    """Removes inactive state, oldest first, and returns what it removed.
+
+    It stops when at most `most_bytes` are left and at least `least_free` bytes are free.
     """
-    for left in host.root.glob(f"{_REMOVED}*"):  # by a process that died meanwhile
+    for left in host.root.glob(f"{_REMOVED}*"):  # of a process that died while it removed state
         shutil.rmtree(left, ignore_errors=True)
     idle = [each for each in local_states(host) if not each.active]
     total, removed = sum(each.bytes for each in idle), []
@@ -198,7 +201,7 @@ def make_room(host: Host, *, most_bytes: int | None, least_free: int) -> list[Lo
 
 
 def _remove_orphans(host: Host) -> None:
-    """Removes state of local checkpoints that are gone."""
+    """Removes state of local checkpoints that no longer exist."""
     for note in host.root.glob(f"*/{_NOTE}"):
         location = _location(note)
         if location is None or not location.startswith("/"):
@@ -208,7 +211,7 @@ def _remove_orphans(host: Host) -> None:
 
 
 def _state_of(host: Host, path: Path) -> LocalState | None:
-    """What is known of one run's state; None where it is gone meanwhile."""
+    """What is known about the state of one run."""
     lock = _lock_path(host, path.name)
     sizes, times = [0], [_modified(lock)]
     for each in _files_below(path):
@@ -252,13 +255,13 @@ def _modified(path: Path) -> float:
 
 
 def _check_below(mine: Path) -> None:
-    """Refuses links and files of others below the state of a run: state would go elsewhere."""
+    """Refuses links and files of other users below the state of a run: state would go elsewhere."""
     for place, directories, names in os.walk(mine):
         for name in (*directories, *names):
             path = Path(place, name)
             try:
                 found = path.lstat()
-            except FileNotFoundError:  # a run that still ends has removed it
+            except FileNotFoundError:  # a run that is just ending has removed it
                 continue
             if stat.S_ISLNK(found.st_mode):
                 raise StateError(f"{path} is a symbolic link; remove it: rm {path}")
@@ -289,7 +292,7 @@ def _is_held(path: Path) -> bool:
 
 
 def _locked(path: Path, how: int) -> int | None:
-    """The lock; None where somebody else has it, or has removed its file meanwhile."""
+    """The lock; None if another process holds it, or has removed its file."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, how | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""What a slot task needs of the stores of its shards.
+"""The interfaces of shard stores, as a slot task uses them.
 
-LMDB has them for real (`Shard`, `CellShard`), `anabranch.testing` has twins in memory, and
-`tests/contracts/test_shard_stores.py` says what all of them do.
+`Shard` and `CellShard` implement them in LMDB, and `anabranch.testing` implements them in memory.
+`tests/contracts/test_shard_stores.py` tests what all of them must do.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ class HeldStore(Protocol):
     """A store that one attempt at a time uses."""
 
     def held(self, wait_s: float) -> AbstractContextManager[Self]:
-        """Keeps all others out; gives up after a time with a ShardHeldError."""
+        """Keeps all other processes out. Raises ShardHeldError if it waits longer than `wait_s`."""
 
     def check(self, last: Fence, fence: Fence) -> None:
         """Refuses an attempt that a newer one has overtaken."""
 
     def wipe(self) -> None:
-        """Removes what is there, damaged or not."""
+        """Removes the contents, damaged or not."""
 
     def size_bytes(self) -> int:
-        """How much the store takes."""
+        """How much space the store takes."""
 
     def close(self) -> None:
-        """Lets go of files and memory; what is stored stays."""
+        """Releases files and memory. The contents stay."""
 
 
 class ShardStore(HeldStore, Protocol):
@@ -41,13 +41,13 @@ class ShardStore(HeldStore, Protocol):
         """What the shard holds."""
 
     def read(self, version: Version, *, snapshot: bool) -> bytes:
-        """The delta or the snapshot of one step of the chain; StateError where it is missing."""
+        """The delta or the snapshot of one step of the chain; StateError if it is missing."""
 
     def write(self, meta: Meta, write: Write, fence: Fence) -> Meta:
-        """Appends a step to the chain of `meta`; what `meta` does not name is forgotten."""
+        """Appends a step to the chain of `meta`. All that `meta` does not name is deleted."""
 
     def restore(self, writes: Sequence[Write], fence: Fence) -> Meta:
-        """Replaces what is there by a snapshot and the deltas after it."""
+        """Replaces the contents by a snapshot and the deltas after it."""
 
 
 class CellStore(HeldStore, Protocol):
@@ -59,13 +59,13 @@ class CellStore(HeldStore, Protocol):
     def rewound(
         self, meta: CellMeta, committed: Version | None, step: int, fence: Fence
     ) -> CellMeta | None:
-        """The shard at the committed version, another attempt undone; None where it cannot be."""
+        """The shard at the committed version, after undoing another attempt; None if impossible."""
 
     def get(self, keys: Iterable[bytes]) -> list[bytes | None]:
-        """The cells of some keys, None where there is none."""
+        """The cells of some keys; None for a key without one."""
 
     def due(self, until_us: int | None) -> list[bytes]:
-        """The keys of the cells with alarms up to a time, or with any; in no particular order."""
+        """The keys of cells with alarms up to a time, None: with any alarm. They are not sorted."""
 
     def next_alarm(self) -> int | None:
         """The time of the first alarm."""
@@ -77,7 +77,7 @@ class CellStore(HeldStore, Protocol):
         before: Mapping[bytes, bytes | None],
         after: Mapping[bytes, bytes | None],
     ) -> CellWrite:
-        """What a step that changes these cells writes, to the store and to the log."""
+        """What a step that changes these cells writes to the store and to the log."""
 
     def write(self, meta: CellMeta, write: CellWrite, fence: Fence) -> CellMeta:
         """Changes the cells of a step, all or none."""

@@ -1,11 +1,11 @@
 """One shard on one host: an LMDB environment with a snapshot, later deltas, and their version.
 
-A step is one transaction: its delta (and a snapshot when one is due), and the version. Deltas since
-the snapshot before the last one stay, so undoing a step is forgetting its delta, and a process that
-missed some steps can catch up.
+A step is one transaction: its delta (and a snapshot when one is due), and the version. All deltas
+since the last snapshot but one are kept. So a step is undone by dropping its delta, and a process
+that missed some steps can catch up.
 
-LMDB's own locking is off: it would wait for ever for a stopped process. A shard is used under a
-file lock instead, which the system releases when its holder dies, and waiting for it has a limit.
+LMDB's own locking is off, because it would wait forever for a stopped process. A file lock protects
+a shard instead. The system releases it when its holder dies, and waiting for it has a limit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from anabranch.state.store.version import Fence, Version
 
 _META = b"meta"
 _MAP_BYTES = 64 << 20
-_WASTEFUL = 2  # a file is written again when it is this many times as large as its contents
+_WASTEFUL = 2  # a file this many times as large as its contents is rewritten
 _LEAST_BYTES = 64 << 10
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MAGIC = 0xBEEFC0DE
@@ -55,7 +55,7 @@ class Meta:
         return self.chain[-1].version if self.chain else None
 
     def rewound(self, committed: Version | None, step: int) -> Meta | None:
-        """What the shard holds at the committed version; None where it cannot get there.
+        """What the shard holds at the committed version; None if it cannot get there.
 
         Another attempt at this step is undone.
         """
@@ -64,11 +64,11 @@ class Meta:
             chain = chain[:-1]
         if (chain[-1].version if chain else None) == committed:
             return replace(self, chain=chain)
-        # Nothing was ever committed: what an earlier run left does not count.
+        # Nothing was ever committed: drop what an earlier run left.
         return replace(self, chain=()) if committed is None else None
 
     def since(self, version: Version | None) -> tuple[Link, ...] | None:
-        """The steps after a version; None where the chain does not have it."""
+        """The steps after a version; None if the chain does not contain it."""
         if version is None:
             return self.chain if not self.chain or not self.chain[0].snapshot else None
         for i, link in enumerate(self.chain):
@@ -77,14 +77,14 @@ class Meta:
         return None
 
     def base(self) -> tuple[Link | None, tuple[Link, ...]]:
-        """The last snapshot (None: from nothing) and the steps after it."""
+        """The last snapshot and the steps after it. Without a snapshot: None, and all steps."""
         at = max((i for i, link in enumerate(self.chain) if link.snapshot), default=-1)
         return (self.chain[at] if at >= 0 else None), self.chain[at + 1 :]
 
     def appended(self, link: Link) -> tuple[Link, ...]:
-        """The chain after one more step, from the snapshot before the last one on.
+        """The chain after one more step, cut at the last snapshot but one.
 
-        That is enough to undo the last step, and for others to catch up.
+        That is enough to undo the last step, and for other processes to catch up.
         """
         chain = (*self.chain, link)
         snapshots = [i for i, each in enumerate(chain) if each.snapshot]
@@ -93,12 +93,12 @@ class Meta:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What a step adds to a shard: its delta, and now and then a snapshot of the state after it."""
+    """What a step adds to a shard: its delta, and sometimes a snapshot of the state after it."""
 
     version: Version
     delta: bytes
     snapshot: bytes | None = None
-    since: int | None = None  # all that the shard holds is in the log from this step on
+    since: int | None = None  # the log has the whole shard from this step on
 
     @property
     def link(self) -> Link:
@@ -117,7 +117,7 @@ EMPTY = Meta((), Fence(0, 0))
 class Environment:
     """An LMDB environment that one process at a time uses, inside `held()`.
 
-    It grows as it needs to, up to a limit.
+    It grows when it needs to, up to a limit.
     """
 
     def __init__(self, path: Path, *, limit_bytes: int | None = None) -> None:
@@ -130,7 +130,7 @@ class Environment:
 
     @contextmanager
     def held(self, wait_s: float) -> Iterator[Self]:
-        """Holds the shard against all other processes; gives up after a time, naming the holder."""
+        """Locks the shard against other processes. After `wait_s`, an error names the holder."""
         lock = _open_lock(self.path)
         try:
             _lock(lock, self.path, wait_s)
@@ -148,7 +148,7 @@ class Environment:
             raise FencedError(f"shard {self.path}: attempt {fence} is overtaken by {last}")
 
     def wipe(self) -> None:
-        """Removes what is there, damaged or not; other processes notice by the new file."""
+        """Removes the contents, damaged or not. Other processes notice that the file is new."""
         self.close()
         for each in self.path.glob("*.mdb"):
             each.unlink(missing_ok=True)
@@ -159,7 +159,7 @@ class Environment:
 
     def _file(self) -> os.stat_result | None:
         try:
-            # Three times as fast as Path.stat, and each shard is asked in each step.
+            # Three times as fast as Path.stat, and every step calls it for each shard.
             return os.stat(self._data)  # noqa: PTH116
         except FileNotFoundError:
             return None
@@ -170,14 +170,14 @@ class Environment:
             self._env = None
 
     def _open(self) -> lmdb.Environment:
-        """The environment. Whether it is still the same, and whole, is checked once per hold."""
+        """The environment. Once per hold, it is checked for replacement and damage."""
         if self._is_checked and self._env is not None:
             return self._env
         found = self._file()
         if self._env is not None:
             replaced = found is None or found.st_ino != self._inode
             if replaced or (found is not None and found.st_size > self._env.info()["map_size"]):
-                self.close()  # another process replaced it, or made it grow
+                self.close()  # another process has replaced it, or made it larger
         if found is not None:
             _check_whole(self._data, found.st_size)
         if self._env is None:
@@ -198,9 +198,9 @@ class Environment:
         return self._env
 
     def _shrink(self) -> None:
-        """Writes the file again where most of it is free.
+        """Rewrites the file if most of it is free.
 
-        LMDB keeps pages that it has had, and blobs of changing size leave gaps.
+        LMDB never gives pages back, and blobs of changing size leave gaps.
         """
         env = self._open()
         stat = env.stat()
@@ -216,7 +216,7 @@ class Environment:
             each.unlink()
         try:
             env.copy(str(draft), compact=True)
-        except lmdb.Error:  # no space for both: the file stays as it is
+        except lmdb.Error:  # no space for both files: keep the old one
             (draft / "data.mdb").unlink(missing_ok=True)
             return
         self.close()
@@ -238,7 +238,7 @@ class Shard(Environment):
     """An open shard of partials or rows: blobs by step. Use it only inside `held()`."""
 
     def meta(self) -> Meta:
-        """What the shard holds; empty when there is nothing. Damage is a StateError."""
+        """What the shard holds. Empty if there is nothing; damage is a StateError."""
         env = self._open()
         with damage(self.path), env.begin() as txn:
             raw = txn.get(_META)
@@ -253,7 +253,7 @@ class Shard(Environment):
         return bytes(raw)
 
     def write(self, meta: Meta, write: Write, fence: Fence) -> Meta:
-        """Appends a step to the chain of `meta`; what `meta` does not name is forgotten."""
+        """Appends a step to the chain of `meta`. All that `meta` does not name is deleted."""
         self.check(meta.fence, fence)
         kept = self._commit(meta.appended(write.link), write.blobs(), fence)
         if write.snapshot is not None:
@@ -261,7 +261,7 @@ class Shard(Environment):
         return kept
 
     def restore(self, writes: Sequence[Write], fence: Fence) -> Meta:
-        """Replaces whatever is there by a snapshot and the deltas after it."""
+        """Replaces the contents by a snapshot and the deltas after it."""
         blobs = {key: blob for each in writes for key, blob in each.blobs().items()}
         return self._commit(tuple(each.link for each in writes), blobs, fence)
 
@@ -312,7 +312,7 @@ def _lock(lock: int, path: Path, wait_s: float) -> None:
             if time.monotonic() > deadline:
                 holder = os.pread(lock, 32, 0).decode(errors="replace") or "unknown"
                 raise ShardHeldError(
-                    f"shard {path} is held by process {holder} for more than {wait_s:g} s; "
+                    f"shard {path} has been held by process {holder} for more than {wait_s:g} s; "
                     "continue or end that process"
                 ) from None
             time.sleep(pause)
@@ -320,7 +320,7 @@ def _lock(lock: int, path: Path, wait_s: float) -> None:
 
 
 def _check_whole(data: Path, size: int) -> None:
-    """A file shorter than its own header says would be a SIGBUS when it is read through the map."""
+    """Refuses a file that is shorter than its header says: reading it would cause a SIGBUS."""
     if size == 0:
         return
     with data.open("rb") as file:
@@ -340,7 +340,7 @@ def _check_whole(data: Path, size: int) -> None:
 
 @contextmanager
 def damage(path: Path) -> Iterator[None]:
-    """What LMDB cannot read or write is an error of ours that says what to do."""
+    """Turns errors of LMDB into StateError or StateFullError, which say what to do."""
     try:
         yield
     except lmdb.MapFullError:

@@ -166,7 +166,5 @@ def test_cost_goes_by_all_columns_that_can_be_hashed_but_the_event_time() -> Non
 
 
 def test_no_operator_is_called_as_all_applies_are_together() -> None:
-    with pytest.raises(
-        TopologyError, match="'all applies' is what all applies are called together"
-    ):
+    with pytest.raises(TopologyError, match="'all applies' is reserved for all applies together"):
         source().add(apply(str(APPLIES), "rows"))

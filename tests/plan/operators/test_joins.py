@@ -149,7 +149,7 @@ def test_columns_may_come_and_go_and_nothing_else_may_change() -> None:
     found = node.evolved(old, fresh, None)
     assert (found.note, found.refused) == (fresh, ())
     assert found.changed == (
-        "column 'v' is new: null in rows that wait already",
+        "column 'v' is new: null in rows that already wait",
         "column 'gone' is gone",
     )
     assert not fresh.contents.has_layout_of(old.contents)

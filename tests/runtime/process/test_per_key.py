@@ -76,7 +76,7 @@ class Broken:
         ),
         (
             "strange",
-            "its state does not fit the declared type Noted: a value of type object cannot be kept",
+            "its state does not fit the declared type Noted: a value of type object cannot be stored",
         ),
         (
             "past",

@@ -63,7 +63,7 @@ def test_a_checkpoint_that_is_deleted_under_a_run_is_not_taken_for_another_drive
 
 def test_a_step_is_committed_once(checkpoint: Checkpoint) -> None:
     run(checkpoint, 1, {0: False})
-    with pytest.raises(CheckpointError, match="holds step 1 already"):
+    with pytest.raises(CheckpointError, match="already holds step 1"):
         checkpoint.commit(commit(1, {0: False}))
 
 

@@ -53,7 +53,7 @@ def test_an_operator_that_cannot_go_on_may_start_empty_under_another_name(
     with pytest.raises(
         CheckpointError,
         match=r"operator 'p': keys: the checkpoint has \[k: bigint\], the topology has "
-        r"\[area: string\]\. .* Or give the operator another name=: it starts empty, the others go on",
+        r"\[area: string\]\. .* Or give the operator another name=: it starts empty, the others continue",
     ):
         open_or_create(found.files, of("area"), 2)
     after, _ = open_or_create(found.files, of("area", "by_area"), 2)
@@ -201,7 +201,8 @@ def test_aggregates_may_come_and_go_and_what_is_new_is_complete_after_the_newest
     assert ids(shared)["b"] == ids(over)["a"]
     assert complete(shared) == {"c": since, "b": since}
     assert notice is not None
-    assert "aggregate 'c' is new, and complete: its partials are kept" in notice
+    kept = "aggregate 'c' is new, and complete: other aggregates already keep its partials"
+    assert kept in notice
     assert "aggregate 'n' is gone, its state is forgotten" in notice
 
 
@@ -313,8 +314,9 @@ def test_what_reads_a_column_that_has_changed_starts_empty_too(
     since = 60 * MINUTE
     assert results == {"rows": None, "top": since, "low": since if mapped else None}
     assert notice is not None
-    assert "operator 'then': aggregate 'top' reads what has changed and starts empty" in notice
-    # With fewer rows taken, the windows before decide: the last one without m ends at 20 minutes.
+    empty = "operator 'then': aggregate 'top' reads a column that has changed and starts empty"
+    assert empty in notice
+    # With fewer rows taken, the windows before decide: the last that lacks m ends at 20 minutes.
     early = replace(step, step=2, taken={PartId("w"): 15 * MINUTE - 1}, stored={})
     made.commit(early)
     again, _ = open_or_create(made.files, of("v > 2"), 2)

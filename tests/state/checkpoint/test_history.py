@@ -132,8 +132,8 @@ def test_a_crash_while_files_are_merged_and_a_step_that_is_done_again_leave_each
     assert_same(read_history(str(tmp_path)), [observation(1), observation(2), again])
 
 
-def test_a_path_without_a_history_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="has no history: valid are a checkpoint"):
+def test_what_is_no_history_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="has no history; valid: a checkpoint"):
         read_history(str(tmp_path))
     (tmp_path / "x.parquet").write_bytes(b"PAR1 not at all")
     with pytest.raises(CheckpointError, match=r"x.parquet is not the history of a run"):

@@ -87,6 +87,6 @@ def test_columns_are_found_by_name_and_those_that_a_blob_lacks_are_empty() -> No
 
 def test_a_blob_without_the_first_column_is_of_something_else() -> None:
     with pytest.raises(
-        StateError, match=r"has no column count_distinct.0: key, pane, sum.0, sum.1"
+        StateError, match=r"has no column count_distinct.0; it has key, pane, sum.0, sum.1"
     ):
         decode(encode(entries(), WHOLE), SETS)

@@ -64,9 +64,9 @@ def test_a_damaged_blob_is_an_error() -> None:
 
 def test_a_blob_with_other_keys_or_columns_is_refused_with_what_it_has() -> None:
     blob = encode_join(held(plan_of()), plan_of())
-    with pytest.raises(StateError, match="'j' has other keys: k0 int64"):
+    with pytest.raises(StateError, match="'j' has different keys: k0 int64"):
         decode_join(blob, plan_of("string"))
-    with pytest.raises(StateError, match=r"other columns on the right: .* row.item string"):
+    with pytest.raises(StateError, match=r"different columns on the right: .* row.item string"):
         decode_join(blob, plan_of(right=(Field("ts", "timestamp"), Field("item", "bigint"))))
 
 
