@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 
 from anabranch.spark.batches import SUMMED
-from anabranch.spark.settings import EXCLUDED_RULES, Scope, settings_in
+from anabranch.spark.local_files import local_files_class
+from anabranch.spark.settings import EXCLUDED_RULES, FILES_CLASS, Scope, settings_in
 
 _STEP = settings_in(Scope.RUN)
 LOCAL_QUERY = settings_in(Scope.LOCAL_RUN)
@@ -32,7 +33,9 @@ def tune(session: SparkSession) -> None:
 def step_settings_on(session: SparkSession, *, local_query: bool = False) -> Iterator[None]:
     """Sets what a run needs on a user's session, and restores the old values at the end."""
     own = session.conf.getAll
-    wished = {name: value for name, value in LOCAL_QUERY.items() if local_query and name not in own}
+    wished: dict[str, str] = {}
+    if local_query and FILES_CLASS not in own:
+        wished = {FILES_CLASS: local_files_class(session, LOCAL_QUERY[FILES_CLASS])}
     settings = {**_step_settings(session), **wished}
     try:
         for name, value in settings.items():
