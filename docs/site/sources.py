@@ -27,6 +27,17 @@ SECTIONS = {
     "Errors": ("anabranch.errors",),
     "More": ("",),
 }
+# Members that are for the package itself and not for users; with none named, all are.
+INNER_MEMBERS: dict[str, tuple[str, ...]] = {
+    "Aggregate": (),
+    "Run": ("begin",),
+    "Session": (),
+    "SlotContext": ("gone",),
+    "SlotState": ("into",),
+    "Stream": ("app", "own_names"),
+    "Topology": ("joined", "add", "empty", "check_results", "add_sink", "name_for"),
+    "Window": (),
+}
 WIDTH = 100
 
 
@@ -69,6 +80,10 @@ def _autodoc(module: str, name: str, value: Any) -> str:
         kind, options = "exception", ["   :no-members:"]
     elif isinstance(value, type):
         kind = "class"
+        if name in INNER_MEMBERS:
+            inner = INNER_MEMBERS[name]
+            hidden = [*options, f"   :exclude-members: {', '.join(inner)}"]
+            options = hidden if inner else ["   :no-members:"]
     else:
         kind, options = ("function" if callable(value) else "data"), []
     return "\n".join(["```{eval-rst}", f".. auto{kind}:: {module}.{name}", *options, "", "```"])
