@@ -51,7 +51,7 @@ lint: setup
 	@$(BIN)/mypy
 
 docs: setup
-	@$(BIN)/python -m sphinx -W --keep-going -q -b html -d $(SITE)/doctrees docs $(SITE)/html
+	@$(BIN)/python -m sphinx -E -W --keep-going -q -b html -d $(SITE)/doctrees docs $(SITE)/html
 	@echo "site: $(SITE)/html/index.html"
 
 bench: setup
