@@ -46,7 +46,7 @@ class Visits:
     def process(self, user, rows, visit, ctx):
         for row in rows:
             if visit.last is not None and row.at - visit.last >= GAP:
-                yield self.told(visit)
+                yield self.result(visit)
                 visit.start, visit.pages = None, []
             visit.start, visit.last = visit.start or row.at, row.at
             visit.pages.append(row.page)
@@ -54,9 +54,9 @@ class Visits:
 
     def on_timer(self, user, visit, ctx):
         ctx.forget()
-        return [self.told(visit)]
+        return [self.result(visit)]
 
-    def told(self, visit):
+    def result(self, visit):
         pages = visit.pages
         return visit.last + GAP, visit.start, len(pages), len(set(pages)), pages[0], pages[-1]
 

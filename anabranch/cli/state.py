@@ -71,7 +71,7 @@ def state_command(
 
     Example: anabranch state out/checkpoint --shard 3 --rows 5
     """
-    with _told():
+    with _user_errors():
         if local:
             if checkpoint is not None:
                 raise MistakeError(
@@ -267,7 +267,7 @@ def _steady(read: Callable[[], _T]) -> _T:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _user_errors() -> Iterator[None]:
     try:
         yield
     except (MistakeError, CheckpointError, OSError) as error:

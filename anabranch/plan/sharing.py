@@ -20,7 +20,7 @@ from anabranch.topology.windows import AlignedWindow
 _LIFT_US = 0.2  # to combine a row in the JVM
 _PARTIAL_US = 1.6  # to send a partial through the exchange into its pane
 _MERGE_US = 0.03  # to merge a partial into a window
-ROWS_A_KEY_AND_HOUR = 600.0  # as long as nothing is measured
+ROWS_PER_KEY_AND_HOUR = 600.0  # as long as nothing is measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ def share_or_not(
     windows: Sequence[AlignedWindow],
     *,
     wanted: bool | None = None,
-    rows: float = ROWS_A_KEY_AND_HOUR,
+    rows: float = ROWS_PER_KEY_AND_HOUR,
 ) -> Sharing:
     """The cheaper way for `rows` per key and hour, or the one that is wanted."""
     apart = _by_name(windows)

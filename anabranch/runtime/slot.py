@@ -210,7 +210,7 @@ class _Attempt:
         files: WrittenFiles,
         stored: Mapping[int, Stored],
         sizes: Mapping[int, int],
-        cpu_a_row_s: float,
+        cpu_per_row_s: float,
     ) -> NodeReport:
         return NodeReport(
             part=node.plan.part,
@@ -218,7 +218,7 @@ class _Attempt:
                 shard: ShardReport(
                     rows_in=outcome.rows_in.get(shard, 0),
                     rows_out=outcome.rows_out.get(shard, 0),
-                    cpu_s=cpu_a_row_s * outcome.rows_in.get(shard, 0),
+                    cpu_s=cpu_per_row_s * outcome.rows_in.get(shard, 0),
                     state_bytes=size,
                     stored=stored.get(shard),
                 )

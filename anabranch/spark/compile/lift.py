@@ -46,7 +46,7 @@ from anabranch.spark.jvm import grouped, in_place, jseq, keeps_all, needed_colum
 from anabranch.topology.graph import Clock
 
 SEEN = "seen"
-_LIES = "lies"  # the column with the row's partition, used if no key can be
+_PARTITION = "partition"  # the column with the row's partition, used if no key can be
 
 
 class Lift:
@@ -298,7 +298,9 @@ class Lift:
         ]
         if plain:
             return in_place(rows, plain[0])
-        return in_place(self._select(rows, ["*", f"spark_partition_id() as {_LIES}"]), _LIES)
+        return in_place(
+            self._select(rows, ["*", f"spark_partition_id() as {_PARTITION}"]), _PARTITION
+        )
 
     def _timed(self, rows: DataFrame, watermark_us: int | None) -> DataFrame:
         """Rows with their pane, and with what else depends on their time."""
@@ -385,10 +387,10 @@ class Lift:
         """
 
         def columns() -> tuple[Any, Any, Any]:
-            lies = [_LIES] if _LIES in rows.columns and not where else []
+            placed = [_PARTITION] if _PARTITION in rows.columns and not where else []
             by = [
                 *where,
-                *lies,
+                *placed,
                 *self._tagged,
                 *self._keys,
                 "pane",

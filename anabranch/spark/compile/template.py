@@ -38,10 +38,10 @@ class Template:
             for i, each in enumerate(self._nodes)
             if _calls_python(each)
         }
-        self._output, lies = self._leaf.output(), self._leaf.outputPartitioning()
-        self._lies, self._by = (
-            lies,
-            lies.expressions() if "HashPartitioning" in lies.getClass().getName() else None,
+        self._output, placed = self._leaf.output(), self._leaf.outputPartitioning()
+        self._placed, self._by = (
+            placed,
+            placed.expressions() if "HashPartitioning" in placed.getClass().getName() else None,
         )
 
     @classmethod
@@ -84,10 +84,12 @@ class Template:
     def _filled(self, rows: DataFrame, judging: str, functions: Iterator[bytes]) -> DataFrame:
         scala = self._scala
         rdd = analyzed(rows).rdd()
-        lies = (
-            self._lies if self._by is None else scala.partitioning(self._by, rdd.getNumPartitions())
+        placed = (
+            self._placed
+            if self._by is None
+            else scala.partitioning(self._by, rdd.getNumPartitions())
         )
-        plan = self._times.over(scala.rows_of(rdd, self._output, lies, self._jsession), judging)
+        plan = self._times.over(scala.rows_of(rdd, self._output, placed, self._jsession), judging)
         for i, node in enumerate(self._nodes):
             plan = (
                 self._functions[i].over(plan, next(functions))

@@ -35,8 +35,8 @@ def match(left: Array, right: Array, size: int) -> Matched:
     Numbers are below `size`.
     """
     if size > _SPARSE * (len(left) + len(right)):
-        held, told = np.unique(np.concatenate([left, right]), return_inverse=True)
-        left, right, size = told[: len(left)], told[len(left) :], len(held)
+        held, places = np.unique(np.concatenate([left, right]), return_inverse=True)
+        left, right, size = places[: len(left)], places[len(left) :], len(held)
     on_left, on_right = np.bincount(left, minlength=size), np.bincount(right, minlength=size)
     partners = on_right[left]
     one = np.repeat(np.arange(len(left)), partners)

@@ -221,16 +221,16 @@ def _swept(rows: Array, first: Array, last: Array) -> tuple[Array, Array]:
     """
     start = int(first.min())
     span = int(last.max()) - start + 1
-    told: Array | None = None
+    values: Array | None = None
     if span * (int(rows.max()) + 1) < _FITS:
         first, last = first - start, last - start
     else:
-        told, at = np.unique(np.concatenate([first, last]), return_inverse=True)
-        first, last, span = at[: len(first)], at[len(first) :], len(told)
+        values, at = np.unique(np.concatenate([first, last]), return_inverse=True)
+        first, last, span = at[: len(first)], at[len(first) :], len(values)
     base = rows.astype(np.int64) * span
     order = np.argsort(base + first)
     reached: Array = np.maximum.accumulate((base + last)[order]) - base[order]
-    return order, reached + start if told is None else told[reached]
+    return order, reached + start if values is None else values[reached]
 
 
 def _merge_runs(kept: Sequence[KeptPartial], columns: Sequence[Array], starts: Array) -> None:

@@ -132,7 +132,7 @@ def _draw_case(
     if dag is None:
         dag = not kills_applies and not changes and rng.random() < _DAGS
     if dag:
-        return _draw_dag(rng, case, planned_anew=REPLAN in kinds)
+        return _draw_dag(rng, case, planned_again=REPLAN in kinds)
     if kills_applies and topology.grouping is None:
         topology = replace(topology, grouping=OSG)
     if REPLAN in kinds and topology.keys and not case.has_other_plans:
@@ -143,11 +143,11 @@ def _draw_case(
     return replace(case, topology=topology, planner=planner)
 
 
-def _draw_dag(rng: random.Random, case: CasePlan, *, planned_anew: bool) -> CasePlan:
+def _draw_dag(rng: random.Random, case: CasePlan, *, planned_again: bool) -> CasePlan:
     while True:
         dag = random_dag(rng, operators=rng.randint(3, 6), rows=(30, 60))
         case = replace(case, dag=dag, planner=rng.choice((AUTO, *PLANNERS)))
-        if case.has_other_plans or not planned_anew:
+        if case.has_other_plans or not planned_again:
             return case
 
 
