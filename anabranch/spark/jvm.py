@@ -1,4 +1,5 @@
-"""Every use of Spark's internals, except `compile/template.py`. Each says what happens without it.
+"""Uses of Spark's internals, beside `compile/template.py` and `local_files.py`. Each says what
+happens without it.
 
 They answer questions about sessions and query plans (usable? deterministic? which columns?), turn
 expressions of plans into columns, and group rows without an exchange.

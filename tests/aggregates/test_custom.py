@@ -161,7 +161,7 @@ def test_a_result_of_another_type_and_a_lift_of_another_size_are_errors_that_say
     ):
         wrong.finish("", (np.array([None], dtype=object),))
     half = udaf(changed(Joined, result_type="bigint", finish=lambda *_: 1.5))("name")
-    with pytest.raises(StepError, match=r"is not of type bigint: 1.5 is not a whole number"):
+    with pytest.raises(StepError, match=r"not of type bigint: 1.5 is not a whole number"):
         half.finish("", (np.array([None], dtype=object),))
     [partial] = udaf(changed(Largest, lift=lambda *_: (np.zeros(9),)))("v", "w").partials(
         "struct<a0:bigint,a1:int>"

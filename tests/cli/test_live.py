@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
@@ -107,7 +108,7 @@ def test_the_live_view_fits_the_terminal(
     view.show(played, "running")  # type: ignore[arg-type]
     lines = [line.rstrip() for line in _lines(console, view._live.renderable)]
     text = "\n".join(lines)
-    assert "lending  running, 0 s" in text
+    assert re.search(r"lending  running, \d+ s", text)
     assert "1,000" in text
     assert "retry: event 8" in text or height < 20
     assert len(lines) < height
