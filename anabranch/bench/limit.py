@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class LimitPiece:
     """Part of a window: the windows of an earlier table, shifted back by each of these times.
 
     Table 0 has the panes. With `floor`, rows belong to the last window that begins at or before
@@ -48,7 +48,7 @@ class Build:
 
     number: int
     window: Window
-    pieces: tuple[Piece, ...]
+    pieces: tuple[LimitPiece, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class BareLimit:
 def plain_builds(case: WindowCase) -> tuple[Build, ...]:
     """Each window from all panes that it has."""
     pieces = [
-        Piece(table=0, shifts_us=tuple(i * w.every_us for i in range(copies(w))), floor=True)
+        LimitPiece(table=0, shifts_us=tuple(i * w.every_us for i in range(copies(w))), floor=True)
         for w in case.windows
     ]
     numbered = enumerate(zip(case.windows, pieces, strict=True), 1)
@@ -93,7 +93,9 @@ def plan_builds(case: WindowCase) -> tuple[Build, ...]:
             )
             shifts.setdefault(table, []).append(at)
             at += tables[table][0]
-        pieces = tuple(Piece(table=table, shifts_us=tuple(back)) for table, back in shifts.items())
+        pieces = tuple(
+            LimitPiece(table=table, shifts_us=tuple(back)) for table, back in shifts.items()
+        )
         builds.append(Build(number=len(tables), window=window, pieces=pieces))
         tables.append((window.length_us, window.every_us))
     return tuple(builds)
@@ -200,7 +202,7 @@ def _merge(tables: list[pl.DataFrame], build: Build, watermark_us: int) -> pl.Da
     length, every = build.window.length_us, build.window.every_us
     closed = (pl.col("start") % every == 0) & (pl.col("start") + length <= watermark_us)
 
-    def shifted(piece: Piece, back: int) -> pl.LazyFrame:
+    def shifted(piece: LimitPiece, back: int) -> pl.LazyFrame:
         table = tables[piece.table].lazy()
         if not piece.floor:
             return table.with_columns(pl.col("start") - back)

@@ -32,7 +32,7 @@ _YEAR_DAYS = 365.2425
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class CalendarUnit:
     """A unit of the calendar: a number of months, or a number of days counted from a Monday."""
 
     name: str
@@ -65,14 +65,14 @@ class Unit:
         return f"({local}) - pmod({local} + {3 * DAY_US}L, {self.days * DAY_US}L)"
 
 
-UNITS: Mapping[str, Unit] = {
+UNITS: Mapping[str, CalendarUnit] = {
     unit.name: unit
     for unit in (
-        Unit(name="day", days=1, longest_days=2),
-        Unit(name="week", days=7, longest_days=8, parts=("day",)),
-        Unit(name="month", months=1, longest_days=32, parts=("day",)),
-        Unit(name="quarter", months=3, longest_days=93, parts=("month", "day")),
-        Unit(name="year", months=12, longest_days=367, parts=("quarter", "month", "day")),
+        CalendarUnit(name="day", days=1, longest_days=2),
+        CalendarUnit(name="week", days=7, longest_days=8, parts=("day",)),
+        CalendarUnit(name="month", months=1, longest_days=32, parts=("day",)),
+        CalendarUnit(name="quarter", months=3, longest_days=93, parts=("month", "day")),
+        CalendarUnit(name="year", months=12, longest_days=367, parts=("quarter", "month", "day")),
     )
 }
 
@@ -189,7 +189,7 @@ class CalendarWindow(AlignedWindow):
         return replace(self, rules=splice_rules(old.rules, self.rules, at_us))
 
     @property
-    def _unit(self) -> Unit:
+    def _unit(self) -> CalendarUnit:
         return UNITS[self.unit]
 
 
